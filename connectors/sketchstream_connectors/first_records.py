@@ -68,7 +68,7 @@ def about_so_many(path: Path, form: str) -> int | None:
     """About how many records a file holds, from its size and its first ones; None: that does not tell.
 
     Args:
-        path: of the file.
+        path: path of the file.
         form: see `of_file`.
     """
     if form == "parquet":

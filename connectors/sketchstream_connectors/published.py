@@ -113,7 +113,7 @@ def windows(
         sketch: name of the sketch; may be left out where the configuration has one only.
         since: windows that start at or after this time: RFC 3339 text, or a datetime with a timezone.
         until: windows that end at or before this time.
-        group: of a sketch with groups, the one to ask for; None: choose it later, `Window.of_group`.
+        group: group of a sketch with groups, the one to ask for; None: choose it later, `Window.of_group`.
 
     Raises:
         EstimateError: the group does not exist.

@@ -62,15 +62,15 @@ def backfill(
     Args:
         rows: an Arrow stream: an iterable of `pyarrow.RecordBatch`, a reader, a table, or whatever has
             `__arrow_c_stream__`. It is read once.
-        spec: of the sketches; or a plan of a configuration, which has its own windows and name.
+        spec: spec of the sketches; or a plan of a configuration, which has its own windows and name.
         key: the hash key, where the spec needs one.
         window: length of the windows, as in a configuration.
-        every: from the beginning of one window to that of the next, if they overlap.
+        every: time from the beginning of one window to that of the next, if they overlap.
         timezone: where days begin.
         name: name of the sketch, for the origin of what is published.
-        revision: of that name.
+        revision: revision of the sketches.
         invalid: what a row outside the domain does: "noop" leaves it out, as workers do; "error" refuses it.
-        records: for specs with `epsilon_records`: start of each window, ms, -> how many records it had in all.
+        records: number of records of each window, by its start, ms; for specs with `epsilon_records`.
 
     Returns:
         What the seals of the windows publish, in the order of the rows, each with its window as origin: a window is

@@ -19,7 +19,7 @@ class Unreadable:
 
     Args:
         sketch: name of the sketch.
-        start: of the window, ms since 1970.
+        start: start of the window, ms since 1970.
         text: description of the problem.
     """
 
@@ -38,7 +38,7 @@ class FeedBatch:
         deleted: what may have been deleted before it could be read.
         unreadable: publications that cannot be read.
         problems: what could not be read this time, in words; it is tried again.
-        positions: by the feed's own names, positions at which it continues after this batch.
+        positions: positions at which the feed continues after this batch, by its own names.
         behind: records, or files, that are known to be still unread after this batch.
     """
 

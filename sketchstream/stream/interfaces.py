@@ -62,13 +62,13 @@ class Chunk:
     """Consecutive records of one partition.
 
     Args:
-        partition: of the input.
+        partition: partition of the input.
         from_position: the position from which this chunk was requested. A chunk that does not start at the state's
             position is discarded, and the source is told to seek.
         next_position: where the next chunk begins (past trailing control records and compaction gaps too).
         offsets: (n,) int64 ascending, from_position <= offsets < next_position.
         timestamps: (n,) int64 ms, the records' own Kafka timestamps; None if the source has none (files).
-        events: of these records.
+        events: events of these records.
         raw: returns record i (0 <= i < n) unchanged; valid as long as the chunk, which may outlive several polls.
         n_bytes: size on the wire or on disk, for metrics.
         tombstones: (n,) records without a value; None: there are none.
@@ -104,7 +104,7 @@ class PartitionError:
     """A partition cannot be read further. A DataLossError halts it; after a retriable error it is taken again.
 
     Args:
-        partition: which.
+        partition: partition that cannot be read further.
         error: why; its message says what to do.
         resume_at: where reading could continue: behind the state's position after records were trimmed, before it
             after the log was truncated below it. Used only with the policy input.data_loss = "accept".
@@ -169,7 +169,7 @@ class Source(Protocol):
         """Partitions of the topic of this partition now.
 
         Args:
-            partition: of the input.
+            partition: partition of the input.
             fresh: ask the broker (after a misplaced item, or before a seal); otherwise the number may be cached.
 
         Raises:
@@ -209,7 +209,7 @@ class Snapshot:
     """One partition at one position: everything that a successor needs to continue without counting twice.
 
     Args:
-        partition: of the input.
+        partition: partition of the input.
         position: records before it are included, records from it on are not.
         manifest: plain data (watermark, sealed-through, partition counts, outbox, open windows, revision, each
             window or outbox entry naming its blob). Small: kilobytes.
@@ -219,7 +219,7 @@ class Snapshot:
             blob: large states are not copied, and deferred events wait until they are read.
         keep: names of blobs of earlier snapshots that this one still needs. Every other blob of this
             partition is superseded once this snapshot is durable, and must be erased.
-        spec_fingerprint: of all sketches configured, for the pointer.
+        spec_fingerprint: fingerprint of all configured sketches, for the pointer.
         blob_bytes: total size of the new blobs without the headers of open states.
         copied_bytes: memory that they need beside the states until `release`.
         release: returns the memory of the blobs; called once, when the commit has succeeded or failed.
@@ -281,11 +281,11 @@ class Fresh:
     """A partition without any state: start at `position` (None: the source's beginning), under this revision.
 
     Args:
-        revision: of the sketches.
+        revision: revision of the sketches.
         position: where to start.
         partial: records before the start, of an earlier topic, are lost.
-        sealed_elsewhere: by sketch: windows that end by then (ms) were sealed in other partitions before this one was
-            added; a new partition adds no record to them.
+        sealed_elsewhere: times (ms) by sketch: windows that end by then were sealed in other partitions before this one
+            was added; a new partition adds no record to them.
         peers: snapshots of all partitions.
     """
 
@@ -388,7 +388,7 @@ class Frontier:
         revision: revision of the sketch.
         partition: input partition.
         published_through: ms; every window with end <= this is published, or had no records here.
-        partitions: of its topic, as seen now.
+        partitions: number of partitions of its topic, as seen now.
         sequence: grows with every new frontier of this (sketch, revision, partition): readers take the largest.
         partial: windows that may lack records, from before the start or lost.
         diverged: windows that may hold records that the log has lost.
@@ -460,7 +460,7 @@ class Publisher(Protocol):
 
         Args:
             sketch: name of the sketch.
-            revision: of it.
+            revision: revision of the sketch.
             claim: called with the claims so far, perhaps several times; what it raises ends the attempt.
 
         Raises:
@@ -483,7 +483,7 @@ class Deleted:
 
     Args:
         sketch: its name.
-        partition: of the input.
+        partition: partition of the input.
         through: entries of windows that end by then, ms since 1970, may be missing.
     """
 

@@ -133,7 +133,7 @@ def admit(
         slice_ms: width of a slice of time.
         quorum: records, and slices, that must agree.
         most: records that are enough without as many slices.
-        watermark: before the first record.
+        watermark: watermark before the first record.
         top: how many targets have votes.
         scores: (r,) see `move`; never rising.
         lowest: (r,) see `move`.
@@ -340,8 +340,8 @@ def inside(
         times: (n,) event times, ms.
         before: (n,) watermark before each record, from `admit`.
         verdict: (n,) from `admit`.
-        start: of the window, ms.
-        end: of the window, ms.
+        start: start of the window, ms.
+        end: end of the window, ms.
         lateness: ms.
         sealed_through: windows that end by then accept no more records.
         places: (n,) filled with 0, or OUT if the window does not accept the record.

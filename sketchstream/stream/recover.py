@@ -16,13 +16,13 @@ class Diagnosis:
     """The condition of one partition, and what can be done.
 
     Args:
-        partition: of the input.
+        partition: partition of the input.
         outcome: healthy (a worker can take it), unstarted (nothing to recover), adopt (what was lost was found
             elsewhere), accept (records are gone: it can continue with its open windows marked), lost (only `reset`
             helps), reset (a new revision begins).
-        text: for people.
+        text: description for people.
         position: where it would continue; -1 if it would not.
-        revision: of its sketches.
+        revision: revision of its sketches.
     """
 
     partition: int

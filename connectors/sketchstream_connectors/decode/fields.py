@@ -34,7 +34,7 @@ class Decoder(Fields):
 
     Args:
         payload: the `[payload]` table of formats that take keys of it.
-        folder: of relative paths in `payload`.
+        folder: folder of relative paths in `payload`.
 
     Raises:
         ConfigError: a combination that means nothing.

@@ -113,8 +113,8 @@ def learn(
 
     Args:
         data: the bytes.
-        start: of the text.
-        end: of the text.
+        start: start of the text.
+        end: end of the text.
         kinds: (k,) what `scan_json` found in it.
         found_start: (k,) likewise.
         parts: (MOST_BYTES,) out: the bytes before, between and behind values.
@@ -203,10 +203,10 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
 
     Args:
         texts: the bytes; where each text begins, < 0 where there is none; where it ends.
-        first: of the texts that are looked at.
-        until: behind the last of them.
+        first: number of the first text that is looked at.
+        until: number behind that of the last one.
         kept: layouts, as of `follow_all`.
-        a: which of them.
+        a: number of the layout.
         found: out: status, SURE for texts that follow it, WIDE where bytes from 128 on must still be checked; kinds,
             starts and ends of their values, as of `scan_json`. All is unchanged for other texts.
 
@@ -334,7 +334,7 @@ def follow_all(texts: Any, kept: Any, octets: Any, state: Ints, found: Any) -> i
     """Compare texts with the layouts that are kept, until another one is wanted.
 
     Args:
-        texts: as of `follow`.
+        texts: see `follow`.
         kept: (LAYOUTS, MOST_BYTES) parts of each layout; (LAYOUTS, MOST_SLOTS + 1, 2) their bounds;
             (LAYOUTS, MOST_SLOTS) paths of its values; (LAYOUTS,) number of values, -1 for what is none; (LAYOUTS, k)
             paths that have none. All as from `learn`. Then, as from `take_shape`, (LAYOUTS, SHAPED_BYTES) a sample
@@ -343,7 +343,7 @@ def follow_all(texts: Any, kept: Any, octets: Any, state: Ints, found: Any) -> i
         state: (STATE,) in and out, zeros at first: the text to go on with, layouts kept, attempts that failed one after
             the other, blocks to pass before the next one, texts read, and 1 + the text that the layout behind those
             that are kept has been taken from.
-        found: as of `follow`; texts marked UNREAD are compared.
+        found: see `follow`; texts marked UNREAD are compared.
 
     Returns:
         The text whose layout is wanted behind those that are kept; -1 at the end.
@@ -430,13 +430,13 @@ def scan_alike(
     follow it; after each that is not, twice as many texts pass before the next one is taken.
 
     Args:
-        data: as of `scan_json`, like all that follow.
-        starts: of the texts.
-        ends: of the texts.
+        data: see `scan_json`, which has the other arguments too.
+        starts: starts of the texts.
+        ends: ends of the texts.
         names: components of paths.
-        name_bounds: of the components.
-        paths: as components.
-        status: in and out: texts marked UNREAD are looked at, and marked SURE if they have been read.
+        name_bounds: where each component begins and ends in `names`.
+        paths: components of each path.
+        status: in and out; texts marked UNREAD are looked at, and marked SURE if they have been read.
         kinds: out.
         found_start: out.
         found_end: out.

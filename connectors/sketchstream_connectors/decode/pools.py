@@ -34,7 +34,7 @@ class MemoryPool:
 
     Args:
         kept: pieces that wait at most.
-        kept_bytes: of those pieces together.
+        kept_bytes: size of those pieces together.
         rounding: sizes are multiples of this number of bytes, so that pieces can be reused.
     """
 

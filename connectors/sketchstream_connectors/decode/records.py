@@ -37,7 +37,7 @@ class Records:
         from_position: position that the records were asked from. A state at another position discards them, and seeks.
         next_position: position after the last batch read, control and aborted batches included. Between the two
             positions these records are all there is.
-        leader_epoch: of the last batch, -1 where not known.
+        leader_epoch: leader epoch of the last batch, -1 where not known.
         framed: `buffer` holds records of format v2 as they are in their batches, headers behind each value.
         client: the records that the client parsed, for their headers.
     """
@@ -159,11 +159,11 @@ def from_client_records(
     """Build `Records` from kafka-python's own records (without deserializers).
 
     Args:
-        records: in offset order.
+        records: records in offset order.
         from_position: the consumer's position before them; default: the first offset, or `next_position`.
         next_position: the consumer's position after them; default: last offset + 1, which is too low where control
             or aborted batches follow. Needed when there are no records.
-        leader_epoch: of the last batch.
+        leader_epoch: leader epoch of the last batch.
     """
     if next_position is None:
         if not records:

@@ -171,12 +171,12 @@ def chunk_of(
 
     Args:
         reader: decodes them.
-        buffer: of the values.
+        buffer: bytes of the values.
         starts: (n,) where each value begins, < 0 where there is none.
         ends: (n,) where it ends.
-        offsets: (n,) of the records.
-        positions: of the chunk, from and next.
-        n_bytes: that were read for them.
+        offsets: (n,) offsets of the records.
+        positions: positions of the chunk, from and next.
+        n_bytes: number of bytes that were read for them.
         shown: what `Chunk.raw` shows of a value.
     """
     none = np.full(starts.size, NO_TIMESTAMP, np.int64)

@@ -92,8 +92,8 @@ def codec(name: str, path: object) -> Codec:
     """The codec of that name.
 
     Args:
-        name: as in the header of a file.
-        path: of the file, for messages.
+        name: name of the codec in the header of a file.
+        path: path of the file, for messages.
 
     Raises:
         FormatError: there is none.

@@ -93,7 +93,7 @@ class _Block:
 
     Args:
         at: byte of the file where it begins.
-        count: of records.
+        count: number of records.
         plain: their bytes; None if they cannot be decompressed.
     """
 
@@ -107,11 +107,11 @@ class _Container:
     """A container file, behind its header.
 
     Args:
-        path: of the file.
-        file: open.
-        schema: of the writer.
-        codec: of the blocks.
-        marker: behind each block.
+        path: path of the file.
+        file: the open file.
+        schema: schema of the writer.
+        codec: codec of the blocks.
+        marker: 16 bytes that follow each block.
     """
 
     path: Path

@@ -25,7 +25,7 @@ class Layout:
     """How a file is read.
 
     Args:
-        format: of the file.
+        format: format of the file.
         item: field (jsonl, avro and parquet, dotted) or column (csv) of the item.
         item_type: "text", "int" or "bytes".
         weight: field or column of an integer weight.

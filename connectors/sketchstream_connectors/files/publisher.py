@@ -263,7 +263,7 @@ def read_regular(path: Path, most: int) -> bytes:
     """The bytes of a file, if it is one: to open a pipe or a device may take for ever, or do something.
 
     Args:
-        path: of the file.
+        path: path of the file.
         most: bytes that it may have.
 
     Raises:

@@ -218,7 +218,7 @@ def _chunk(
     """Rows number-n .. number-1.
 
     Args:
-        layout: of the file.
+        layout: layout of the file.
         cells: cells of the items; None if there are none, and every row is an event.
         broken: (n,) rows that have no cells.
         valid: (n,) rows whose weights can be used, and which are not broken.
@@ -226,7 +226,7 @@ def _chunk(
         weights: see `Events`: numbers, and as they were found.
         columns: further ones.
         number: position behind the rows.
-        n_bytes: that were read for them.
+        n_bytes: number of bytes that were read for them.
     """
     n = valid.size
     offsets = np.arange(number - n, number, dtype=np.int64)

@@ -87,7 +87,7 @@ class FileSource(Source):
     """A file or standard input as a source with one partition. A `Source`.
 
     Args:
-        path: of the file; None: standard input.
+        path: path of the file; None: standard input.
         layout: how it is read; `time` is needed, except for msgpack.
         wanted: configured fields to look for in the first records; None: do not check them.
         diagnosed: whether warnings may say what many of the first records lack, see `privacy.diagnostics`.
@@ -223,7 +223,7 @@ def batches(
     """Yield the events of a file, without event times, in the form that `Intake.events` takes.
 
     Args:
-        path: of the file; None: standard input.
+        path: path of the file; None: standard input.
         layout: how it is read; `time` is not used.
         skip_invalid: leave out records that cannot be used, instead of raising.
         inspect: sees every chunk before its items are given.

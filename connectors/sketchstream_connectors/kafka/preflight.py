@@ -37,10 +37,10 @@ def check(
     """Return everything that looks wrong, most serious first.
 
     Args:
-        connection: to the cluster.
-        config: to be checked.
-        names: of its topics.
-        sample: of the input, read already; default: one is read.
+        connection: connection to the cluster.
+        config: configuration to be checked.
+        names: names of its topics.
+        sample: sample of the input, read already; default: one is read.
 
     Raises:
         ConfigError: the input topic does not exist.

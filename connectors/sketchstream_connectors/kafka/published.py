@@ -38,8 +38,8 @@ class KafkaSurroundings(Surroundings):
     """Surroundings of a cluster's workers.
 
     Args:
-        connection: of the cluster.
-        config: of the deployment.
+        connection: connection to the cluster.
+        config: configuration of the deployment.
     """
 
     def __init__(self, connection: Connection, config: Config) -> None:

@@ -50,8 +50,8 @@ class KafkaResults:
     """A thread that publishes results as windows become complete.
 
     Args:
-        connection: of the cluster.
-        config: whose sketches; `output.results_topic` names the topic.
+        connection: connection to the cluster.
+        config: configuration that has the sketches; `output.results_topic` names the topic.
         mine: whether this worker publishes results now.
         every_s: seconds between two looks.
     """

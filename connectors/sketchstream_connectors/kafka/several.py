@@ -52,7 +52,7 @@ class _Several(Generic[Part]):
     """The parts of each topic.
 
     Args:
-        parts: in the order of the configuration.
+        parts: parts of the topics, in the order of the configuration.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:

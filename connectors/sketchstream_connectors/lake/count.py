@@ -54,12 +54,12 @@ class Rows:
 
     Args:
         source: Parquet files of one schema; or a table, see `lake.engines.EngineQuestion`.
-        layout: which of their columns are read.
+        layout: columns that are read.
         spill: folder for temporary files of the engine, which hold raw data; nobody else may read it.
-        with_: name of the engine.
+        with_: the engine.
 
     Attributes:
-        number: of the rows of all files; -1: of a table, which were not counted.
+        number: number of rows of all files; -1: of a table, which were not counted.
 
     Raises:
         MissingExtraError: the engine or pyarrow is not installed.
@@ -132,7 +132,7 @@ class Rows:
         """Batches of (records, items, sums, events) of a window; events that a worker would not count are in none.
 
         Args:
-            plan: of the sketch.
+            plan: plan of the sketch.
             window: [start, end), ms.
 
         Raises:
@@ -184,7 +184,7 @@ def row_groups(about: Any, time: str, unit: tuple[int, int] = (1, 1)) -> Iterato
     Args:
         about: metadata of a Parquet file.
         time: column of times, which it has. Row groups without known ends may have any time.
-        unit: of integers, see `EngineQuestion`.
+        unit: unit of times that are integers, see `EngineQuestion`.
     """
     for found, rows in _statistics(about, time):
         try:
@@ -217,9 +217,9 @@ def bounds(groups: Iterable[Group], start: int, end: int) -> tuple[int, int]:
     """At least and at most how many times lie in [start, end).
 
     Args:
-        groups: of `row_groups`.
-        start: ms.
-        end: ms.
+        groups: what `row_groups` gives.
+        start: begin of the range, ms.
+        end: end of the range, ms.
     """
     least = most = 0
     for first, last, times, rows in groups:
@@ -237,8 +237,8 @@ def fill(sketch: Sketch, batches: Iterable[tuple[int, Any, Ints, Ints]]) -> int:
     """Count all batches of a window in its sketch; returns the number of records.
 
     Args:
-        sketch: of the window.
-        batches: of `Rows.counts`.
+        sketch: sketch of the window.
+        batches: what `Rows.counts` gives.
     """
     records = 0
     for number, items, sums, events in batches:
@@ -302,7 +302,7 @@ def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> t
     """Distinct rows whose weights the engine judged and added up.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         batch: n rows of the engine.
         items: n of them.
         good: (n,) which of them count.

@@ -76,7 +76,7 @@ class Engine(Protocol):
     """Counts equal rows.
 
     Attributes:
-        name: for messages.
+        name: name of the engine, for messages.
         errors: what it raises, with texts that may show values of the files.
     """
 

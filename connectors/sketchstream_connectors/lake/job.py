@@ -66,8 +66,8 @@ class WindowDone:
         sketch: its name.
         window: [start, end), ms.
         what: what happened, or would happen.
-        records: of the window, where they were counted now.
-        reason: of a refusal.
+        records: records of the window, where they were counted now.
+        reason: reason of a refusal.
     """
 
     sketch: str
@@ -81,11 +81,12 @@ class Backfill:
     """The job of a configuration.
 
     Args:
-        config: over a Parquet file, or a folder of them.
+        config: configuration over a Parquet file, or a folder of them.
         start: ms since 1970; windows that begin earlier are left out.
         end: ms since 1970; windows that end later are left out.
-        names: of the sketches; empty: all.
-        engine: that counts, see `lake.engines`. All of them count the same, so another one may go on with a job.
+        names: names of the sketches; empty: all.
+        engine: name of the engine that counts, see `lake.engines`. All of them count the same, so another one may go
+            on with a job.
         again: reason why windows that are booked are published a second time, under a new revision and at a second
             charge; the same reason over the same files goes on with that revision. Sketches of which no window of the
             range is booked are left out: nothing of theirs was wrong, and they are charged where they are asked for.
@@ -199,7 +200,7 @@ class Backfill:
         """What a run would do with each window of a sketch that has records; nothing is claimed or written.
 
         Args:
-            plan: of the sketch.
+            plan: plan of the sketch.
             known: its boundary.
         """
         secret = self._folder / "ledger.secret"

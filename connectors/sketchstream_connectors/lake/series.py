@@ -24,11 +24,11 @@ class DeploymentSeries:
     """What workers of a configuration publish, and its history beside it.
 
     Args:
-        config: of the deployment.
+        config: configuration of the deployment.
 
     Attributes:
-        publisher: of the history.
-        revision: of the sketches now.
+        publisher: publisher of the history.
+        revision: revision of the sketches now.
 
     Raises:
         ConfigError: a topic without `[history]`, or one that is missing.

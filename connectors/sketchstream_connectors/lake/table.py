@@ -71,7 +71,7 @@ def backfill(
 
     Args:
         rows: an Arrow stream with the columns window, item, sum and events.
-        spec: of the sketches; or a plan of a configuration, which has its own windows, fields and name.
+        spec: spec of the sketches; or a plan of a configuration, which has its own windows, fields and name.
         key: the hash key, where the spec needs one.
         table: a Parquet file, a folder or a pattern of them; a relation of DuckDB, or a table, dataset or reader of
             pyarrow, which DuckDB counts; a frame of Polars, or of Spark.
@@ -85,12 +85,12 @@ def backfill(
         engine: "duckdb", "polars" or "spark", for files. Default: by the table, and DuckDB for files.
         snapshot: what pins the table, for the guarantee: the id of a snapshot, or a version.
         window: length of the windows, as in a configuration.
-        every: from the beginning of one window to that of the next, if they overlap.
+        every: time from the beginning of one window to that of the next, if they overlap.
         timezone: where days begin.
         name: name of the sketch, for the origin of what is published.
-        revision: of that name.
-        invalid: of rows: what one outside the domain does, "noop" or "error".
-        records: of rows, for specs with `epsilon_records`: start of each window, ms, -> how many records it had.
+        revision: revision of that name.
+        invalid: what a row outside the domain does: "noop" or "error".
+        records: number of records of each window, by its start, ms; for rows, and specs with `epsilon_records`.
 
     Returns:
         What the seals of the windows publish, each with its window as origin: a window is counted, and sealed, when it

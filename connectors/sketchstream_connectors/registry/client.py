@@ -55,7 +55,7 @@ class Registered:
 
     Args:
         kind: "AVRO", "PROTOBUF" or "JSON".
-        text: of the schema.
+        text: text of the schema.
         references: (name, text) of the schemas that it uses, directly or not; those that others use come first.
     """
 
@@ -69,14 +69,14 @@ class RegistryAccess:
     """How a registry is reached.
 
     Args:
-        urls: of one registry; the first that answers is used.
-        username: for basic authentication.
-        password: likewise.
-        token: for bearer authentication.
+        urls: addresses of one registry; the first that answers is used.
+        username: user name for basic authentication.
+        password: password for basic authentication.
+        token: token for bearer authentication.
         ca: file of authorities to trust; None: those of the system.
         certificate: file of our certificate, for mutual TLS.
         key: file of its key.
-        timeout_s: of one request.
+        timeout_s: longest time of one request, seconds.
     """
 
     urls: tuple[str, ...]
@@ -105,7 +105,7 @@ class SchemaRegistry:
 
     Args:
         access: how the registry is reached.
-        folder: of answers that are kept; None: only in memory.
+        folder: folder in which answers are kept; None: only in memory.
         form: form of schemas to ask for, such as "serialized"; empty: their text.
         global_ids: ids are those that Apicurio gives to versions, not to contents; schemas are Avro's.
         clock: seconds, monotonic.

@@ -95,7 +95,7 @@ def require_fields(wanted: Sequence[str], known: Sequence[str], path: Path) -> N
     Args:
         wanted: dotted fields.
         known: those of the schema.
-        path: of the schema's file.
+        path: path of the schema's file.
 
     Raises:
         ConfigError: one line for each field that is missing.

@@ -38,7 +38,7 @@ class ListedValues:
     """How many records of a sample one sketch counts, and how many have each of the values that it lists.
 
     Args:
-        plan: Of the sketch.
+        plan: plan of the sketch.
     """
 
     plan: SketchPlan

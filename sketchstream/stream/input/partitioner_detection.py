@@ -61,7 +61,7 @@ class Placements:
     """The distinct items of a sample, and which partitioners put all their records where they were found.
 
     Args:
-        partitions: of the topic.
+        partitions: number of partitions of the topic.
     """
 
     def __init__(self, partitions: int) -> None:
@@ -75,7 +75,7 @@ class Placements:
         """Add the items of records that were in this partition.
 
         Args:
-            items: of the records.
+            items: items of the records.
             partition: where they were.
             former: numbers of partitions that the topic may have had when they were written.
         """
@@ -115,7 +115,7 @@ def missing(choice: Choice, partitions: int, extent: str) -> str:
     Args:
         choice: result of `Placements.choose`.
         partitions: number of the topic's partitions.
-        extent: which records the sample consists of.
+        extent: records that the sample consists of.
     """
     if choice == "none":
         return f"input.partitioner is missing, and {NONE_FITS}"

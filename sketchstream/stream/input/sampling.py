@@ -63,7 +63,7 @@ class Wanted:
         columns: (field, name of the setting) of further fields that sketches need.
         decimals: whether weights may have fractions.
         time_unit: what numbers in the field of the event time are taken for.
-        plans: of the sketches that count the records.
+        plans: plans of the sketches that count the records.
         lateness_ms: how long windows wait for late records, of an input whose sample is in its order; None: another.
     """
 

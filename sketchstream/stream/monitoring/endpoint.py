@@ -20,7 +20,7 @@ class Endpoint:
 
     Args:
         address: host and port; port 0 takes a free one.
-        metrics: of the worker.
+        metrics: metrics of the worker.
         gauges: asked at each request.
         topics: labels of the partitions' gauges: the topics of the input.
 

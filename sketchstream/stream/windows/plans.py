@@ -28,7 +28,7 @@ class Memory:
     Args:
         window: counters of one window.
         most: windows that are open at once, at most.
-        snapshot: beside the states, while a snapshot is written: of one partition at a time.
+        snapshot: memory beside the states while a snapshot is written, one partition at a time.
     """
 
     window: int
@@ -50,9 +50,9 @@ class EarlyAnswers:
     """Releases from windows that are still open.
 
     Args:
-        every_ms: from the beginning of a window to the first of them, and from each to the next.
+        every_ms: time from the beginning of a window to the first of them, and from each to the next.
         epsilon: cost of each.
-        most: of them in one window.
+        most: largest number of them in one window.
     """
 
     every_ms: int
@@ -70,9 +70,9 @@ class SketchPlan:
     """One series of windows: its name, spec and calendar.
 
     Args:
-        name: under which its windows are published.
-        spec: of the sketch of each window.
-        calendar: of its windows, or of the steps of hopping windows.
+        name: name under which its windows are published.
+        spec: spec of the sketch of each window.
+        calendar: calendar of its windows, or of the steps of hopping windows.
         steps: number of consecutive steps in a window.
         fields: role -> field of the records, for the roles that its kind needs beside item, weight and time. Not part
             of the spec: how the records of a deployment spell a role is configuration.
@@ -219,8 +219,8 @@ def plan_of_windows(name: str, spec: Spec, windows: Sequence[tuple[int, int]]) -
     """The plan of windows that were published, where no configuration has it: of equal lengths, in UTC.
 
     Args:
-        name: under which they were published.
-        spec: of their sketches.
+        name: name under which they were published.
+        spec: spec of their sketches.
         windows: [start, end) of at least one, ms, ascending. The shortest time from one to the next tells how many
             hold one instant.
     """

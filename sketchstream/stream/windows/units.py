@@ -68,7 +68,7 @@ def spell_snapshots(window_bytes: int, partitions: int, every_ms: int, bytes_per
     Args:
         window_bytes: size of the counters of one partition that change all the time: of each sketch the current window,
             or as many as overlap.
-        partitions: of one worker.
+        partitions: number of partitions of one worker.
         every_ms: time between two snapshots of a partition.
         bytes_per_s: most that one worker writes on average, bytes a second.
 

@@ -149,7 +149,7 @@ class Calendar:
     """Which window an event time belongs to.
 
     Args:
-        width: of the windows.
+        width: width of the windows.
         timezone: IANA name; decides where days and months begin.
     """
 
@@ -189,8 +189,8 @@ class Calendar:
         or 25 hours, it has 23 or 25 positions of an hour.
 
         Args:
-            step: of one position, such as "1m" or "1h".
-            name: of the step in errors.
+            step: length of one position, such as "1m" or "1h".
+            name: name of the step in errors.
 
         Raises:
             ConfigError: no duration, or one that is not shorter than the windows.
@@ -206,7 +206,7 @@ class Calendar:
 
         Args:
             window: length of a window, such as "14d".
-            period: of a period, such as "7d".
+            period: length of a period, such as "7d".
 
         Raises:
             ConfigError: periods do not divide windows, or are not equally long.
@@ -331,7 +331,7 @@ def hopping(window: str, every: str | None = None, timezone: str = "UTC") -> tup
 
     Args:
         window: their length, such as "7d".
-        every: from the beginning of one to that of the next; None: they do not overlap. If it does not divide the
+        every: time from the beginning of one to that of the next; None: they do not overlap. If it does not divide the
             window, the steps are of the longest time that divides both.
         timezone: IANA name.
 

@@ -44,7 +44,7 @@ class Job:
     """A task that another thread runs for a partition.
 
     Args:
-        kind: which of the jobs of `IoTasks`.
+        kind: one of the jobs of `IoTasks`.
         future: its result.
         began: start time on the monotonic clock, seconds.
         n_bytes: size of the captured states that it holds.
@@ -67,7 +67,7 @@ class Computation:
     Args:
         steps: the computation.
         then: gets its result, and the seconds that it took in the worker's own thread.
-        spent_s: of those seconds, the ones until it stopped.
+        spent_s: the part of those seconds before it stopped.
         long_work: what it waits for; None: nothing.
     """
 
@@ -174,7 +174,7 @@ class AssignedPartition:
     says what to do).
 
     Args:
-        partition: of the input.
+        partition: partition of the input.
         now: seconds of the monotonic clock.
     """
 
@@ -363,7 +363,7 @@ class AssignedPartition:
 
         Args:
             rewrite_at: see `run`.
-            snapshot_every_s: from this snapshot to the next one.
+            snapshot_every_s: time from this snapshot to the next one.
             now: seconds.
         """
         self.snapshot_every_s = snapshot_every_s

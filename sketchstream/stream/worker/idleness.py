@@ -32,7 +32,7 @@ class IdlePartitions:
         idle_ms: how long a partition is silent before its watermark follows the others; None: never, only lags are
             noted.
         idle_topic_ms: how far watermarks stay behind the clock while the whole topic is silent.
-        lateness_ms: of the worker's rules.
+        lateness_ms: lateness of the worker's rules.
     """
 
     def __init__(self, idle_ms: int | None, idle_topic_ms: int, lateness_ms: int) -> None:

@@ -43,9 +43,9 @@ class Done:
 
     Args:
         outbox: what was to be published.
-        error: of the publication; it does not affect the state.
-        blob_bytes: of the committed snapshot.
-        seconds: that the commit took.
+        error: error of the publication, which does not affect the state.
+        blob_bytes: size of the blobs of the committed snapshot.
+        seconds: time that the commit took.
         begins: when the sketches configured now begin in all partitions; see `Snapshot`.
     """
 

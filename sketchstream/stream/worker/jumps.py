@@ -45,7 +45,7 @@ class Jumps:
         """Count the records of a chunk that the last move made late.
 
         Args:
-            outcome: of the chunk.
+            outcome: outcome of the chunk.
             times: (n,) event times of its records, ms.
 
         Returns:

@@ -23,7 +23,7 @@ class MixedConfigurations:
     """Watches the snapshots of a group's partitions.
 
     Args:
-        fingerprint: of this worker's configuration.
+        fingerprint: fingerprint of this worker's configuration.
     """
 
     def __init__(self, fingerprint: bytes) -> None:

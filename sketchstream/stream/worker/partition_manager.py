@@ -39,12 +39,12 @@ class PartitionManager:
     """The partitions of one worker. Every method is called from the worker's own thread.
 
     Args:
-        source: of records.
+        source: source of records.
         tasks: what is done for a partition in another thread.
         executor: runs the tasks.
         workshop: does the long work of states: it must not wait behind tasks, which may take minutes.
         clock: the machine's, or a test's.
-        settings: of the worker.
+        settings: settings of the worker.
         metrics: counters.
         apply: applies a chunk that had to wait.
     """

@@ -41,9 +41,9 @@ def snapshot_every_s(settings: Settings, n_bytes: int, seconds: float, supersede
     Sizes depend on specs and on how many windows are open, and so does all of this; never on items.
 
     Args:
-        settings: of the worker.
-        n_bytes: of the last snapshot.
-        seconds: that its commit took.
+        settings: settings of the worker.
+        n_bytes: size of the last snapshot.
+        seconds: time that its commit took.
         superseded_s: see `StateStore`.
     """
     superseded = max(HELD_TIMES * n_bytes, LEAST_HELD_BYTES) - n_bytes

@@ -20,10 +20,10 @@ class Settings:
         idle_ms: how long a partition is silent before its watermark follows the others; None: never.
         idle_topic_ms: how far watermarks stay behind the clock while the whole topic is silent.
         poll_s: longest wait for records.
-        threads: for commits and restores; 0 does them in the worker's thread.
+        threads: number of threads for commits and restores; 0 does them in the worker's thread.
         fail_fast: raise DataLossError when a partition halts.
-        accept_loss: after records were trimmed before they were read, or the log was truncated below what was read,
-            continue where the log continues, with marked windows; if the input was created again, begin a new revision.
+        accept_loss: whether to continue, with marked windows, after records were trimmed before they were read or the
+            log was truncated below what was read; and to begin a new revision if the input was created again.
         close_at_end: seal every open window when a bounded input has ended.
         refused_per_s: a partition that sends more refused records (late or dead letters) is slowed down.
         refused_payload: whether refused records go with their key, value and headers, which are raw data.
@@ -31,7 +31,7 @@ class Settings:
         give_up_after: failures of a partition in a row after which its error is raised (for files: no other worker
             can repair a full disk); None: retry for ever.
         durable_within_s: a partition without a commit for longer, although there is something to commit, is not ready.
-        report_every_s: between log lines that say how much was counted.
+        report_every_s: time between log lines that say how much was counted.
         fits: (our partitions, partitions of the input) -> whether their open windows fit into memory; None: always.
     """
 

@@ -19,8 +19,8 @@ def send(sink: Sink, chunk: Chunk, outcome: Outcome, metrics: Metrics, *, payloa
 
     Args:
         sink: accepts them if it has a topic for them.
-        chunk: of the records.
-        outcome: which of them were refused, and why.
+        chunk: the records.
+        outcome: what became of them: which were refused, and why.
         metrics: count them.
         payload: whether to send key, value and headers, which are raw data.
     """

@@ -68,11 +68,11 @@ class Worker:
 
     Args:
         rules: what is counted, and how.
-        source: of records.
-        store: of snapshots.
-        publisher: of sealed sketches.
+        source: source of records.
+        store: store of snapshots.
+        publisher: publisher of sealed sketches.
         settings: how it runs.
-        sink: for late records and dead letters; None: they are counted only.
+        sink: sink for late records and dead letters; None: they are counted only.
         clock: the machine's, or a test's.
         metrics: counters; made if not given.
         progress: called after each step with where the worker is.

@@ -31,7 +31,7 @@ class AvroReader:
 
     Args:
         fields: what is wanted.
-        framing: of the values.
+        framing: framing of the values.
         lookup: the schema of an id.
     """
 

@@ -20,7 +20,7 @@ class BlockSplitter:
     """Finds the values in blocks of one schema.
 
     Args:
-        schema: of the writer; each of its values takes a byte at least.
+        schema: schema of the writer; each of its values takes a byte at least.
     """
 
     def __init__(self, schema: Type) -> None:
@@ -72,7 +72,7 @@ def _by_loop(rows: Ints, jumps: Ints, buffer: Bytes, starts: Ints, limits: Ints)
     """(n,) where each value ends; -1: not known.
 
     Args:
-        rows: of the plan.
+        rows: rows of the plan.
         jumps: likewise.
         buffer: uint8.
         starts: (n,) where a value begins; -1: where the one before it ended.

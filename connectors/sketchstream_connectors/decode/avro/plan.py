@@ -54,7 +54,7 @@ def compile_plan(schema: Type, slots: Sequence[Slot]) -> SchemaPlan | None:
     """The plan of a schema; None if it has none.
 
     Args:
-        schema: of the writer.
+        schema: schema of the writer.
         slots: what is wanted.
     """
     builder = _SchemaBuilder(slots)

@@ -48,12 +48,12 @@ class Type:
     Args:
         kind: a primitive type, or record, enum, array, map, fixed or union.
         logical: a logical type that is known and valid here; else empty.
-        scale: of a decimal.
+        scale: digits behind the point of a decimal.
         size: bytes of a fixed.
         fields: names and types of a record's fields.
-        symbols: of an enum.
-        items: of an array, or the values of a map.
-        branches: of a union.
+        symbols: symbols of an enum.
+        items: type of the items of an array, or of the values of a map.
+        branches: types of the branches of a union.
         record_bytes: fewest bytes of a record; 1 for one that is recursive, or whose fields are not known yet.
     """
 
@@ -173,7 +173,7 @@ def leaf_names(made: Type, depth: int = 3, before: str = "") -> list[str]:
     """Dotted fields of a schema, for the messages of a validation; a repeated or deeper one is left out.
 
     Args:
-        made: of a payload.
+        made: type of a payload.
         depth: levels of records.
         before: path that leads here.
     """

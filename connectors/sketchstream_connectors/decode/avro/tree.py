@@ -30,7 +30,7 @@ def read_fields(schema: Type, body: bytes, slots: Sequence[Slot]) -> list[Value]
     """Kind and value of each slot; None if the bytes are malformed.
 
     Args:
-        schema: of the writer.
+        schema: schema of the writer.
         body: the whole value.
         slots: what is wanted.
     """

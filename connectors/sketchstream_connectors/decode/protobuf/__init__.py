@@ -62,7 +62,7 @@ class ProtobufReader:
 
     Args:
         fields: what is wanted.
-        framing: of the values.
+        framing: framing of the values.
         lookup: the message type of an id and of message indexes.
     """
 

@@ -49,14 +49,14 @@ class MessageField:
     """One field.
 
     Args:
-        name: of the field.
-        number: on the wire.
+        name: name of the field.
+        number: number of the field on the wire.
         kind: see `KINDS`.
         wire: wire type of one value.
         repeated: whether it is a list or a map.
         explicit: whether absence is told from the default value.
         oneof: number of its oneof in the message; -1: none.
-        message: of a message.
+        message: type of a field that is a message.
         symbols: names of an enum's values.
     """
 

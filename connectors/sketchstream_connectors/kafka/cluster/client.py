@@ -513,9 +513,9 @@ class Admin:
         """Offset and timestamp of the first record at a time or later; partitions without one are left out.
 
         Args:
-            topic: that has the partitions.
-            partitions: to ask for.
-            time_ms: at least 0.
+            topic: topic that has the partitions.
+            partitions: partitions to ask for.
+            time_ms: a time of 0 or later, ms.
 
         Raises:
             BrokerError: the leader of one does not answer, so that nobody knows whether it has such a record.

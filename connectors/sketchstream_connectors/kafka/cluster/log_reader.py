@@ -34,7 +34,7 @@ class Log:
     """A consumer that reads a topic up to its present end; for one thread at a time.
 
     Args:
-        connection: of the cluster.
+        connection: connection to the cluster.
         topic: sealed topic, or one of results.
         tail: `advance` starts that many records before the end of each partition, instead of at the beginning.
         only: read that partition only.
@@ -114,7 +114,7 @@ class Log:
         """Records between offsets, in the client's batches.
 
         Args:
-            starts: of each partition to be read.
+            starts: offsets at which to start, of each partition to be read.
             ends: where to stop, by partition.
             enough: called after each batch; True if no more of a partition is wanted.
 

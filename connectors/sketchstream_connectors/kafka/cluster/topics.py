@@ -79,7 +79,7 @@ def _stem(group: str, topic: str, separator: str, legible: str) -> str:
     Without a digest, neither has the separator in it; so no name without one equals a name with one.
 
     Args:
-        group: of the application.
+        group: group of the application.
         topic: its input.
         separator: one character.
         legible: the group as it may be written here.
@@ -165,7 +165,7 @@ def create(
     """Make what is missing and grow what is too small; existing settings are never changed, only reported.
 
     Args:
-        connection: of the cluster.
+        connection: connection to the cluster.
         names: the topics.
         replication: copies of new topics; default: as many as the input has.
         dry_run: only report what would be done.
@@ -220,8 +220,8 @@ class Right:
 
     Args:
         kind: topic, group or transactional_id.
-        name: of the resource; `pattern` "prefixed": of all that begin so.
-        operation: as access rules call it. Reading or writing implies describing.
+        name: name of the resource; `pattern` "prefixed": of all that begin so.
+        operation: name in access rules. Reading or writing implies describing.
         why: what it is needed for.
     """
 

@@ -54,7 +54,7 @@ class Decompressor:
         Args:
             codec: 1 gzip, 2 snappy (plain or xerial), 3 lz4 frame, 4 zstd.
             data: its compressed bytes.
-            offset: of the batch, for errors.
+            offset: offset of the batch, for errors.
             room: memory that the records are written to if they fit; what it holds behind them is undefined.
 
         Returns:

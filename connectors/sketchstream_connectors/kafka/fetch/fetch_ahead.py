@@ -47,7 +47,7 @@ class _Positions:
     """The client's states of partitions, some of them at other positions.
 
     Args:
-        states: of all assigned partitions.
+        states: client's states of all assigned partitions.
         ahead: the other positions.
     """
 

@@ -84,7 +84,7 @@ def as_records(
         polled: `Records` (given back as they are), or the stock client's records.
         from_position: the consumer's position before that poll.
         next_position: its position after the poll.
-        leader_epoch: of the last record's batch.
+        leader_epoch: leader epoch of the last record's batch.
     """
     whole = [entry for entry in polled if isinstance(entry, Records)]
     if whole:

@@ -34,7 +34,7 @@ def read_response(frame: memoryview, version: int) -> tuple[int, Any]:
 
     Args:
         frame: the whole frame without its length. What follows the response is ignored, as by the client.
-        version: of the request, one of `VERSIONS`.
+        version: version of the request, one of `VERSIONS`.
 
     Raises:
         ValueError: the frame is cut off, or a length in it cannot be.

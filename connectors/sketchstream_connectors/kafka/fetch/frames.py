@@ -35,7 +35,7 @@ class Receiver:
 
     Args:
         transport: the client's transport, of TCP or TLS; it gets this receiver's methods.
-        pool: of the consumer.
+        pool: pool of the consumer.
     """
 
     def __init__(self, transport: Any, pool: MemoryPool) -> None:

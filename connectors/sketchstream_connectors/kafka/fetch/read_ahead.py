@@ -49,7 +49,7 @@ class Reading:
 
     Args:
         ahead: says what else there is to do.
-        data: of the response; the reading keeps it until it is asked for.
+        data: bytes of the response; the reading keeps it until it is asked for.
         pieces: records of `data`, from `read_batches`.
     """
 
@@ -138,7 +138,7 @@ class ReadAhead:
 
         Args:
             completed: the client's `CompletedFetch`.
-            check_crc: as of `read_batches`.
+            check_crc: see `read_batches`.
             committed_only: whether records of aborted transactions are left out.
 
         Returns:

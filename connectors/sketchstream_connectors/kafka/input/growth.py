@@ -20,7 +20,7 @@ def former_numbers(admin: Admin, topic: str, partitions: int) -> dict[int, int]:
 
     Args:
         admin: asks the brokers.
-        topic: of the input.
+        topic: name of the input.
         partitions: it has now.
 
     Raises:

@@ -75,7 +75,7 @@ class DoubtedPositions:
         """Judge the position in doubt by the leader's bounds; None: the leader is asked again.
 
         Args:
-            partition: that is held back.
+            partition: partition that is held back.
             first: where its log begins; None if the leader did not answer.
             last: where it ends.
             now: seconds.

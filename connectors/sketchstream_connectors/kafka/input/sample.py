@@ -50,9 +50,9 @@ class TopicSample:
     """What was found in the newest records of a topic.
 
     Args:
-        partitions: of the topic.
+        partitions: number of partitions of the topic.
         fields: counts over the configured fields.
-        placements: of the items, for the choice of a partitioner.
+        placements: placements of the items, for the choice of a partitioner.
         misplaced: items that the configured partitioner sends elsewhere.
         oldest_ms: smallest timestamp.
         erased: records that the topic held once and holds no more.

@@ -50,7 +50,7 @@ class KafkaSource:
     """One consumer of one topic. Every public method is called from the worker's thread.
 
     Args:
-        connection: of the cluster; its `group.id` is the group.
+        connection: connection to the cluster; its `group.id` is the group.
         topic: the input topic. It must exist.
         decode: records -> items, times and validity; never raises because of a record's contents.
         path: "auto" (raw batches if the self-test passes), "raw" or "stock".

@@ -56,7 +56,7 @@ class Watch:
 
     Args:
         source: what it watches.
-        connection: of the cluster.
+        connection: connection to the cluster.
     """
 
     def __init__(self, source: Watched, connection: Connection) -> None:

@@ -39,7 +39,7 @@ class KafkaFeed:
     """A `Feed` over a sealed topic.
 
     Args:
-        connection: of the cluster; it stays open.
+        connection: connection to the cluster; it stays open.
         topic: the sealed topic.
 
     Raises:

@@ -44,8 +44,8 @@ class KafkaHistory:
     """Publishes a history to its topic, and keeps its boundary. A `Publisher`.
 
     Args:
-        connection: of the cluster.
-        topic: of the history; `sketchstream topics create` makes it.
+        connection: connection to the cluster.
+        topic: name of the history; `sketchstream topics create` makes it.
     """
 
     def __init__(self, connection: Connection, topic: str) -> None:

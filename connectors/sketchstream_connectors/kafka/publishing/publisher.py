@@ -55,8 +55,8 @@ class Outlet:
     """One idempotent producer; a send waits for its acknowledgement. After an error it is replaced.
 
     Args:
-        connection: of the cluster.
-        client_id: of the producer.
+        connection: connection to the cluster.
+        client_id: client id of the producer.
         max_block_ms: longest wait of a send for the metadata of its topic; default: the configuration's.
     """
 
@@ -92,10 +92,10 @@ class Outlet:
 
         Args:
             topic: where to.
-            partition: of the topic; None: the client chooses.
+            partition: partition of the topic; None: the client chooses.
             records: keys, values and headers.
             what: names the step in errors.
-            timestamps: of the records, ms; None: the time of sending.
+            timestamps: timestamps of the records, ms; None: the time of sending.
         """
         producer = self.producer()
         acknowledged = Acknowledgements()
@@ -144,7 +144,7 @@ class KafkaPublisher:
     """See `stream.interfaces.Publisher`: everything about input partition p goes to partition p of the sealed topic.
 
     Args:
-        connection: of the cluster.
+        connection: connection to the cluster.
         topic: sealed topic.
         sketches: names whose frontiers are looked for further back when the topic is read for the first time.
     """
@@ -286,10 +286,10 @@ class KafkaSink:
     """See `stream.interfaces.Sink`: refused records go to their topics, at least once, keyed by where they came from.
 
     Args:
-        connection: of the cluster.
+        connection: connection to the cluster.
         input_topic: named in the headers.
-        late_topic: for late and future records; empty: they are only counted.
-        dead_letter_topic: for records that cannot be read; empty: they are only counted.
+        late_topic: topic for late and future records; empty: they are only counted.
+        dead_letter_topic: topic for records that cannot be read; empty: they are only counted.
 
     A record that is sent with its contents keeps key, value and headers if the topic accepts records of that size,
     except for headers with our prefix. Otherwise the key of the letter says where the record is.

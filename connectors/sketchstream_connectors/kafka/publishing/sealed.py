@@ -280,7 +280,7 @@ class KafkaSealedSource:
     Consumers are used again. A `read` that is not exhausted keeps its own: another one may begin meanwhile.
 
     Args:
-        connection: of the cluster.
+        connection: connection to the cluster.
         topic: sealed topic.
         whole: read it to its end before any entry is returned: windows do not come in the order of time.
     """

@@ -65,10 +65,10 @@ def encrypt_pieces(name: bytes, size: int, pieces: Iterable[Bytes], key: bytes) 
     """As `encrypt`, for bytes that come in pieces of any length.
 
     Args:
-        name: of the blob.
+        name: name of the blob.
         size: bytes of all pieces.
-        pieces: in order; each is good until the next one is asked for.
-        key: of the blob.
+        pieces: pieces in order; each is good until the next one is asked for.
+        key: encryption key of the blob.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -105,9 +105,9 @@ class Decryption:
     """A blob that is put together from its records, in memory of its own that a sketch can take over.
 
     Args:
-        name: of the blob.
-        count: of its records.
-        key: of the blob.
+        name: name of the blob.
+        count: number of its records.
+        key: encryption key of the blob.
     """
 
     def __init__(self, name: bytes, count: int, key: bytes) -> None:
@@ -157,8 +157,8 @@ class BlobReader:
     """Reads committed offsets and blobs; one caller at a time. After any error it must be closed, not used again.
 
     Args:
-        connection: of the cluster; its group's offsets are read.
-        input_topic: whose offsets.
+        connection: connection to the cluster; its group's offsets are read.
+        input_topic: topic whose offsets.
         state_topic: where the blobs are.
     """
 
@@ -216,8 +216,8 @@ class BlobReader:
         Args:
             tp: the partition.
             held: records that were fetched and not used yet; what lies before the blob is thrown away.
-            name: of the blob.
-            place: of the blob.
+            name: name of the blob.
+            place: where the blob lies.
         """
         from kafka.errors import OffsetOutOfRangeError
 

@@ -61,8 +61,8 @@ def require_newest_revision(partition: int, revision: int, newest: int | None) -
     """Halt a partition that a reset has not reached: readers would wait for it in every later window.
 
     Args:
-        partition: that is taken.
-        revision: of its pointer.
+        partition: partition that is taken.
+        revision: revision of its pointer.
         newest: largest revision of all partitions; None: not known.
 
     Raises:

@@ -28,16 +28,16 @@ class Pointer:
     """Where the committed state of one partition is.
 
     Args:
-        cluster_id: of the cluster that it was written in.
-        topic_id: of the input topic.
-        state_id: topic id of the state topic.
-        revision: of the sketches; `reset` counts it up.
-        fingerprint: of the sketches configured when it was written.
+        cluster_id: id of the cluster that it was written in.
+        topic_id: id of the input topic.
+        state_id: id of the state topic.
+        revision: revision of the sketches; `reset` counts it up.
+        fingerprint: fingerprint of the sketches configured when it was written.
         manifest: offset of the manifest's first record in the state topic; -1: no snapshot yet, start at the
             committed position with nothing.
         chunks: records of the manifest.
         snapshot_id: 16 random bytes, part of what the manifest is bound to.
-        key: of the manifest, 32 bytes.
+        key: encryption key of the manifest, 32 bytes.
         partial: without a snapshot: records of an earlier topic are lost, so the first windows lack some.
         begins: see `sketchstream.stream.interfaces.Snapshot`.
         newest: see `sketchstream.stream.interfaces.Snapshot`.

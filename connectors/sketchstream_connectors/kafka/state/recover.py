@@ -68,11 +68,11 @@ def recover(
     """Examine every partition, and repair those that can be repaired.
 
     Args:
-        connection: of the cluster; its group must have no running workers.
+        connection: connection to the cluster; its group must have no running workers.
         names: the topics.
         accept_loss: continue behind records that are gone, with open windows marked as partial.
         dry_run: only examine.
-        partitions: which; default all.
+        partitions: partitions to recover; default: all.
 
     Raises:
         ConfigError: workers run, or a topic is missing.
@@ -115,7 +115,7 @@ def reset(
     its revision stay where they began.
 
     Args:
-        connection: of the cluster; its group must have no running workers.
+        connection: connection to the cluster; its group must have no running workers.
         names: the topics.
         to: "beginning", "end", "committed" (where the old revision stood), or a time in ms since 1970.
         dry_run: only report what would be done.

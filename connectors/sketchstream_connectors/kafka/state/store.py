@@ -49,13 +49,14 @@ class KafkaStore:
     """See `stream.interfaces.StateStore`; any thread may call `take` and `commit`, one at a time for a partition.
 
     Args:
-        connection: of the cluster; its `group.id` names topics and fences.
+        connection: connection to the cluster; its `group.id` names topics and fences.
         topic: the input topic.
         member: the source of the same worker.
         sealed_topic: where sealed sketches go: records in it are traces of an earlier life of a partition.
         accept_loss: an input that was made again is begun anew, as a new revision; a position beyond the end of the
             log is left to the source.
-        revision: of other topics of the same input: a partition begins with it, or halts if it has an older one.
+        revision: revision of other topics of the same input: a partition begins with it, or halts if it has an older
+            one.
         lag_bytes: written since, after which a clean blob is written again, so that what lies before it can be erased.
         lag_s: seconds, likewise.
 

@@ -30,7 +30,7 @@ class StoreTopics:
     """The input, the state topic and perhaps the sealed topic of a store.
 
     Args:
-        admin: of the store.
+        admin: admin client of the store.
         topic: the input.
         states: names of the state topic, of which the first that exists is taken: the present one, perhaps the one
             that an older release made.
@@ -176,7 +176,7 @@ def check_writable(connection: Connection, topics: Mapping[str, str]) -> None:
     """A worker writes to these topics later, and would stand still then: they must be there, and may be written.
 
     Args:
-        connection: of the cluster.
+        connection: connection to the cluster.
         topics: setting -> name of the topic.
 
     Raises:

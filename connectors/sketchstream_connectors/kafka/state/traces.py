@@ -99,7 +99,7 @@ def next_revision(connection: Connection, input_topic: str, topic_id: str, seale
     pointer with it, so either both are seen, or neither is and the same number comes out.
 
     Args:
-        connection: of the cluster.
+        connection: connection to the cluster.
         input_topic: its name.
         topic_id: its id now.
         sealed_topic: where sealed sketches are.

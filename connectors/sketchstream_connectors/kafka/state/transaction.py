@@ -61,20 +61,20 @@ class Fence:
     """One partition that is ours: its producer, and where its live blobs are.
 
     Args:
-        partition: of the input.
+        partition: partition of the input.
         topic: the input.
         state_topic: where snapshots are written.
         producer: transactional, with the partition's own id; earlier owners are fenced.
-        state_id: topic id of the state topic that holds the live blobs.
+        state_id: id of the state topic that holds the live blobs.
         position: committed with the last snapshot.
         manifest: offset of that snapshot's manifest; -1: none yet.
         written: bytes of blobs that were ever written.
-        places: of the live blobs, by name.
+        places: places of the live blobs, by name.
         broken: an outcome is open: the partition must be taken again.
         broker_time: see `stream.interfaces.StateStore.broker_time`; known where the state topic has the brokers'
             timestamps.
         moving: live blobs that are in another topic yet; the next snapshot writes them here.
-        moved_from: that topic.
+        moved_from: the topic that has them.
     """
 
     partition: int
@@ -141,10 +141,10 @@ class Fence:
         """Commit a snapshot.
 
         Args:
-            snapshot: whose blobs are new, or have a place.
+            snapshot: snapshot whose blobs are new, or have a place.
             again: blobs that have a place and are written once more.
             about: the pointer, but for where the snapshot is.
-            member: of the group.
+            member: member of the group.
         """
         acknowledged = Acknowledgements()
         kept = {name: self.places[name] for name in snapshot.keep - again.keys()}
@@ -185,10 +185,10 @@ class Fence:
         """Commit the manifest of a snapshot at another position; its blobs stay where they are.
 
         Args:
-            position: of the input.
-            manifest: of the state topic, with that position.
+            position: position in the input.
+            manifest: manifest in the state topic, with that position.
             about: the pointer, but for where the manifest is.
-            member: of the group.
+            member: member of the group.
         """
         acknowledged = Acknowledgements()
         with ours(f"moving the position of partition {self.partition}"):
