@@ -77,8 +77,8 @@ def open_states(made: Driver) -> Seen:
     found: Seen = {}
     for partition, slot in made.worker._partitions.items():
         assert slot.state is not None, slot.reason
-        for name, track in slot.state.tracks.items():
-            for start, window in track.windows.items():
+        for name, sketch_state in slot.state.sketch_states.items():
+            for start, window in sketch_state.windows.items():
                 state = window.sketch._state
                 assert state is not None
                 found[name, start, partition] = state.astype(np.int64)

@@ -79,17 +79,17 @@ def test_workers_that_are_started_anew_one_after_the_other_switch_at_one_window(
     group.read(0, 20)
     group.read(1, 26)
     restart(group, 0, NEW)
-    assert group.states[0].begins == EPOCH + 25 * MINUTE + CHANGE_AHEAD_MS, "no partition has reached that"
+    assert group.states[0].specs.begins == EPOCH + 25 * MINUTE + CHANGE_AHEAD_MS, "no partition has reached that"
     group.read(0, 30)
     group.read(1, 31)  # the other worker still has the old configuration
     restart(group, 1, NEW)
-    assert group.states[1].begins == group.states[0].begins
+    assert group.states[1].specs.begins == group.states[0].specs.begins
     group.read(1, 60)
     group.read(0, 60)
     assert all(len(sizes) == 1 for sizes in group.sizes.values()), group.sizes
     before = {start for start, sizes in group.sizes.items() if sizes == {16}}
     after = {start for start, sizes in group.sizes.items() if sizes == {20}}
-    assert max(before) < group.states[0].begins <= min(after)
+    assert max(before) < group.states[0].specs.begins <= min(after)
     assert not any(state.changing for state in group.states.values())
 
 
@@ -103,7 +103,7 @@ def test_a_partition_that_goes_back_to_a_worker_with_the_old_configuration_has_i
     group.read(0, 24)
     restart(group, 1, NEW)
     restart(group, 0, NEW)
-    assert group.states[1].begins == group.states[0].begins
+    assert group.states[1].specs.begins == group.states[0].specs.begins
     group.read(0, 60)
     group.read(1, 60)
     assert all(len(sizes) == 1 for sizes in group.sizes.values()), group.sizes
@@ -117,22 +117,22 @@ def test_two_workers_that_choose_a_time_at_once_agree_on_the_later_one() -> None
     early = group.states[0]
     group.read(1, 28)
     restart(group, 1, NEW)  # it has not seen what the other one chose
-    assert early.begins < group.states[1].begins
+    assert early.specs.begins < group.states[1].specs.begins
     group.commit(1)
     group.commit(0)
     group.commit(0)
     group.commit(1)
-    assert early.begins == group.states[1].begins == EPOCH + 27 * MINUTE + CHANGE_AHEAD_MS
+    assert early.specs.begins == group.states[1].specs.begins == EPOCH + 27 * MINUTE + CHANGE_AHEAD_MS
 
 
 def test_what_was_agreed_is_in_snapshots_and_pointers() -> None:
     group = Group()
     group.read(0, 20)
     restart(group, 0, NEW)
-    begins = group.states[0].begins
+    begins = group.states[0].specs.begins
     restart(group, 0, NEW)
-    assert group.states[0].begins == begins
-    assert group.states[0].former_specs["minutes"].domain.size == 16
+    assert group.states[0].specs.begins == begins
+    assert group.states[0].specs.former["minutes"].domain.size == 16
     pointer = Pointer("c", "t", "s", begins=begins, newest=group.states[0].newest)
     again = Pointer.from_text(pointer.to_text())
     assert again == pointer

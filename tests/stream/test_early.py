@@ -25,8 +25,9 @@ from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.interfaces import Restored, SealedEntry
 from sketchstream.stream.kernels import ADMITTED
-from sketchstream.stream.state import partition_windows
+from sketchstream.stream.state import work_pace
 from sketchstream.stream.state.checkpoint import EARLY_FORMAT, MANIFEST_FORMAT
+from sketchstream.stream.state.early_answers import EarlyReleases
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum
 from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
@@ -102,14 +103,14 @@ def test_early_answers_are_a_function_of_the_record_sequence(
 ) -> None:
     s = stream(seed, 400, size=SIZE, step_ms=9000)
     truth = expected(s, lateness * MINUTE, quorum)
-    before = partition_windows.LARGE_SLOTS
-    partition_windows.LARGE_SLOTS = 1 if large else before
+    before = work_pace.LARGE_SLOTS
+    work_pace.LARGE_SLOTS = 1 if large else before
     try:
         state = PartitionState.fresh(rules(with_early(), lateness_ms=lateness * MINUTE, quorum=quorum), 0, 0, 1)
         for begin, end in pairwise([0, *sorted(set(cuts)), len(s)]):
             state.apply(s.chunk(begin, end))
     finally:
-        partition_windows.LARGE_SLOTS = before
+        work_pace.LARGE_SLOTS = before
     found = {(one.window[0], one.early): shown(one) for one in answers(state)}
     assert found.keys() == truth.keys()
     for place, part in found.items():
@@ -255,7 +256,7 @@ def test_a_chunk_boundary_that_decides_an_answer_is_caught(monkeypatch: pytest.M
     honest: Any = PartitionState._count_with_early
 
     def whole(self: Any, *chunk: Any) -> Any:
-        monkeypatch.setattr(PartitionState, "_due_early", lambda *_: [])
+        monkeypatch.setattr(EarlyReleases, "due", lambda *_: [])
         yield from honest(self, *chunk)
 
     monkeypatch.setattr(PartitionState, "_count_with_early", whole)

@@ -15,14 +15,14 @@ import pytest
 from helpers.interleaving import ITEMS, Model
 from sketchstream import image
 from sketchstream.kinds.profile.groups import GroupIndex
-from sketchstream.stream.state import partition_windows
+from sketchstream.stream.state import work_pace
 from sketchstream.stream.state.partition import PartitionState
-from sketchstream.stream.state.sketch_state import OpenWindow, Track
+from sketchstream.stream.state.sketch_state import OpenWindow, SketchState
 
 pytestmark = [pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning"), pytest.mark.statistics]
 SEEDS = range(20)
 ACTIONS = 250
-MANY_SLOTS = partition_windows.LARGE_SLOTS
+MANY_SLOTS = work_pace.LARGE_SLOTS
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "PIECE_BYTES", 96)
     monkeypatch.setattr(image, "_BLOCK", 4)
     monkeypatch.setattr(image, "LEAST_BYTES", 300)
-    monkeypatch.setattr(partition_windows, "LARGE_SLOTS", MANY_SLOTS)
+    monkeypatch.setattr(work_pace, "LARGE_SLOTS", MANY_SLOTS)
 
 
 class Schedule:
@@ -135,7 +135,7 @@ def run_all() -> Counter[str]:
     seen: Counter[str] = Counter()
     for seed in SEEDS:
         # every second schedule opens and seals in other threads
-        partition_windows.LARGE_SLOTS = 1 if seed % 2 else MANY_SLOTS
+        work_pace.LARGE_SLOTS = 1 if seed % 2 else MANY_SLOTS
         schedule = Schedule(seed)
         try:
             schedule.run()
@@ -176,8 +176,8 @@ def late_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that changes after it was captured is taken for saved."""
     opened = PartitionState._open
 
-    def unchanged(self: PartitionState, track: Track, *which: Any) -> OpenWindow | None:
-        window = opened(self, track, *which)
+    def unchanged(self: PartitionState, state: SketchState, *which: Any) -> OpenWindow | None:
+        window = opened(self, state, *which)
         if window is not None and window.blob is not None:
             window.dirty = False
         return window

@@ -14,7 +14,7 @@ from helpers.streams import EPOCH, HOUR, MINUTE, at_least
 from helpers.workers import TEXT, close_windows, counts, driver, send, truth
 from sketchstream.errors import BrokerError
 from sketchstream.sketch import Sketch
-from sketchstream.stream.state import partition_windows
+from sketchstream.stream.state import work_pace
 from sketchstream.stream.worker.io_tasks import Inline
 from sketchstream.stream.worker.partition_manager import TURN_S
 from sketchstream.stream.worker.settings import Settings
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarn
 @pytest.fixture
 def workshop(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     """Every window is large, and its work is done when a test advances it."""
-    monkeypatch.setattr(partition_windows, "LARGE_SLOTS", 1)
+    monkeypatch.setattr(work_pace, "LARGE_SLOTS", 1)
     return Jobs()
 
 
@@ -165,7 +165,7 @@ def test_a_worker_polls_on_while_many_small_windows_are_opened_written_and_seale
 ) -> None:
     """Each takes milliseconds; ten thousand of them take as long as the largest, and none of them is large."""
     workshop, at_a_time, windows = Jobs(), 8, 60
-    monkeypatch.setattr(partition_windows, "LARGE_SLOTS", at_a_time * partition_windows.SMALLEST_SLOTS)
+    monkeypatch.setattr(work_pace, "LARGE_SLOTS", at_a_time * work_pace.SMALLEST_SLOTS)
     d = driver(TEXT.replace('lateness = "1m"', 'lateness = "2h"'), partitions)
     d.worker._manager._workshop = workshop
     d.run()
@@ -210,7 +210,7 @@ def test_a_worker_polls_on_while_many_small_windows_are_opened_written_and_seale
 
 def test_a_worker_polls_on_though_each_piece_of_long_work_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that computes may never see the other one at work, and still compute for minutes."""
-    monkeypatch.setattr(partition_windows, "LARGE_SLOTS", 4 * partition_windows.SMALLEST_SLOTS)
+    monkeypatch.setattr(work_pace, "LARGE_SLOTS", 4 * work_pace.SMALLEST_SLOTS)
     d = driver(TEXT.replace('lateness = "1m"', 'lateness = "2h"'), partitions=1)
 
     class Quick(Inline):

@@ -217,7 +217,7 @@ def test_the_engine_sends_a_plan_of_one_step_the_way_of_tumbling_windows() -> No
     one, plain = hopping(steps=1), SketchPlan("hops", spec(), Calendar(Width.parse("1m")))
     assert one.holding(EPOCH) == plain.holding(EPOCH) == [(EPOCH, EPOCH + MINUTE)]
     assert one.window == plain.window == "1m"
-    assert not PartitionState.fresh(rules(one), 0, 0, 1).tracks["hops"].overlapping
+    assert not PartitionState.fresh(rules(one), 0, 0, 1).sketch_states["hops"].overlapping
 
 
 def minutes(first: int, last: int) -> Stream:

@@ -140,10 +140,10 @@ def test_a_sketch_that_is_added_is_partial_up_to_the_newest_record_read_without_
     snapshot = first.capture()
     both = rules(plan(), plan("new"), quorum=Quorum())
     second = PartitionState.restore(both, 0, Restored(600, snapshot.manifest, snapshot.blobs), 1)
-    track = second.tracks["new"]
-    assert track.through == first.watermark // MINUTE * MINUTE + MINUTE
-    assert track.partial.covers(EPOCH + 10 * MINUTE)
-    assert not track.partial.covers(EPOCH + 11 * MINUTE)
+    sketch_state = second.sketch_states["new"]
+    assert sketch_state.progress.through == first.watermark // MINUTE * MINUTE + MINUTE
+    assert sketch_state.partial.covers(EPOCH + 10 * MINUTE)
+    assert not sketch_state.partial.covers(EPOCH + 11 * MINUTE)
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -209,7 +209,8 @@ def test_payloads_have_no_say_in_what_is_sealed_when(seed: int) -> None:
             outcome = state.apply(one.chunk(begin, begin + 40), clock_ms=int(s.stamps[-1]))
             late += (begin + outcome.late_records).tolist()
             steps.append((state.watermark, outcome.sealed, outcome.future, outcome.early, outcome.jumps))
-            steps.append((outcome.unreadable_times, state.open_windows, [one.through for one in state.tracks.values()]))
+            through = [sketch_state.progress.through for sketch_state in state.sketch_states.values()]
+            steps.append((outcome.unreadable_times, state.open_windows, through))
         found.append((late, steps, sorted(finish(state))))
     assert found[0] == found[1]
     assert found[0][2]
@@ -427,7 +428,7 @@ def test_a_chunk_with_records_of_other_positions_changes_nothing(offsets: list[i
     s = stream(3, 20)
     state = PartitionState.fresh(rules(), 0, 0, 1)
     state.apply(s.chunk(0, 10))
-    windows = [window for track in state.tracks.values() for window in track.windows.values()]
+    windows = [window for sketch_state in state.sketch_states.values() for window in sketch_state.windows.values()]
     before = [window.sketch._open_state("test").copy() for window in windows]
     sound = s.chunk(10, 14)
     chosen = np.array(offsets)
@@ -616,7 +617,7 @@ def test_a_removed_sketch_finishes_its_windows() -> None:
         both, 0, Restored(4, later.manifest, {**snapshot.blobs, **middle.blobs, **later.blobs}), 1
     )  # and it is put back
     state.apply(replace(s.chunk(3, 4), from_position=4, next_position=5, offsets=np.array([4])))
-    assert state.tracks["hours"].windows == {}, "the second hour began without it"
+    assert state.sketch_states["hours"].windows == {}, "the second hour began without it"
     assert state.changed()
     state.capture()
     back = {one.sketch: one for one in state.outbox.captured()[1]}["hours"]
@@ -818,7 +819,7 @@ def test_delayed_records_after_a_loss_do_not_end_what_windows_may_lack(restarted
             blobs = {**before.blobs, **middle.blobs}
             state = PartitionState.restore(common, 0, Restored(at + 6, middle.manifest, blobs), 1)
             before = replace(middle, blobs=blobs)
-    found = state.tracks["minutes"].partial
+    found = state.sketch_states["minutes"].partial
     assert found.covers(EPOCH + 21 * MINUTE)
     assert not found.covers(EPOCH + 25 * MINUTE)
 

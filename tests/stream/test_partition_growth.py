@@ -180,7 +180,7 @@ def test_frontiers_say_how_far_a_partition_was_when_partitions_were_added() -> N
     state = begun(4)
     s = joined(records(old), records(old, EPOCH + HOUR))
     asking(state.applying(s.chunk(0, len(s))), lambda: 4)
-    reached = state.tracks["minutes"].through
+    reached = state.sketch_states["minutes"].progress.through
     state.set_partitions(6)
     snapshot = asking(state.capturing(), lambda: 6)
     state = PartitionState.restore(state.rules, 1, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)

@@ -205,10 +205,11 @@ def test_counts_of_late_records_are_in_frontiers_and_survive_snapshots() -> None
 def test_late_records_count_anew_when_their_noise_changes(after: str, kept: bool) -> None:
     """Readers know one epsilon for all draws: one of 1/1000 read as one of 50 would be a thousand late records."""
     state = PartitionState.fresh(rules(plan(made=spec(epsilon_records="1/1000"))), 0, 0, 1)
-    state.tracks["minutes"].late.value = 10**6
+    state.sketch_states["minutes"].late.value = 10**6
     snapshot = state.capture()
     changed = rules(plan(made=spec(epsilon_records=after)))
-    late = PartitionState.restore(changed, 0, Restored(0, snapshot.manifest, snapshot.blobs), 1).tracks["minutes"].late
+    again = PartitionState.restore(changed, 0, Restored(0, snapshot.manifest, snapshot.blobs), 1)
+    late = again.sketch_states["minutes"].late
     assert (late.value == 10**6) == kept
     assert late.draws == (1 if late.epsilon else 0)
 
@@ -324,13 +325,13 @@ def test_windows_that_were_opened_in_format_1_stay_in_it_until_they_are_sealed()
     old = rules(plan(made=spec(total_share=0)))
     state = PartitionState.fresh(old, 0, 0, 2)
     state.apply(given.chunk(0, 60))
-    for track in state.tracks.values():
-        for window in track.windows.values():
+    for sketch_state in state.sketch_states.values():
+        for window in sketch_state.windows.values():
             window.sketch.origin = replace(window.sketch.origin, partitions=(), partitions_open=2)
     snapshot = state.capture()
-    names = [window.blob for track in state.tracks.values() for window in track.windows.values()]
+    names = [window.blob for sketch_state in state.sketch_states.values() for window in sketch_state.windows.values()]
     assert {wire.version_of(snapshot.blobs[name]) for name in names} == {1}
-    opened = {start for track in state.tracks.values() for start in track.windows}
+    opened = {start for sketch_state in state.sketch_states.values() for start in sketch_state.windows}
     manifest = {**snapshot.manifest, "format": 1}
     for fields in manifest["sketches"].values():
         del fields["late"], fields["late_draws"]

@@ -77,7 +77,7 @@ def test_what_is_counted_during_a_commit_is_not_in_it() -> None:
     state = PartitionState.fresh(rules(), 0, 0, 1)
     s = stream(3, 50, jitter_ms=1, step_ms=10)
     state.apply(s.chunk(0, 20))
-    (window,) = state.tracks["minutes"].windows.values()
+    (window,) = state.sketch_states["minutes"].windows.values()
     before = window.sketch._open_state("test").copy()
     snapshot = state.capture()
     state.apply(s.chunk(20, 50))

@@ -49,6 +49,21 @@ Steps = Generator[CountNeeded | LongWork, int | None, Result]
 long work is to be done, and resumes once it is."""
 
 
+def perform(run: Callable[[], Result], *, long: bool) -> Steps[Result]:
+    """Do a part of a computation, and return its result.
+
+    Args:
+        run: does it, in any thread if it is long work.
+        long: whether it is long work.
+    """
+    if not long:
+        return run()
+    work = LongWork(run)
+    yield work
+    result: Result = work.result
+    return result
+
+
 def answered(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -> Result:
     """Run a computation to its end in this thread.
 

@@ -21,7 +21,14 @@ from sketchstream.stream.state import frontiers
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.domain_lists import DomainLists, SavedLists
 from sketchstream.stream.state.outbox import Outgoing, new_name
-from sketchstream.stream.state.sketch_state import OpenWindow, Track
+from sketchstream.stream.state.sketch_state import (
+    LastFrontier,
+    OpeningBounds,
+    OpenWindow,
+    PartitionGrowth,
+    SealProgress,
+    SketchState,
+)
 from sketchstream.stream.state.values import digits, integer, listed, signed, table, tables
 from sketchstream.stream.windows.boundary import NEVER
 from sketchstream.stream.windows.window_ranges import Mark
@@ -100,16 +107,16 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
     """Copy a state completely. The windows and entries that it marks as saved are saved once it is committed.
 
     Args:
-        state: to be copied.
+        state: state of a partition.
         buffers: memory for the copies, returned by `Snapshot.release`; None: fresh memory.
     """
     blobs: dict[str, bytes | Unfinished | Streamed] = {}
     room = bytearray if buffers is None else buffers.take
     keep: set[str] = set()
     sketches: dict[str, Plain] = {}
-    for track in state.tracks.values():
+    for sketch_state in state.sketch_states.values():
         windows: list[Plain] = []
-        for window in track.windows.values():
+        for window in sketch_state.windows.values():
             if window.dirty or window.blob is None:
                 window.blob, window.dirty = new_name(), False
                 blobs[window.blob] = (
@@ -119,64 +126,21 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
                 )
             else:
                 keep.add(window.blob)
-            windows.append(
-                {
-                    "start": window.start,
-                    "end": window.end,
-                    "counts": list(window.counts),
-                    "slots_for": list(window.slots_for),
-                    "blob": window.blob,
-                    **({"closed": window.closed} if window.closed else {}),
-                    **({"early": window.early} if window.early else {}),
-                }
-            )
-        sketches[track.name] = {
-            "through": track.through,
-            **({} if track.published == track.through else {"published": track.published}),
-            **_mark_fields("partial", track.partial),
-            **_mark_fields("diverged", track.diverged),
-            "sequence": track.sequence,
-            "announced": track.announced,
-            "grown_from": track.grown_from,
-            "grown_through": track.grown_through,
-            "late": digits(track.late.value),
-            "late_draws": track.late.draws,
-            "late_noise": str(track.late.epsilon),
-            "evidence": track.evidence.fields(),
-            "reported": track.reported,
-            "retired": track.plan is None,
-            **({"begins": track.begins} if track.overlapping else {}),
-            **({} if track.plan is None else {"plan": track.plan.made}),
-            **({} if track.live == NEVER else {"live": track.live}),
-            **({} if track.earlier == NO_TIME else {"earlier": track.earlier}),
-            "windows": windows,
-            **({} if track.closed == NO_TIME else {"closed": track.closed, "opens_from": track.opens_from}),
-        }
+            windows.append(_window_fields(window, window.blob))
+        sketches[sketch_state.name] = _sketch_fields(sketch_state, windows)
     outbox: list[Plain] = []
-    for one in state.outbox.entries:
-        if one.saved:
-            keep.add(one.blob)
+    for outgoing in state.outbox.entries:
+        if outgoing.saved:
+            keep.add(outgoing.blob)
         else:
-            blobs[one.blob] = one.entry.body
-            one.saved = True
-        entry = one.entry
-        outbox.append(
-            {
-                "sketch": entry.sketch,
-                "revision": entry.revision,
-                "start": entry.window[0],
-                "end": entry.window[1],
-                "seal_id": entry.seal_id,
-                "blob": one.blob,
-                **({} if entry.positions is None else {"positions": list(entry.positions)}),
-                **({} if entry.early is None else {"early": entry.early}),
-            }
-        )
+            blobs[outgoing.blob] = outgoing.entry.body
+            outgoing.saved = True
+        outbox.append(_outgoing_fields(outgoing))
     state.outbox.capture()
     lists, fresh = state.lists.capture(_specs(state))
     blobs |= fresh
     keep |= set(lists.values()) - fresh.keys()
-    has_early = any(one.entry.early is not None for one in state.outbox.entries)
+    has_early = any(outgoing.entry.early is not None for outgoing in state.outbox.entries)
     manifest: dict[str, Plain] = {
         "format": EARLY_FORMAT if has_early else MANIFEST_FORMAT,
         "partition": state.partition,
@@ -190,9 +154,9 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
         "partial": state._partial,
         "idled": [list(one) for one in state._idled],
         "fingerprint": state.rules.fingerprint,
-        "begins": state.begins,
+        "begins": state.specs.begins,
         "specs": {plan.name: plan.spec.to_dict() for plan in state.rules.sketches},
-        "former_specs": {name: spec.to_dict() for name, spec in state.former_specs.items()},
+        "former_specs": {name: spec.to_dict() for name, spec in state.specs.former.items()},
         "lists": dict(lists),
         "sketches": sketches,
         "outbox": outbox,
@@ -209,7 +173,7 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
         revision=state.revision,
         spec_fingerprint=state.rules.fingerprint,
         rewound=rewound,
-        begins=state.begins,
+        begins=state.specs.begins,
         newest=state.newest,
         blob_bytes=held.n_bytes,
         copied_bytes=held.copied_bytes,
@@ -217,11 +181,67 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
     )
 
 
+def _window_fields(window: OpenWindow, blob: str) -> dict[str, Plain]:
+    """Plain data about an open window whose state is in this blob."""
+    return {
+        "start": window.start,
+        "end": window.end,
+        "counts": list(window.counts),
+        "slots_for": list(window.slots_for),
+        "blob": blob,
+        **({"closed": window.closed} if window.closed else {}),
+        **({"early": window.early} if window.early else {}),
+    }
+
+
+def _sketch_fields(state: SketchState, windows: list[Plain]) -> dict[str, Plain]:
+    """Plain data about one sketch; `windows`: what `_window_fields` says of its open windows."""
+    progress, opening, frontier, late = state.progress, state.opening, state.frontier, state.late
+    closes = progress.positions != NO_TIME
+    return {
+        "through": progress.through,
+        **({} if progress.published == progress.through else {"published": progress.published}),
+        **_mark_fields("partial", state.partial),
+        **_mark_fields("diverged", state.diverged),
+        "sequence": frontier.sequence,
+        "announced": frontier.partitions,
+        "grown_from": state.growth.former,
+        "grown_through": state.growth.through,
+        "late": digits(late.value),
+        "late_draws": late.draws,
+        "late_noise": str(late.epsilon),
+        "evidence": state.evidence.fields(),
+        "reported": frontier.watermark,
+        "retired": state.plan is None,
+        **({"begins": opening.created_from} if state.overlapping else {}),
+        **({} if state.plan is None else {"plan": state.plan.made}),
+        **({} if opening.claimed_from == NEVER else {"live": opening.claimed_from}),
+        **({} if opening.before_sketch == NO_TIME else {"earlier": opening.before_sketch}),
+        "windows": windows,
+        **({"closed": progress.positions, "opens_from": opening.positions_from} if closes else {}),
+    }
+
+
+def _outgoing_fields(outgoing: Outgoing) -> dict[str, Plain]:
+    """Plain data about an entry of the outbox."""
+    entry = outgoing.entry
+    return {
+        "sketch": entry.sketch,
+        "revision": entry.revision,
+        "start": entry.window[0],
+        "end": entry.window[1],
+        "seal_id": entry.seal_id,
+        "blob": outgoing.blob,
+        **({} if entry.positions is None else {"positions": list(entry.positions)}),
+        **({} if entry.early is None else {"early": entry.early}),
+    }
+
+
 def _specs(state: PartitionWindows) -> Iterator[Spec]:
     """The specs of all windows that are open or will be."""
     yield from (plan.spec for plan in state.rules.sketches)
-    yield from state.former_specs.values()
-    yield from (window.sketch.spec for track in state.tracks.values() for window in track.windows.values())
+    yield from state.specs.former.values()
+    yield from (window.sketch.spec for window in state._open_windows())
 
 
 def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
@@ -238,9 +258,10 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
     """Fill a new state from a snapshot.
 
     Args:
-        state: of the partition, at the snapshot's position, otherwise fresh. Its rules may have other sketches than
-            the snapshot's: open windows finish under the spec they began with, new sketches begin with the next window.
-        restored: from the store.
+        state: state of the partition, at the snapshot's position, otherwise fresh. Its rules may have other sketches
+            than the snapshot's: open windows finish under the spec they began with, new sketches begin with the next
+            window.
+        restored: snapshot that the store has.
         peers: snapshots of all partitions, for a change of the configuration.
 
     Raises:
@@ -262,7 +283,7 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
         state.revision = integer(manifest["revision"])
         votes = manifest.get("votes")
         state._watermark.restore(integer(manifest["watermark"]), None if votes is None else table(votes))
-        state.early_through = state.watermark
+        state.early.through = state.watermark
         # older snapshots: no time is beyond the watermark
         state.newest = integer(manifest.get("newest", state.watermark))
         state._idled = [(integer(before), integer(after)) for before, after in listed(manifest.get("idled", []))]
@@ -274,7 +295,7 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
         _restore_specs(state, manifest, peers, lists)
         saved = table(manifest["sketches"])
         for name, fields in saved.items():
-            _restore_track(state, name, table(fields), restored.blobs, lists, len(peers))
+            _restore_sketch_state(state, name, table(fields), restored.blobs, lists, len(peers))
         if manifest["partial"]:
             state.lack()
         for plan in rules.sketches:
@@ -288,61 +309,83 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
     state._changed = bool(state.outbox.pending)
 
 
-def _restore_track(
+def _restore_sketch_state(
     state: PartitionWindows, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists, of: int
 ) -> None:
-    track = state.tracks.get(name) or Track(name, None)
-    track.through = integer(fields["through"])
-    track.published = integer(fields.get("published", track.through))
-    track.partial, track.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
-    track.sequence, track.announced = integer(fields["sequence"]), integer(fields["announced"])
-    track.closed, track.opens_from = integer(fields.get("closed", NO_TIME)), integer(fields.get("opens_from", NO_TIME))
-    track.grown_from, track.grown_through = (
-        integer(fields.get("grown_from", 0)),
-        integer(fields.get("grown_through", NO_TIME)),
+    """Restore what a snapshot holds about one sketch.
+
+    Args:
+        state: state of the partition.
+        name: name of the sketch.
+        fields: what `_sketch_fields` wrote; older snapshots lack some.
+        blobs: blobs of the snapshot.
+        lists: lists of items of the snapshot.
+        of: number of partitions that have snapshots.
+    """
+    sketch_state = state.sketch_states.get(name) or SketchState(name, None)
+    sketch_state.partial, sketch_state.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
+    through = integer(fields["through"])
+    sketch_state.progress = SealProgress(
+        through, integer(fields.get("published", through)), positions=integer(fields.get("closed", NO_TIME))
     )
-    noise = str(track.late.epsilon)
+    sketch_state.opening = OpeningBounds(
+        before_sketch=integer(fields.get("earlier", NO_TIME)),
+        created_from=integer(fields.get("begins", NO_TIME)),
+        claimed_from=integer(fields.get("live", NEVER)),
+        positions_from=integer(fields.get("opens_from", NO_TIME)),
+    )
+    sketch_state.frontier = LastFrontier(
+        integer(fields["sequence"]), integer(fields["announced"]), integer(fields.get("reported", NO_TIME))
+    )
+    sketch_state.growth = PartitionGrowth(
+        integer(fields.get("grown_from", 0)), integer(fields.get("grown_through", NO_TIME))
+    )
+    noise = str(sketch_state.late.epsilon)
     same = noise != "0" and fields.get("late_noise", noise) == noise
     if same and integer(fields.get("late_draws", 0)):  # else its own first draw
-        track.late.value, track.late.draws = signed(str(fields["late"])), integer(fields["late_draws"])
-    known = track.through
-    for one in tables(fields["windows"]):
-        start, end = integer(one["start"]), integer(one["end"])
-        counts = tuple(integer(count) for count in one["counts"])
-        slots_for = tuple(integer(count) for count in one.get("slots_for", one["counts"][:1]))
-        sketch = _restore_sketch(state, track, blobs[one["blob"]], slots_for, lists)
-        origin = sketch.origin
-        if (origin.name, origin.partition, origin.window, origin.revision) != (
-            name,
-            state.partition,
-            (start, end),
-            state.revision,
-        ):
-            msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
-            raise DataLossError(msg)
-        window = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False, slots_for=slots_for)
-        window.closed, window.early = integer(one.get("closed", 0)), integer(one.get("early", 0))
-        state.slots.fit(window, counts)
-        track.windows[start] = window
-        known = max(known, end)
-        if track.fields(sketch.spec) is None:  # records can no longer be counted in it
-            track.mark_partial(end)
-    state.tracks[name] = track
+        sketch_state.late.value, sketch_state.late.draws = signed(str(fields["late"])), integer(fields["late_draws"])
+    known = through
+    for window_fields in tables(fields["windows"]):
+        window = _restore_window(state, sketch_state, window_fields, blobs, lists)
+        sketch_state.windows[window.start] = window
+        known = max(known, window.end)
+        if sketch_state.fields(window.sketch.spec) is None:  # records can no longer be counted in it
+            sketch_state.mark_partial(window.end)
+    state.sketch_states[name] = sketch_state
     evidence = fields.get("evidence")
-    track.evidence.restore(None if evidence is None else table(evidence), known)
-    track.reported = integer(fields.get("reported", NO_TIME))
-    track.begins = integer(fields.get("begins", NO_TIME))
-    track.live = integer(fields.get("live", NEVER))
-    track.earlier = integer(fields.get("earlier", NO_TIME))
-    plan = track.plan
+    sketch_state.evidence.restore(None if evidence is None else table(evidence), known)
+    plan = sketch_state.plan
     changed = plan is not None and fields.get("plan", plan.made) != plan.made
-    track.restored(changed=changed)
+    sketch_state.restored(changed=changed)
     if plan is not None and changed and of > 1:  # other partitions begin the new windows elsewhere
-        latest = max(state.begins, state.newest, state.watermark, track.begins)
+        latest = max(state.specs.begins, state.newest, state.watermark, sketch_state.opening.created_from)
         if latest != NO_TIME:
-            track.mark_partial(max(known, plan.last_end(latest)))
-    if fields["retired"] and track.plan is not None:
-        _begin(state, track.plan)
+            sketch_state.mark_partial(max(known, plan.last_end(latest)))
+    if fields["retired"] and plan is not None:
+        _begin(state, plan)
+
+
+def _restore_window(
+    state: PartitionWindows,
+    sketch_state: SketchState,
+    fields: dict[str, Any],
+    blobs: Mapping[str, Bytes],
+    lists: SavedLists,
+) -> OpenWindow:
+    """Restore an open window from what `_window_fields` wrote and from its blob."""
+    start, end = integer(fields["start"]), integer(fields["end"])
+    counts = tuple(integer(count) for count in fields["counts"])
+    slots_for = tuple(integer(count) for count in fields.get("slots_for", fields["counts"][:1]))
+    sketch = _restore_sketch(state, sketch_state, blobs[fields["blob"]], slots_for, lists)
+    origin = sketch.origin
+    name, place = sketch_state.name, (state.partition, (start, end), state.revision)
+    if (origin.name, origin.partition, origin.window, origin.revision) != (name, *place):
+        msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
+        raise DataLossError(msg)
+    window = OpenWindow(start, end, sketch, counts, fields["blob"], dirty=False, slots_for=slots_for)
+    window.closed, window.early = integer(fields.get("closed", 0)), integer(fields.get("early", 0))
+    state.slots.fit(window, counts)
+    return window
 
 
 def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
@@ -353,7 +396,7 @@ def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
 
     Args:
         peers: snapshots of all partitions; none if there is only one (a file), which needs no agreement.
-        fingerprint: of the configuration.
+        fingerprint: fingerprint of the configuration.
         newest: latest event time of the partition that asks.
     """
     said = [peer.begins for peer in peers if peer.spec_fingerprint == fingerprint]
@@ -371,15 +414,15 @@ def _restore_specs(
         return
     begins, specs, former = integer(manifest["begins"]), table(manifest["specs"]), table(manifest["former_specs"])
     if manifest["fingerprint"] == state.rules.fingerprint:
-        state.begins = begins
+        state.specs.begins = begins
     else:
-        state.begins = boundary(peers, state.rules.fingerprint, state.newest)
+        state.specs.begins = boundary(peers, state.rules.fingerprint, state.newest)
         former = specs | (former if state.newest < begins else {})
     for plan in state.rules.sketches:
         if plan.name in former:
             spec = _spec(table(former[plan.name]), plan, lists)
             if spec is not None and spec.fingerprint != plan.spec.fingerprint:
-                state.former_specs[plan.name] = spec
+                state.specs.former[plan.name] = spec
 
 
 def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLists) -> Spec | None:
@@ -396,10 +439,10 @@ def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLis
 
 
 def _restore_sketch(
-    state: PartitionWindows, track: Track, data: Bytes, slots_for: tuple[int, ...], lists: SavedLists
+    state: PartitionWindows, sketch_state: SketchState, data: Bytes, slots_for: tuple[int, ...], lists: SavedLists
 ) -> Sketch:
     """Read an open sketch from its bytes; the configuration or the snapshot has the list of items of its domain."""
-    plan, key = track.plan, state.rules.key
+    plan, key = sketch_state.plan, state.rules.key
     header = wire.unpack_header(data)
     same = plan is not None and kinds.read_spec(header["spec"]).fingerprint == plan.spec.fingerprint
     if same:
@@ -408,9 +451,9 @@ def _restore_sketch(
     old = _spec(header["spec"], plan, lists)
     if old is None:
         msg = (
-            f"partition {state.partition}: sketch {track.name!r} has open windows with another list of items, and its "
-            "snapshot, of an older release, does not hold that list; put the former sketch and items_file back, run "
-            "this release until it has committed once, and change them then"
+            f"partition {state.partition}: sketch {sketch_state.name!r} has open windows with another list of items, "
+            "and its snapshot, of an older release, does not hold that list; put the former sketch and items_file "
+            "back, run this release until it has committed once, and change them then"
         )
         raise DataLossError(msg)
     return Sketch.from_bytes(data, key, spec=old, keep=state.slots.keep(old, slots_for), take_over=True)
@@ -448,11 +491,12 @@ def _begin(state: PartitionWindows, plan: SketchPlan) -> None:
     """
     if state.newest == NO_TIME and state.watermark == NO_TIME:
         return
-    track = state.tracks[plan.name]
-    track.mark_partial(plan.last_end(max(state.newest, state.watermark)))
-    if not track.windows and state.watermark != NO_TIME:
-        track.through = track.earlier = max(track.through, plan.last_end(state.watermark))
-    state._announce(track)
+    sketch_state = state.sketch_states[plan.name]
+    sketch_state.mark_partial(plan.last_end(max(state.newest, state.watermark)))
+    if not sketch_state.windows and state.watermark != NO_TIME:
+        through = max(sketch_state.progress.through, plan.last_end(state.watermark))
+        sketch_state.progress.through = sketch_state.opening.before_sketch = through
+    state._announce(sketch_state)
 
 
 @contextlib.contextmanager
@@ -484,12 +528,12 @@ def _frontier_fields(frontier: Frontier) -> Plain:
 
 
 def _mark_fields(name: str, mark: Mark) -> dict[str, int]:
-    """A track's mark in the form that a snapshot stores."""
+    """A mark of a sketch in the form that a snapshot stores."""
     return {name: mark.through, f"{name}_from": mark.after}
 
 
 def _mark(fields: Mapping[str, Any], name: str) -> Mark:
-    """Read a track's mark; older snapshots lack some marks."""
+    """Read a mark of a sketch; older snapshots lack some marks."""
     return Mark(integer(fields.get(f"{name}_from", NO_TIME)), integer(fields.get(name, NO_TIME)))
 
 
@@ -502,8 +546,8 @@ def mark_partial(manifest: dict[str, Any]) -> None:
 def mark_diverged(manifest: dict[str, Any]) -> None:
     """Mark the open windows of a snapshot: they may hold records that the input has lost (`PartitionState.rewind`)."""
     manifest.pop("votes", None)
-    for track in manifest["sketches"].values():
-        ends = [window["end"] for window in track["windows"]]
+    for fields in manifest["sketches"].values():
+        ends = [window["end"] for window in fields["windows"]]
         if ends:
-            mark = _mark(track, "diverged").stretched(track["through"], max(ends))
-            track.update(_mark_fields("diverged", mark))
+            mark = _mark(fields, "diverged").stretched(fields["through"], max(ends))
+            fields.update(_mark_fields("diverged", mark))

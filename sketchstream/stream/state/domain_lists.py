@@ -28,7 +28,7 @@ class DomainLists:
     """Which lists the snapshots of a partition hold, by digest, and in which blobs.
 
     Args:
-        key: of the sketches; None: they have no lists.
+        key: hash key of the sketches; None: they have no lists.
         blobs: digest -> name of the blob.
     """
 
@@ -67,9 +67,9 @@ class SavedLists:
     """The lists of a restored snapshot, each read when it is asked for.
 
     Args:
-        key: of the sketches.
+        key: hash key of the sketches.
         names: digest -> blob; empty for snapshots of older releases.
-        blobs: of the snapshot.
+        blobs: blobs of the snapshot.
     """
 
     def __init__(self, key: Key | None, names: Mapping[str, str], blobs: Mapping[str, Bytes]) -> None:

@@ -19,8 +19,8 @@ class DomainSlots:
     """The items of closed domains that belong to one partition, by partition counts.
 
     Args:
-        rules: of the worker.
-        partition: of the input.
+        rules: rules of the worker.
+        partition: partition of the input.
     """
 
     def __init__(self, rules: Rules, partition: int) -> None:

@@ -72,7 +72,7 @@ class EvidenceNoise:
         """The noise of a sketch.
 
         Args:
-            plan: of the sketch; None: it is no longer configured, and nothing is kept.
+            plan: plan of the sketch; None: it is no longer configured, and nothing is kept.
             checked: whether items are compared with the partitioner, so that some can be misplaced.
             anywhere: whether the input is not partitioned by item.
         """
@@ -144,8 +144,8 @@ class WindowEvidence:
     """The evidence about one window in one partition.
 
     Args:
-        start: of the window, ms.
-        end: of the window, ms.
+        start: start of the window, ms.
+        end: end of the window, ms.
         refused: records refused since the last publication of their number, with one draw of noise.
         shown: their published number.
         draws: noise in it.
@@ -192,7 +192,7 @@ class Reported:
     """The evidence of one frontier.
 
     Args:
-        noise: of the numbers.
+        noise: noise of the numbers.
         since: windows that end by then (ms) have no numbers, because they were not kept then; NO_TIME: all have.
         older: noisy number of records refused by windows that are older than those with numbers.
         older_draws: draws of noise in it.
@@ -377,11 +377,11 @@ class Evidence:
         1 / (1 + e^epsilon), however many records the item has.
 
         Args:
-            start: of the window, ms.
-            end: of the window, ms.
+            start: start of the window, ms.
+            end: end of the window, ms.
             items: misplaced items, one for each event.
             partition: this one.
-            partitions: of the input.
+            partitions: number of partitions of the input.
         """
         given = self._of(start, end).noise
         if not given.misplaced:
@@ -424,7 +424,7 @@ class Evidence:
         """Note that windows were sealed, or passed without a record; their numbers are published from now on.
 
         Args:
-            plan: of the sketch; None: only its open windows are left.
+            plan: plan of the sketch; None: only its open windows are left.
             before: windows that end by then were sealed earlier, ms.
             through: windows that end by then are sealed now, ms.
         """

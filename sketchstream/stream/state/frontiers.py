@@ -26,7 +26,7 @@ def plain(frontier: Frontier, *, unset: bool = False) -> dict[str, Any]:
     """What a frontier says of its partition.
 
     Args:
-        frontier: of one sketch, revision and partition, which are not among it.
+        frontier: what a partition announced; its sketch, revision and partition are not among the fields.
         unset: whether the numbers of marks that are not set are among it.
     """
     marks = window_ranges.numbers(frontier.partial, frontier.diverged)
@@ -48,8 +48,8 @@ def read(sketch: str, revision: object, partition: object, said: Mapping[str, An
 
     Args:
         sketch: name of the sketch.
-        revision: of the sketch.
-        partition: of the input.
+        revision: revision of the sketch.
+        partition: partition of the input.
         said: what was said, perhaps with other keys.
 
     Raises:

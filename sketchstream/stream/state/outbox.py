@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sketchstream.published import Instalment, Release, SealedState
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 
 
@@ -30,6 +31,26 @@ class Outgoing:
     entry: SealedEntry
     blob: str
     saved: bool = False
+
+
+def entry_of(
+    published: Release | SealedState | Instalment,
+    *,
+    positions: tuple[int, int] | None = None,
+    early: int | None = None,
+) -> SealedEntry:
+    """What is published of a window that a worker has opened.
+
+    Args:
+        published: a sealed sketch, a release from an open one, or closed positions.
+        positions: see `SealedEntry`.
+        early: see `SealedEntry`.
+    """
+    origin = published.origin
+    assert origin.window is not None
+    assert origin.partition is not None
+    place = (origin.name, origin.revision, origin.window, origin.partition)
+    return SealedEntry(*place, published.seal_id, published.to_bytes(), positions, early)
 
 
 class Outbox:

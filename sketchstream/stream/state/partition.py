@@ -24,12 +24,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.input.partition_counts import LongWork, Steps, unanswered
+from sketchstream.stream.input.partition_counts import Steps, perform, unanswered
 from sketchstream.stream.interfaces import Peer, Restored, Snapshot
 from sketchstream.stream.state import checkpoint
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.partition_windows import PartitionWindows
 from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.state.work_pace import copying_takes_long
 from sketchstream.stream.windows.windows import NO_TIME
 
 
@@ -53,11 +54,11 @@ class PartitionState(PartitionWindows):
         """Create the state of a partition without a past.
 
         Args:
-            rules: of the worker.
-            partition: of the input.
+            rules: rules of the worker.
+            partition: partition of the input.
             position: where it begins.
-            partitions: of the input now.
-            revision: of the sketches.
+            partitions: number of partitions of the input now.
+            revision: revision of the sketches.
             partial: records before `position` are gone or skipped: the first windows may lack some.
             sealed_elsewhere: see `interfaces.Fresh`.
             peers: snapshots of all partitions.
@@ -68,13 +69,13 @@ class PartitionState(PartitionWindows):
         state.counts.passed(position)
         state._partial = partial
         if any(peer.spec_fingerprint != rules.fingerprint for peer in peers):
-            state.begins = checkpoint.boundary(peers, rules.fingerprint, NO_TIME)
+            state.specs.begins = checkpoint.boundary(peers, rules.fingerprint, NO_TIME)
         for name, through in (sealed_elsewhere or {}).items():
-            track = state.tracks.get(name)
-            if track is not None and through > track.through:
-                track.evidence.seal(track.plan, NO_TIME, through)
-                track.through = track.published = through
-                state._announce(track)
+            sketch_state = state.sketch_states.get(name)
+            if sketch_state is not None and through > sketch_state.progress.through:
+                sketch_state.evidence.seal(sketch_state.plan, NO_TIME, through)
+                sketch_state.progress.through = sketch_state.progress.published = through
+                state._announce(sketch_state)
         return state
 
     def capture(self, buffers: Buffers | None = None) -> Snapshot:
@@ -94,17 +95,12 @@ class PartitionState(PartitionWindows):
         if any(isinstance(window.sketch.spec.domain, ClosedDomain) for window in self._open_windows()):
             # the size of what is written then never tells that a misplaced item made us ask
             yield from self._ask_partitions()
-        for track in self.tracks.values():
-            grown = track.plan is not None and track.announced not in (NO_TIME, self.partitions)
-            if grown or self._reports(track):
-                self._announce(track)
-        copy = partial(checkpoint.write, self, buffers)
-        if not self._copying_takes_long():
-            return copy()
-        copied = LongWork(copy)
-        yield copied
-        snapshot: Snapshot = copied.result
-        return snapshot
+        for state in self.sketch_states.values():
+            grown = state.plan is not None and state.frontier.partitions not in (NO_TIME, self.partitions)
+            if grown or self._reports(state):
+                self._announce(state)
+        long = copying_takes_long(sum(window.unsaved for window in self._open_windows()))
+        return (yield from perform(partial(checkpoint.write, self, buffers), long=long))
 
     @classmethod
     def restore(
@@ -113,11 +109,11 @@ class PartitionState(PartitionWindows):
         """Restore the state that a snapshot holds.
 
         Args:
-            rules: of the worker. Its sketches may differ from the snapshot's: open windows finish under the spec with
-                which they began, new sketches begin with the next window.
-            partition: of the input.
-            restored: from the store.
-            partitions: of the input now.
+            rules: rules of the worker. Its sketches may differ from the snapshot's: open windows finish under the spec
+                with which they began, new sketches begin with the next window.
+            partition: partition of the input.
+            restored: snapshot that the store has.
+            partitions: number of partitions of the input now.
             peers: snapshots of all partitions: changed sketches begin at one time in all of them.
 
         Raises:

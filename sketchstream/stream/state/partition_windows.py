@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from time import perf_counter
 
@@ -20,31 +19,29 @@ from sketchstream import kinds
 from sketchstream.array_types import Flags, Ints
 from sketchstream.errors import BrokerError
 from sketchstream.items.events import Events
-from sketchstream.kinds import closing_step
-from sketchstream.kinds.capabilities import Reconstructing, SlotsOfItems
-from sketchstream.kinds.interface import Spec
-from sketchstream.published import Instalment, Origin, Release, SealedState
+from sketchstream.kinds.capabilities import SlotsOfItems
+from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
 from sketchstream.stream import kernels
-from sketchstream.stream.input.partition_counts import CountNeeded, LongWork, PartitionCounts, Steps, unanswered
+from sketchstream.stream.input.partition_counts import CountNeeded, PartitionCounts, Steps, perform, unanswered
 from sketchstream.stream.input.partitioner import belongs
 from sketchstream.stream.interfaces import Chunk, Frontier, SealedEntry
+from sketchstream.stream.state.closing_positions import ClosingPositions
 from sketchstream.stream.state.domain_lists import DomainLists
 from sketchstream.stream.state.domain_slots import DomainSlots
+from sketchstream.stream.state.early_answers import EarlyReleases
 from sketchstream.stream.state.evidence import Evidence, EvidenceNoise
-from sketchstream.stream.state.outbox import Outbox
+from sketchstream.stream.state.outbox import Outbox, entry_of
 from sketchstream.stream.state.outcome import NO_INTS, Outcome
 from sketchstream.stream.state.quorum import Admission, Watermark
 from sketchstream.stream.state.rules import Rules
-from sketchstream.stream.state.sketch_state import OpenWindow, Track
+from sketchstream.stream.state.sketch_state import OpenWindow, PartitionGrowth, SketchState
 from sketchstream.stream.state.window_cover import covering, overlapping
+from sketchstream.stream.state.window_specs import WindowSpecs
+from sketchstream.stream.state.work_pace import WorkPace
 from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
-LARGE_SLOTS = 1 << 17
-"""Slots from which opening or sealing a window is long work: less than that takes milliseconds."""
-SMALLEST_SLOTS = 1 << 10
-"""Slots that a window counts as at least: what a small one takes does not depend on its slots."""
 MOST_IDLED = 15
 """Stretches of time that idleness has passed over, of which contradictions are noticed."""
 
@@ -53,11 +50,11 @@ class PartitionWindows:
     """All of the state of one partition but how it begins, is copied and is restored.
 
     Args:
-        rules: of the worker.
-        partition: of the input.
+        rules: rules of the worker.
+        partition: partition of the input.
         position: next record to apply.
-        partitions: of the input now.
-        revision: of the sketches.
+        partitions: number of partitions of the input now.
+        revision: revision of the sketches.
     """
 
     def __init__(self, rules: Rules, partition: int, position: int, partitions: int, revision: int = 0) -> None:
@@ -71,8 +68,8 @@ class PartitionWindows:
         self._watermark = Watermark(rules.quorum, rules.lateness_ms)
         self._advances: dict[int, int] = {}
         checked = rules.partitioner is not None
-        self.tracks: dict[str, Track] = {
-            plan.name: Track(
+        self.sketch_states: dict[str, SketchState] = {
+            plan.name: SketchState(
                 plan.name,
                 plan,
                 evidence=Evidence(EvidenceNoise.of(plan, checked=checked, anywhere=rules.anywhere)),
@@ -80,19 +77,19 @@ class PartitionWindows:
             for plan in rules.sketches
         }
         self._idled: list[tuple[int, int]] = []
-        self.early_through = NO_TIME
         self.outbox = Outbox()
+        self.specs = WindowSpecs()
+        self._pace = WorkPace()
+        self.early = EarlyReleases(rules.lateness_ms, self.outbox, self._pace)
+        self.closing = ClosingPositions(self.specs, rules.lateness_ms, self.outbox)
         self._partial = False
         self._rewound = False
-        self.begins = NO_TIME
-        self.former_specs: dict[str, Spec] = {}
         self.lists = DomainLists(rules.key)
         self.claim: Callable[[str, int, int], int] | None = None
         """Claims windows of (sketch, revision) that begin at a time or later; returns where they may (`IoTasks`)."""
         self._answers: dict[CountNeeded, int | None] = {}
         self._events_by_spec: dict[tuple[bytes, tuple[tuple[str, str], ...], tuple[int, int] | None], Events] = {}
         self.seal_seconds: list[float] = []
-        self._worked = 0
         self._changed = True
 
     def __repr__(self) -> str:
@@ -114,9 +111,9 @@ class PartitionWindows:
         former = self.partitions
         if not self.counts.grow(partitions):
             return
-        for track in self.tracks.values():
-            track.grown_from, track.grown_through = former, track.through
-            for window in track.windows.values():
+        for state in self.sketch_states.values():
+            state.growth = PartitionGrowth(former, state.progress.through)
+            for window in state.windows.values():
                 window.counts = (*window.counts, partitions)
                 self.slots.fit(window, window.counts)
         self._changed = True
@@ -139,7 +136,7 @@ class PartitionWindows:
         """Count the records of a chunk that starts at `position`, seal the windows that they close, and advance.
 
         Args:
-            chunk: of this partition.
+            chunk: records of this partition.
             clock_ms: records more than `max_ahead_ms` beyond it are refused as future; None: none are. It decides
                 nothing else, and records with a correct clock are far from this limit.
 
@@ -157,7 +154,7 @@ class PartitionWindows:
         self._require_between(chunk)
 
         self._answers.clear()
-        self._worked = 0
+        self._pace.begin()
         events = chunk.events
         n = events.times.size
         outcome = Outcome(records=n, late={})
@@ -175,13 +172,13 @@ class PartitionWindows:
             if admission.future + admission.unreadable < n:
                 self._note_partial(known, admission, chunk.timestamps, future_after)
                 self.newest = max(self.newest, admission.high)
-                for track in self.tracks.values():
-                    if track.plan is None or track.plan.early is None:
-                        yield from self._count(track, events, admission, outcome)
+                for state in self.sketch_states.values():
+                    if state.plan is None or state.plan.early is None:
+                        yield from self._count(state, events, admission, outcome)
                     else:
-                        yield from self._count_with_early(track, track.plan.early, events, admission, outcome)
+                        yield from self._count_with_early(state, state.plan.early, events, admission, outcome)
                 self._events_by_spec.clear()  # nothing of the records stays
-                self.early_through = max(self.early_through, int(admission.before[-1]))
+                self.early.passed(int(admission.before[-1]))
             self._note_unplaced(chunk, admission.verdict)
             outcome.sealed += yield from self._seal()
             outcome.note_refused(events, admission)
@@ -213,8 +210,8 @@ class PartitionWindows:
             known = np.where(stamps >= 0, stamps, known)
         times = np.concatenate([chunk.events.times[future], known[lost]])
         times = times[(times >= EARLIEST_MS) & (times < LATEST_MS)]
-        for track in self.tracks.values():
-            track.evidence.refuse(times, track.holding(times), track.through)
+        for state in self.sketch_states.values():
+            state.evidence.refuse(times, state.holding(times), state.progress.through)
 
     def _note_idle(self, before: int, after: int) -> None:
         """Note that idleness moved the watermark; records that come later may prove it wrong."""
@@ -231,8 +228,8 @@ class PartitionWindows:
             return
         first = max((index for index, _ in advances), default=0)
         stamps = chunk.timestamps[first:]
-        for track in self.tracks.values():
-            track.evidence.contradict(stamps, self._idled, self.rules.lateness_ms)
+        for state in self.sketch_states.values():
+            state.evidence.contradict(stamps, self._idled, self.rules.lateness_ms)
 
     def _require_between(self, chunk: Chunk) -> None:
         """Refuse a chunk with records outside of its positions, or with more records than these can have.
@@ -249,49 +246,44 @@ class PartitionWindows:
             )
             raise ValueError(msg)
 
-    def _count(self, track: Track, events: Events, admission: Admission, outcome: Outcome) -> Steps[None]:
+    def _count(self, state: SketchState, events: Events, admission: Admission, outcome: Outcome) -> Steps[None]:
         """Count the records of a chunk in the windows of one sketch."""
-        if track.overlapping:
-            yield from self._count_overlapping(track, events, admission, outcome)
+        if state.overlapping:
+            yield from self._count_overlapping(state, events, admission, outcome)
             return
         low, high, lateness = admission.low, admission.high, self.rules.lateness_ms
         times, before = admission.times, admission.before
-        starts, ends = covering(track, admission)
-        yield from self._claim_opened(track, admission, zip(starts.tolist(), ends.tolist(), strict=True))
-        steps = [self._step(track, int(start)) for start in starts]
-        if len(starts) == 1 and not (steps[0] and self._closes_at(int(starts[0]), low, steps[0]) <= admission.mark):
+        starts, ends = covering(state, admission)
+        yield from self._claim_opened(state, admission, zip(starts.tolist(), ends.tolist(), strict=True))
+        steps = [self.closing.step_ms(state, int(start)) for start in starts]
+        if len(starts) == 1 and not (
+            steps[0] and self.closing.closes_at(int(starts[0]), low, steps[0]) <= admission.mark
+        ):
             only = int(ends[0])
-            if only + lateness > admission.mark and only > track.through and starts[0] <= low and high < only:
-                window = yield from self._opening(track, int(starts[0]), only)
+            if only + lateness > admission.mark and only > state.progress.through and starts[0] <= low and high < only:
+                window = yield from self._opening(state, int(starts[0]), only)
                 if window is not None:
                     window.sketch.admit(int(np.count_nonzero(admission.admitted)))
-                    yield from self._update(track, window, events, _usable(events, admission), outcome)
+                    yield from self._update(state, window, events, _usable(events, admission), outcome)
                 return
         places = np.empty(times.size, np.int32)
         used = np.zeros(len(starts), np.bool_)
-        n_late = kernels.place(times, before, admission.verdict, starts, ends, lateness, track.through, places, used)
-        for index, step in enumerate(steps):
-            if step is not None and used[index]:  # a position that has closed takes nothing more
-                start, end = int(starts[index]), int(ends[index])
-                here = places == index
-                since = np.where(here, times - start, 0)
-                closing = np.minimum(start + (since // step + 1) * step, end) + lateness
-                here &= closing <= before
-                places[here] = kernels.LATE
-                n_late += int(np.count_nonzero(here))
-                used[index] = bool((places == index).any())
+        n_late = kernels.place(
+            times, before, admission.verdict, starts, ends, lateness, state.progress.through, places, used
+        )
+        n_late += self.closing.refuse(admission, places, used, (starts, ends), steps)
         if n_late:
-            late = (places == kernels.LATE) & (times >= track.earlier)
-            if track.plan is not None or track.windows:
-                self._note_late(track, admission, late, outcome)
-            track.evidence.refuse(times[places == kernels.LATE], track.holding(times[late]), track.through)
+            late = (places == kernels.LATE) & (times >= state.opening.before_sketch)
+            if state.plan is not None or state.windows:
+                self._note_late(state, admission, late, outcome)
+            state.evidence.refuse(times[places == kernels.LATE], state.holding(times[late]), state.progress.through)
         for index in np.flatnonzero(used).tolist():
-            window = yield from self._opening(track, int(starts[index]), int(ends[index]))
+            window = yield from self._opening(state, int(starts[index]), int(ends[index]))
             if window is not None:
-                yield from self._take(track, window, events, admission, places, index, outcome)
+                yield from self._take(state, window, events, admission, places, index, outcome)
 
     def _count_with_early(
-        self, track: Track, early: EarlyAnswers, events: Events, admission: Admission, outcome: Outcome
+        self, state: SketchState, early: EarlyAnswers, events: Events, admission: Admission, outcome: Outcome
     ) -> Steps[None]:
         """Count the records of a chunk, and release early answers between them, where the watermark passed their time.
 
@@ -299,102 +291,17 @@ class PartitionWindows:
         function of the sequence of records, however that is divided into chunks.
         """
         first, n = 0, admission.times.size
-        for index, due in [*self._due_early(track, early, admission), (n, [])]:
+        for index, due in [*self.early.due(state, early, admission), (n, [])]:
             part = admission.between(first, index)
             if part is not None:
-                yield from self._count(track, events, part, outcome)
+                yield from self._count(state, events, part, outcome)
             first = index
             for start, time_ms in due:
-                yield from self._release_early(track, early, start, time_ms, int(admission.before[index]))
+                yield from self.early.release(state, early, start, time_ms, int(admission.before[index]))
 
-    def _due_early(
-        self, track: Track, early: EarlyAnswers, admission: Admission
-    ) -> list[tuple[int, list[tuple[int, int]]]]:
-        """Before which records of a chunk early answers are due: starts of windows, and times. `_emit` has the rest."""
-        starts, ends = covering(track, admission)
-        bounds = {(one.start, one.end) for one in track.windows.values()} | set(
-            zip(starts.tolist(), ends.tolist(), strict=True)
-        )
-        due: dict[int, dict[int, int]] = {}
-        for start, end in sorted(bounds):
-            for time_ms in early.times((start, end)):
-                if self.early_through < time_ms <= admission.mark:
-                    index = int(np.searchsorted(admission.before, time_ms, side="left"))
-                    if index < admission.times.size:
-                        due.setdefault(index, {})[start] = time_ms  # the last of several that are due at once
-        return [(index, sorted(due[index].items())) for index in sorted(due)]
-
-    def _emit(self) -> Steps[None]:
-        """Release the early answers whose time the watermark has passed since the last record."""
-        for track in self.tracks.values():
-            early = None if track.plan is None else track.plan.early
-            if early is None:
-                continue
-            for window in sorted(track.windows.values(), key=lambda one: one.start):
-                passed = [
-                    time_ms
-                    for time_ms in early.times((window.start, window.end))
-                    if self.early_through < time_ms <= self.watermark
-                ]
-                if passed:
-                    yield from self._release_early(track, early, window.start, passed[-1], self.watermark)
-        self.early_through = max(self.early_through, self.watermark)
-
-    def _release_early(
-        self, track: Track, early: EarlyAnswers, start: int, time_ms: int, watermark: int
+    def _count_overlapping(
+        self, state: SketchState, events: Events, admission: Admission, outcome: Outcome
     ) -> Steps[None]:
-        """Put a release from an open window into the outbox.
-
-        Nothing if it is not open, has had all of its early answers, or is sealed at this watermark anyway.
-        """
-        window = track.windows.get(start)
-        if window is None or window.early >= early.most or window.end + self.rules.lateness_ms <= watermark:
-            return
-        kind, spec = kinds.of(window.sketch.spec), window.sketch.spec
-        if not isinstance(kind, Reconstructing) or kind.accounting.promise(spec).kind != "histogram":
-            return  # it was opened under another configuration
-        window.early, window.dirty, self._changed = window.early + 1, True, True
-        if window.sketch.origin.partitions:
-            window.sketch.origin = replace(window.sketch.origin, partitions=window.counts)
-        release = partial(self._release, window, early.epsilon, time_ms)
-        if self._takes_long(window.sketch.spec):
-            released = LongWork(release)
-            yield released
-            self.outbox.put(released.result)
-        else:
-            self.outbox.put(release())
-
-    def _release(self, window: OpenWindow, epsilon: Fraction, time_ms: int) -> SealedEntry:
-        """Release the view of one open window. Touches nothing but its sketch."""
-        return self._entry(window, window.sketch.release(epsilon), early=time_ms)
-
-    def _entry(
-        self,
-        window: OpenWindow,
-        shown: Release | SealedState | Instalment,
-        positions: tuple[int, int] | None = None,
-        early: int | None = None,
-    ) -> SealedEntry:
-        """What is published of a window."""
-        place = (shown.origin.name, self.revision, (window.start, window.end), self.partition)
-        return SealedEntry(*place, shown.seal_id, shown.to_bytes(), positions, early)
-
-    def _step(self, track: Track, start: int) -> int | None:
-        """Length of a position in ms, for windows whose positions are published when they close."""
-        window = track.windows.get(start)
-        if window is not None:
-            spec = window.sketch.spec
-        elif track.plan is not None:
-            spec = self._spec(track.plan, start)
-        else:
-            return None
-        return closing_step(spec)
-
-    def _closes_at(self, start: int, time: int, step: int) -> int:
-        """The watermark at which the position that holds a time closes, in a window that begins at `start`."""
-        return start + ((time - start) // step + 1) * step + self.rules.lateness_ms
-
-    def _count_overlapping(self, track: Track, events: Events, admission: Admission, outcome: Outcome) -> Steps[None]:
         """Count the records of a chunk in overlapping windows: each record in every window that holds its time.
 
         A record that is late for any of them is counted as late once.
@@ -402,35 +309,37 @@ class PartitionWindows:
         times, before, lateness = admission.times, admission.before, self.rules.lateness_ms
         places = np.empty(times.size, np.int32)
         late = np.zeros(times.size, np.bool_)
-        windows = overlapping(track, admission)
-        yield from self._claim_opened(track, admission, windows)
-        former, admitted = track.evidence.known.difference(windows), admission.admitted
+        windows = overlapping(state, admission)
+        yield from self._claim_opened(state, admission, windows)
+        former, admitted = state.evidence.known.difference(windows), admission.admitted
         if any(start <= admission.high and admission.low < end for start, end in former):
-            track.evidence.refuse(times[admitted], former, track.through)
-        for start, end in overlapping(track, admission):
-            if end <= track.earlier:
+            state.evidence.refuse(times[admitted], former, state.progress.through)
+        for start, end in overlapping(state, admission):
+            if end <= state.opening.before_sketch:
                 continue
-            n = kernels.inside(times, before, admission.verdict, start, end, lateness, track.through, places, late)
-            window = (yield from self._opening(track, start, end)) if n else None
+            n = kernels.inside(
+                times, before, admission.verdict, start, end, lateness, state.progress.through, places, late
+            )
+            window = (yield from self._opening(state, start, end)) if n else None
             if window is not None:
-                yield from self._take(track, window, events, admission, places, 0, outcome)
+                yield from self._take(state, window, events, admission, places, 0, outcome)
             inside = admitted & (times >= start) & (times < end)
             refused = inside & (places == kernels.OUT)
-            track.evidence.refuse(times[refused], [(start, end)], track.through)
-        self._note_late(track, admission, late, outcome)
+            state.evidence.refuse(times[refused], [(start, end)], state.progress.through)
+        self._note_late(state, admission, late, outcome)
 
     @staticmethod
-    def _note_late(track: Track, admission: Admission, late: Flags, outcome: Outcome) -> None:
+    def _note_late(state: SketchState, admission: Admission, late: Flags, outcome: Outcome) -> None:
         """Count late records; those of windows from before the sketch are not among them."""
         n_late = int(np.count_nonzero(late))
         if n_late:
-            outcome.late[track.name] = outcome.late.get(track.name, 0) + n_late
+            outcome.late[state.name] = outcome.late.get(state.name, 0) + n_late
             admission.late |= late
-            track.late.add(n_late)
+            state.late.add(n_late)
 
     def _take(
         self,
-        track: Track,
+        state: SketchState,
         window: OpenWindow,
         events: Events,
         admission: Admission,
@@ -449,76 +358,75 @@ class PartitionWindows:
             NO_INTS if record is None else record, record is not None, events.valid, places, index, chosen
         )
         if n:
-            yield from self._update(track, window, events, chosen, outcome)
+            yield from self._update(state, window, events, chosen, outcome)
         if window.end + self.rules.lateness_ms <= admission.mark:
             yield from self._ask_partitions()
-            yield from self._sealing_window(track, window)
+            yield from self._sealing_window(state, window)
             outcome.sealed += 1
 
-    def _claim_opened(self, track: Track, admission: Admission, windows: Iterable[tuple[int, int]]) -> Steps[None]:
+    def _claim_opened(
+        self, state: SketchState, admission: Admission, windows: Iterable[tuple[int, int]]
+    ) -> Steps[None]:
         """Claim the windows that records of a chunk will open, before the records are assigned.
 
         Args:
-            track: of the sketch.
+            state: state of the sketch.
             admission: verdicts on the records.
-            windows: that hold its times, ascending.
+            windows: windows that hold their times, ascending.
         """
         for start, end in windows:
-            if start >= track.live or track.plan is None:
+            if start >= state.opening.claimed_from or state.plan is None:
                 return
-            if start in track.windows or end <= track.through:
+            if start in state.windows or end <= state.progress.through:
                 continue
             inside = admission.admitted & (admission.times >= start) & (admission.times < end)
             if (admission.before[inside] < end + self.rules.lateness_ms).any():
-                yield from self._claim(track, track.plan, start)
+                yield from self._claim(state, state.plan, start)
 
-    def _claim(self, track: Track, plan: SketchPlan, start: int) -> Steps[None]:
+    def _claim(self, state: SketchState, plan: SketchPlan, start: int) -> Steps[None]:
         """Claim the windows that begin at `start` or later; those that a history has are as good as sealed."""
         if self.claim is None:
             return
-        claimed = LongWork(partial(self.claim, track.name, self.revision, start))
-        yield claimed
-        track.live, self._changed = claimed.result, True
-        if track.live <= start:
+        live = yield from perform(partial(self.claim, state.name, self.revision, start), long=True)
+        state.opening.claimed_from, self._changed = live, True
+        if live <= start:
             return
-        if track.overlapping:
-            track.begins = max(track.begins, track.live)
+        if state.overlapping:
+            state.opening.created_from = max(state.opening.created_from, live)
             return
-        edge = plan.calendar.window(track.live)
-        through = edge[0] if edge[0] == track.live else edge[1]
-        if through > track.through:
-            track.evidence.seal(plan, track.through, through)
-            track.through, track.last = through, None
+        edge = plan.calendar.window(live)
+        through = edge[0] if edge[0] == live else edge[1]
+        if through > state.progress.through:
+            state.evidence.seal(plan, state.progress.through, through)
+            state.progress.through, state.last = through, None
 
-    def _opening(self, track: Track, start: int, end: int) -> Steps[OpenWindow | None]:
+    def _opening(self, state: SketchState, start: int, end: int) -> Steps[OpenWindow | None]:
         """The open window at `start`, created if necessary; None if no sketch is kept for it."""
-        if start not in track.windows and track.plan is not None and self._takes_long(self._spec(track.plan, start)):
-            draw = self._drawing(track.plan, start, end)
-            if draw is not None:
-                drawn = LongWork(draw)
-                yield drawn
-                return self._open(track, start, end, drawn.result)
-        return self._open(track, start, end)
+        plan, drawn = state.plan, None
+        if start not in state.windows and plan is not None and self._pace.takes_long(self.specs.at(plan, start)):
+            draw = self._drawing(plan, start, end)
+            drawn = None if draw is None else (yield from perform(draw, long=True))
+        return self._open(state, start, end, drawn)
 
-    def _open(self, track: Track, start: int, end: int, drawn: Sketch | None = None) -> OpenWindow | None:
+    def _open(self, state: SketchState, start: int, end: int, drawn: Sketch | None = None) -> OpenWindow | None:
         """See `_opening`; `drawn`: the sketch of a new window."""
-        window = track.windows.get(start)
+        window = state.windows.get(start)
         if window is None:
-            draw = None if track.plan is None else self._drawing(track.plan, start, end)
+            draw = None if state.plan is None else self._drawing(state.plan, start, end)
             if draw is None:
                 return None
             counts = self.counts.valid(self.position)
             window = OpenWindow(start, end, draw() if drawn is None else drawn, counts, slots_for=counts)
-            track.windows[start] = window
-            track.evidence.open(start, end)
+            state.windows[start] = window
+            state.evidence.open(start, end)
         window.dirty = True
-        track.last = window
+        state.last = window
         return window
 
     def _drawing(self, plan: SketchPlan, start: int, end: int) -> Callable[[], Sketch] | None:
         """What makes the sketch of a new window; None if no sketch is kept for it."""
         counts = self.counts.valid(self.position)
-        spec = self._spec(plan, start)
+        spec = self.specs.at(plan, start)
         keep = self.slots.keep(spec, counts)
         if keep is not None and not keep.any():
             return None  # a public fact: the partitioner sends no item of the list here
@@ -533,27 +441,22 @@ class PartitionWindows:
         )
         return partial(Sketch.create, spec, self.rules.key, origin=origin, keep=keep)
 
-    def _spec(self, plan: SketchPlan, start: int) -> Spec:
-        """The spec of a window that starts then: a changed configuration takes effect at one time in all partitions."""
-        former = self.former_specs.get(plan.name)
-        return plan.spec if former is None or start >= self.begins else former
-
     @property
     def changing(self) -> bool:
         """Whether windows that open now may still have sketches of an earlier configuration."""
-        return bool(self.former_specs) and self.newest < self.begins
+        return bool(self.specs.former) and self.newest < self.specs.begins
 
     def postpone(self, begins: int) -> None:
         """Begin changed sketches later, as another partition does, if this one has not reached its own time yet."""
-        if self.changing and begins > self.begins:
-            self.begins = begins
+        if self.changing and begins > self.specs.begins:
+            self.specs.begins = begins
             self._changed = True
 
     def _update(
-        self, track: Track, window: OpenWindow, events: Events, chosen: Flags | Ints | None, outcome: Outcome
+        self, state: SketchState, window: OpenWindow, events: Events, chosen: Flags | Ints | None, outcome: Outcome
     ) -> Steps[None]:
         """Add valid occurrences to one sketch; misplaced ones, and those that its kind cannot use, do nothing."""
-        fields = track.fields(window.sketch.spec)
+        fields = state.fields(window.sketch.spec)
         if fields is None:
             return  # the window was marked as one that lacks records when the snapshot was read
         counted = self._counted_by(window, fields, events)
@@ -576,7 +479,7 @@ class PartitionWindows:
             if n_away:
                 outcome.misplaced += n_away
                 away, at = items.take(~here), (window.start, window.end)
-                track.evidence.misplace(*at, away, self.partition, window.counts[-1])
+                state.evidence.misplace(*at, away, self.partition, window.counts[-1])
                 places = np.flatnonzero(here)
                 chosen = places if chosen is None else np.flatnonzero(chosen)[places]
         taken, weights = counted.items, counted.weights
@@ -591,9 +494,9 @@ class PartitionWindows:
         """The events as the kind of a sketch counts them; made once for all windows, unless they depend on the window.
 
         Args:
-            window: of the sketch.
+            window: open window of the sketch.
             fields: role -> field of the record, as `SketchPlan.fields`.
-            events: of the chunk.
+            events: events of the chunk.
         """
         spec, bounds = window.sketch.spec, (window.start, window.end)
         intake = kinds.of(spec).intake
@@ -615,18 +518,6 @@ class PartitionWindows:
         count = yield from self._ask(CountNeeded.SEAL)
         if count is not None:
             self.set_partitions(count)
-
-    def _takes_long(self, spec: Spec) -> bool:
-        """Whether opening or sealing the next window of this spec is long work.
-
-        That of a large window is; and now and then that of a small one, when what a computation has done without a
-        pause adds up to a large one. The worker polls meanwhile, whether one window is large or thousands are small.
-        """
-        self._worked += max(SMALLEST_SLOTS, spec.slots)
-        if self._worked < LARGE_SLOTS:
-            return False
-        self._worked = 0
-        return True
 
     def skip(self, position: int) -> None:
         """Continue at a later position: the records between are lost, see `lack`.
@@ -651,12 +542,12 @@ class PartitionWindows:
         them.
         """
         self._partial = True
-        for track in self.tracks.values():
-            if track.windows:
-                before = track.partial
-                track.mark_partial(max(window.end for window in track.windows.values()))
-                if track.partial != before:
-                    self._announce(track)
+        for state in self.sketch_states.values():
+            if state.windows:
+                before = state.partial
+                state.mark_partial(max(window.end for window in state.windows.values()))
+                if state.partial != before:
+                    self._announce(state)
 
     def rewind(self, position: int) -> None:
         """Continue at an earlier position, where the log was truncated: open windows may hold records that it has lost.
@@ -671,10 +562,10 @@ class PartitionWindows:
         self._changed = self._rewound = True
         self._watermark.forget_votes()
         self._advances.clear()
-        for track in self.tracks.values():
-            if track.windows:
-                track.mark_diverged(max(window.end for window in track.windows.values()))
-            self._announce(track)
+        for state in self.sketch_states.values():
+            if state.windows:
+                state.mark_diverged(max(window.end for window in state.windows.values()))
+            self._announce(state)
 
     def _note_partial(self, known: int, admission: Admission, stamps: Ints | None, future_after: int) -> None:
         """Note that the watermark, `known` before this chunk, has moved after missing records; see `lack`.
@@ -693,9 +584,9 @@ class PartitionWindows:
         newest = int(read.max(initial=max(self.newest, int(after[moved]))))
         if stamps is not None and stamps[moved] <= future_after:
             newest = max(newest, int(stamps[moved]))
-        for track in self.tracks.values():
-            if track.plan is not None:
-                track.mark_partial(track.plan.last_end(min(newest + self.rules.lateness_ms, LATEST_MS - 1)))
+        for state in self.sketch_states.values():
+            if state.plan is not None:
+                state.mark_partial(state.plan.last_end(min(newest + self.rules.lateness_ms, LATEST_MS - 1)))
 
     # ------------------------------------------------------------------------------------------- sealing
 
@@ -722,15 +613,15 @@ class PartitionWindows:
         due = sorted(position for position in self._advances if position <= chunk.next_position)
         return [(int(np.searchsorted(chunk.offsets, position)), self._advances.pop(position)) for position in due]
 
-    def _target(self, track: Track) -> int:
+    def _target(self, state: SketchState) -> int:
         """How far this sketch can be sealed: the last boundary that the watermark has passed by the lateness."""
         limit = self._limit
         if limit < EARLIEST_MS:
-            return max(track.through, track.reached)
-        ends = [one.end for one in track.windows.values() if one.end <= limit]
-        if track.plan is not None:
-            ends.append(track.plan.calendar.window(min(limit, LATEST_MS - 1))[0])
-        return max([track.through, track.reached, *ends])
+            return max(state.progress.through, state.progress.last_sealed)
+        ends = [one.end for one in state.windows.values() if one.end <= limit]
+        if state.plan is not None:
+            ends.append(state.plan.calendar.window(min(limit, LATEST_MS - 1))[0])
+        return max([state.progress.through, state.progress.last_sealed, *ends])
 
     @property
     def state_bytes(self) -> int:
@@ -749,12 +640,12 @@ class PartitionWindows:
 
     def _open_windows(self) -> Iterator[OpenWindow]:
         """Open windows of all sketches; metrics ask for them from another thread, while windows open and close."""
-        return (window for track in list(self.tracks.values()) for window in list(track.windows.values()))
+        return (window for state in list(self.sketch_states.values()) for window in list(state.windows.values()))
 
     @property
     def open_windows(self) -> int:
         """How many windows are open, over all sketches."""
-        return sum(len(track.windows) for track in self.tracks.values())
+        return sum(len(state.windows) for state in self.sketch_states.values())
 
     def seal(self, *, everything: bool = False) -> int:
         """Like `sealing`, without a cluster to ask for partitions."""
@@ -769,34 +660,35 @@ class PartitionWindows:
             everything: seal every open window, because a bounded input has ended.
         """
         self._answers.clear()
-        self._worked = 0
+        self._pace.begin()
         return (yield from self._seal(everything))
 
     def _seal(self, everything: bool = False) -> Steps[int]:
-        yield from self._emit()
+        if (yield from self.early.emit(self.sketch_states.values(), self.watermark)):
+            self._changed = True
         n = 0
-        for track in list(self.tracks.values()):
-            through = self._target(track)
-            if everything and track.windows:
-                through = max(through, *(one.end for one in track.windows.values()))
-            if through <= track.through:
+        for state in list(self.sketch_states.values()):
+            through = self._target(state)
+            if everything and state.windows:
+                through = max(through, *(one.end for one in state.windows.values()))
+            if through <= state.progress.through:
                 continue
             yield from self._ask_partitions()
-            for start in sorted(track.windows):
-                window = track.windows[start]
+            for start in sorted(state.windows):
+                window = state.windows[start]
                 if window.end <= through:
-                    yield from self._sealing_window(track, window)
+                    yield from self._sealing_window(state, window)
                     n += 1
             if self._partial:
-                track.mark_partial(through)
-            track.evidence.seal(track.plan, track.through, through)
-            track.through = track.published = through
-            track.last = None
-            self._announce(track)
+                state.mark_partial(through)
+            state.evidence.seal(state.plan, state.progress.through, through)
+            state.progress.through = state.progress.published = through
+            state.last = None
+            self._announce(state)
             self._changed = True
         return n
 
-    def _sealing_window(self, track: Track, window: OpenWindow) -> Steps[None]:
+    def _sealing_window(self, state: SketchState, window: OpenWindow) -> Steps[None]:
         """Seal one window into the outbox; its state is destroyed here.
 
         Raises:
@@ -806,28 +698,23 @@ class PartitionWindows:
             msg = f"partition {self.partition}: brokers disagree on how many partitions the input has"
             raise BrokerError(msg)
         self.slots.fit(window, window.counts)
-        self._close_window(window, window.end)
+        self.closing.close(window, window.end)
         sketch = window.sketch
         if sketch.origin.partitions:
             sketch.origin = replace(sketch.origin, partitions=window.counts)
         else:  # opened in format 1, which knows the first and the last
             sketch.origin = replace(sketch.origin, partitions_seal=window.counts[-1])
-        if self._takes_long(sketch.spec):
-            sealed = LongWork(partial(self._seal_window, window))
-            yield sealed
-            entry = sealed.result
-        else:
-            entry = self._seal_window(window)
-        self.outbox.put(entry)
-        del track.windows[window.start]
-        track.reached = max(track.reached, window.end)
-        if track.last is window:
-            track.last = None
+        seal = partial(self._seal_window, window)
+        self.outbox.put((yield from perform(seal, long=self._pace.takes_long(sketch.spec))))
+        del state.windows[window.start]
+        state.progress.last_sealed = max(state.progress.last_sealed, window.end)
+        if state.last is window:
+            state.last = None
 
     def _seal_window(self, window: OpenWindow) -> SealedEntry:
         """Seal the sketch of a window. Touches nothing but that sketch, and the list of how long seals took."""
         began = perf_counter()
-        entry = self._entry(window, window.sketch.seal())
+        entry = entry_of(window.sketch.seal())
         self.seal_seconds.append(perf_counter() - began)
         return entry
 
@@ -837,55 +724,25 @@ class PartitionWindows:
         If no record has opened the window of the first of them, it is opened: what is published of it now must be in
         its final state too. This depends on envelopes only.
         """
-        for track in self.tracks.values():
-            found = self._reached(track)
-            if found is None:
+        for state in self.sketch_states.values():
+            closed = self.closing.reached(state, self._limit)
+            if closed is None:
                 continue
-            start, end, reached = found
-            if track.closed == NO_TIME:
-                track.opens_from = end
-            opens = reached > start and start not in track.windows and end > track.through and not track.irregular
-            if opens and start < track.live and track.plan is not None:
-                yield from self._claim(track, track.plan, start)
-            if opens and end > track.through:
-                yield from self._opening(track, start, end)
-            for window in track.windows.values():
-                self._close_window(window, self._limit)
-            if reached > track.closed:
-                track.closed = reached
-                self._announce(track)
-
-    def _reached(self, track: Track) -> tuple[int, int, int] | None:
-        """The window of the watermark less lateness, and how far positions are closed; None if none close.
-
-        A window that began before this partition is opened by records only, and closes no position before that.
-        """
-        limit = self._limit
-        if track.plan is None or track.overlapping or limit < EARLIEST_MS:
-            return None
-        start, end = track.plan.calendar.window(min(limit, LATEST_MS - 1))
-        step = self._step(track, start)
-        if step is None:
-            return None
-        reached = start + (limit - start) // step * step
-        if start not in track.windows and (track.closed == NO_TIME or start < track.opens_from):
-            reached = start
-        return start, end, max(track.through, reached)
-
-    def _close_window(self, window: OpenWindow, limit: int) -> None:
-        """Put the positions of one window that end by a time into the outbox."""
-        sketch = window.sketch
-        step = closing_step(sketch.spec)
-        if step is None:
-            return
-        passed = (limit - window.start) // step if limit < window.end else -(-(window.end - window.start) // step)
-        stop = min(passed, sketch.spec.domain.size)
-        if stop <= window.closed:
-            return
-        instalment = sketch.close_positions(window.closed, stop)
-        self.outbox.put(self._entry(window, instalment, positions=(instalment.first, instalment.stop)))
-        window.closed = stop
-        self._changed = True
+            start, end, through = closed
+            if state.progress.positions == NO_TIME:
+                state.opening.positions_from = end
+            opens = (
+                through > start and start not in state.windows and end > state.progress.through and not state.irregular
+            )
+            if opens and start < state.opening.claimed_from and state.plan is not None:
+                yield from self._claim(state, state.plan, start)
+            if opens and end > state.progress.through:
+                yield from self._opening(state, start, end)
+            for window in state.windows.values():
+                self._changed |= self.closing.close(window, self._limit)
+            if through > state.progress.positions:
+                state.progress.positions = through
+                self._announce(state)
 
     @property
     def _limit(self) -> int:
@@ -895,33 +752,12 @@ class PartitionWindows:
     @property
     def closes(self) -> bool:
         """Whether positions have closed that are not in the outbox."""
-        found = ((track, self._reached(track)) for track in self.tracks.values())
-        return any(one is not None and one[2] > track.closed for track, one in found)
+        reached = ((state, self.closing.reached(state, self._limit)) for state in self.sketch_states.values())
+        return any(closed is not None and closed.through > state.progress.positions for state, closed in reached)
 
-    def _announce(self, track: Track) -> None:
+    def _announce(self, state: SketchState) -> None:
         """Announce a frontier for a sketch whose sealed-through time or partition count changed."""
-        track.sequence += 1
-        track.announced = self.partitions
-        track.reported = self.watermark
-        self.outbox.announce(
-            Frontier(
-                sketch=track.name,
-                revision=self.revision,
-                partition=self.partition,
-                published_through=track.published,
-                partitions=self.partitions,
-                sequence=track.sequence,
-                partial=track.partial,
-                diverged=track.diverged,
-                grown_from=track.grown_from,
-                grown_through=track.grown_through,
-                late=track.late.value if track.late.draws else None,
-                late_draws=track.late.draws,
-                closed_through=track.closed,
-                evidence=track.evidence.report() if track.evidence.kept else None,
-            )
-        )
-        track.late.draw()
+        self.outbox.announce(state.next_frontier(self.revision, self.partition, self.partitions, self.watermark))
 
     # --------------------------------------------------------------------------------------- snapshots
 
@@ -937,20 +773,16 @@ class PartitionWindows:
         """Note that these are published; the next snapshot need not contain them."""
         self._changed |= self.outbox.published(entries, frontiers)
 
-    def _copying_takes_long(self) -> bool:
-        """Whether a snapshot holds so much that its copy is long work."""
-        return SMALLEST_SLOTS * sum(window.unsaved for window in self._open_windows()) >= LARGE_SLOTS
-
-    def _reports(self, track: Track) -> bool:
+    def _reports(self, state: SketchState) -> bool:
         """Whether evidence about sealed windows is published again before another window is sealed.
 
         Once the watermark has moved by a quarter of a window, and at least the lateness, since the last frontier; of a
         sketch that was removed, for a while.
         """
-        window_ms = track.evidence.young_ms if track.plan is None else track.plan.shortest_ms
-        if window_ms is None or track.reported == NO_TIME or not track.evidence.kept:
+        window_ms = state.evidence.young_ms if state.plan is None else state.plan.shortest_ms
+        if window_ms is None or state.frontier.watermark == NO_TIME or not state.evidence.kept:
             return False
-        return self.watermark - track.reported >= max(self.rules.lateness_ms, window_ms // 4)
+        return self.watermark - state.frontier.watermark >= max(self.rules.lateness_ms, window_ms // 4)
 
     def store_all(self) -> None:
         """Forget earlier snapshots, which are gone: the next one contains every window and entry."""

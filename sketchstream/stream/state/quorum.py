@@ -230,8 +230,8 @@ class Watermark:
         """Restore the watermark of a snapshot with its votes, which are dropped if its slices have another width.
 
         Args:
-            value: of the watermark.
-            fields: from `fields`; None: of a snapshot that is older than votes.
+            value: value of the watermark.
+            fields: what `fields` gave; None: the snapshot is older than votes.
 
         Raises:
             ValueError: the fields do not fit together.

@@ -27,7 +27,7 @@ class Rules:
         max_ahead_ms: how far an event time may lie beyond the clock.
         quorum: the conditions under which the watermark moves.
         partitioner: recomputes an item's partition; None: unknown, or records are not partitioned by item.
-        fingerprint: of the set of sketches.
+        fingerprint: fingerprint of the set of sketches.
         anywhere: whether the input is not partitioned by item, so that no item can be misplaced.
     """
 

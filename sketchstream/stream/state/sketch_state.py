@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sketchstream import kinds, noise
 from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
+from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.state.evidence import Evidence, EvidenceNoise
 from sketchstream.stream.windows.boundary import NEVER
 from sketchstream.stream.windows.plans import SketchPlan
@@ -70,7 +71,7 @@ class LateCount:
     Fresh noise is added after each frontier that shows it, so that the number between two frontiers is noisy too.
 
     Args:
-        epsilon: of each draw; 0: nothing is kept.
+        epsilon: epsilon of each draw; 0: nothing is kept.
         value: noise included.
         draws: how many are in it.
     """
@@ -101,60 +102,106 @@ class LateCount:
 
 
 @dataclass
-class Track:
-    """One sketch name in one partition: its open windows and how far it is sealed.
+class SealProgress:
+    """How far the windows of one sketch are closed, sealed and published in one partition, in event time.
 
     Args:
-        name: of the sketch.
-        plan: its configuration; None: it is no longer configured, and its open windows are finished.
-        windows: open, by start.
-        through: windows that end by then (ms) take no record: they are sealed, of a history, or from before the sketch.
+        through: windows that end by then (ms) take no record: they are sealed, of a backfill, or from before the
+            sketch.
         published: windows that end by then are sealed here. Frontiers say this, which the watermark has passed, so that
             no other sketch is sealed by it ahead of its records.
-        partial: windows that may lack records.
-        diverged: windows that may hold records that the log has lost.
-        sequence: of its last frontier.
-        announced: partition count of its last frontier.
-        grown_from: partitions of the input before some were added; 0: none were.
-        grown_through: `through` at that time.
-        reached: latest end of a window that was sealed.
+        last_sealed: latest end of a window that was sealed.
+        positions: positions that end by then are published; NO_TIME: none yet, or the sketch publishes none.
+    """
+
+    through: int = NO_TIME
+    published: int = NO_TIME
+    last_sealed: int = NO_TIME
+    positions: int = NO_TIME
+
+
+@dataclass
+class OpeningBounds:
+    """The times (ms) from which windows of one sketch are counted, created, claimed and opened by the watermark.
+
+    Args:
+        before_sketch: windows that end by then are from before the sketch: their records are neither counted nor late.
+        created_from: overlapping windows: those of the plan that start before then are not created, because windows
+            of a former plan, or of a backfill, have their records.
+        claimed_from: windows that begin then or later are claimed for workers, see `stream.windows.boundary`.
+        positions_from: windows that begin then or later are opened when their first position closes, if not by a
+            record.
+    """
+
+    before_sketch: int = NO_TIME
+    created_from: int = NO_TIME
+    claimed_from: int = NEVER
+    positions_from: int = NO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class LastFrontier:
+    """What the last frontier of one sketch said, as far as the next one depends on it.
+
+    Args:
+        sequence: number of the frontier; 0: there was none.
+        partitions: partition count of the input.
+        watermark: watermark of the partition, ms.
+    """
+
+    sequence: int = 0
+    partitions: int = NO_TIME
+    watermark: int = NO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionGrowth:
+    """The last growth of the input.
+
+    Args:
+        former: number of partitions before some were added; 0: none were.
+        through: `SealProgress.through` of the sketch at that time.
+    """
+
+    former: int = 0
+    through: int = NO_TIME
+
+
+@dataclass
+class SketchState:
+    """One sketch name in one partition: its open windows and what the partition knows about its other windows.
+
+    Args:
+        name: name of the sketch.
+        plan: its configuration; None: it is no longer configured, and its open windows are finished.
+        windows: open windows, by start.
         last: window that took the last records.
         irregular: some windows have, or may get, bounds that the plan does not have.
         overlapping: windows that are open, or will be, overlap.
-        begins: overlapping windows: those of the plan that start before then (ms) are not created, because windows
-            of a former plan, or a history, have their records.
-        live: windows that begin then (ms) or later are claimed for workers, see `stream.windows.boundary`.
-        earlier: windows that end by then (ms) are from before the sketch: their records are neither counted nor late.
+        progress: how far its windows are sealed.
+        opening: which windows are counted and created.
+        frontier: its last frontier.
+        growth: the last growth of the input.
+        partial: windows that may lack records.
+        diverged: windows that may hold records that the log has lost.
         late: number of late records.
-        closed: positions that end by then (ms) are published; NO_TIME: none yet, or the sketch publishes none.
-        opens_from: windows that begin then or later are opened when their first position closes, if not by a record.
-        evidence: about records that its windows refused, and items that were misplaced.
-        reported: watermark of its last frontier.
+        evidence: numbers of records that its windows refused, and of items that were misplaced.
     """
 
     name: str
     plan: SketchPlan | None
     windows: dict[int, OpenWindow] = field(default_factory=dict)
-    through: int = NO_TIME
-    published: int = NO_TIME
-    partial: Mark = UNMARKED
-    diverged: Mark = UNMARKED
-    sequence: int = 0
-    announced: int = NO_TIME
-    grown_from: int = 0
-    grown_through: int = NO_TIME
-    reached: int = NO_TIME
     last: OpenWindow | None = None
     irregular: bool = False
     overlapping: bool = False
-    begins: int = NO_TIME
-    live: int = NEVER
-    earlier: int = NO_TIME
+    progress: SealProgress = field(default_factory=SealProgress)
+    opening: OpeningBounds = field(default_factory=OpeningBounds)
+    frontier: LastFrontier = field(default_factory=LastFrontier)
+    growth: PartitionGrowth = field(default_factory=PartitionGrowth)
+    partial: Mark = UNMARKED
+    diverged: Mark = UNMARKED
     late: LateCount = field(default_factory=LateCount)
-    closed: int = NO_TIME
-    opens_from: int = NO_TIME
     evidence: Evidence = field(default_factory=lambda: Evidence(EvidenceNoise()))
-    reported: int = NO_TIME
 
     def __post_init__(self) -> None:
         self.late = LateCount.of(self.plan)
@@ -183,18 +230,47 @@ class Track:
     @property
     def within(self) -> tuple[int, int] | None:
         """The part of a window of the plan that windows of a former plan have covered; None: they end with one."""
-        if self.plan is None or self.through < EARLIEST_MS:
+        if self.plan is None or self.progress.through < EARLIEST_MS:
             return None
-        start = self.plan.calendar.window(self.through)[0]
-        return (start, self.through) if start < self.through else None
+        start = self.plan.calendar.window(self.progress.through)[0]
+        return (start, self.progress.through) if start < self.progress.through else None
 
     def mark_partial(self, end: int) -> None:
         """Mark windows that are not sealed and end by then: they may lack records."""
-        self.partial = self.partial.stretched(self.through, end)
+        self.partial = self.partial.stretched(self.progress.through, end)
 
     def mark_diverged(self, end: int) -> None:
         """Mark windows that are not sealed and end by then: they may hold records that the log has lost."""
-        self.diverged = self.diverged.stretched(self.through, end)
+        self.diverged = self.diverged.stretched(self.progress.through, end)
+
+    def next_frontier(self, revision: int, partition: int, partitions: int, watermark: int) -> Frontier:
+        """The frontier to announce now; the number of late records gets fresh noise after it.
+
+        Args:
+            revision: revision of the sketches.
+            partition: input partition.
+            partitions: partition count of the input.
+            watermark: watermark of the partition, ms.
+        """
+        self.frontier = LastFrontier(self.frontier.sequence + 1, partitions, watermark)
+        frontier = Frontier(
+            sketch=self.name,
+            revision=revision,
+            partition=partition,
+            published_through=self.progress.published,
+            partitions=partitions,
+            sequence=self.frontier.sequence,
+            partial=self.partial,
+            diverged=self.diverged,
+            grown_from=self.growth.former,
+            grown_through=self.growth.through,
+            late=self.late.value if self.late.draws else None,
+            late_draws=self.late.draws,
+            closed_through=self.progress.positions,
+            evidence=self.evidence.report() if self.evidence.kept else None,
+        )
+        self.late.draw()
+        return frontier
 
     def restored(self, *, changed: bool) -> None:
         """Compare the open windows of a snapshot with the plan; `changed`: its windows were those of another plan."""
@@ -203,5 +279,7 @@ class Track:
         self.overlapping |= any(after < end for (_, end), (after, _) in pairwise(bounds))
         if self.overlapping:
             taken = bounds if changed else strange
-            self.begins = max([self.begins, self.through if changed else NO_TIME, *(end for _, end in taken)])
+            self.opening.created_from = max(
+                [self.opening.created_from, self.progress.through if changed else NO_TIME, *(end for _, end in taken)]
+            )
         self.irregular = self.plan is None or bool(strange) or self.within is not None

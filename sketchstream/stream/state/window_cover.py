@@ -12,38 +12,40 @@ import numpy as np
 from sketchstream.array_types import Ints
 from sketchstream.stream import kernels
 from sketchstream.stream.state.quorum import Admission
-from sketchstream.stream.state.sketch_state import Track
+from sketchstream.stream.state.sketch_state import SketchState
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME, Calendar
 
 MANY_WINDOWS = 64
 """Windows of one chunk beyond which they are found by sorting."""
 
 
-def covering(track: Track, admission: Admission) -> tuple[Ints, Ints]:
+def covering(state: SketchState, admission: Admission) -> tuple[Ints, Ints]:
     """(w,) starts and (w,) ends of ascending, disjoint windows that cover the admitted times of a chunk."""
-    last = track.last
+    last = state.last
     if last is not None and last.start <= admission.low and admission.high < last.end:
         return np.array([last.start], np.int64), np.array([last.end], np.int64)
-    if track.plan is None:  # the sketch is no longer configured: its windows are finished, no new ones made
-        return _with_fillers(sorted((window.start, window.end) for window in track.windows.values()), track.through)
-    calendar = track.plan.calendar
+    if state.plan is None:  # the sketch is no longer configured: its windows are finished, no new ones made
+        return _with_fillers(
+            sorted((window.start, window.end) for window in state.windows.values()), state.progress.through
+        )
+    calendar = state.plan.calendar
     admitted = admission.times[admission.admitted]
     pairs = [(start, calendar.end(start)) for start in _steps(calendar, admitted)]
-    if track.irregular:
-        pinned = [(one.start, one.end) for one in track.windows.values()]
-        pinned += [] if track.within is None else [track.within]
+    if state.irregular:
+        pinned = [(one.start, one.end) for one in state.windows.values()]
+        pinned += [] if state.within is None else [state.within]
         pairs = _fitted(pairs, pinned, admitted)
     return np.array([a for a, _ in pairs], np.int64), np.array([b for _, b in pairs], np.int64)
 
 
-def overlapping(track: Track, admission: Admission) -> list[tuple[int, int]]:
+def overlapping(state: SketchState, admission: Admission) -> list[tuple[int, int]]:
     """The windows [start, end) that hold admitted times of a chunk, ascending; any number of them may hold one time."""
-    found = {(window.start, window.end) for window in track.windows.values()}
-    if track.plan is not None:
+    found = {(window.start, window.end) for window in state.windows.values()}
+    if state.plan is not None:
         admitted = admission.times[admission.admitted]
-        made = {window for step in _steps(track.plan.calendar, admitted) for window in track.plan.holding(step)}
-        if track.begins != NO_TIME:
-            made = set(_made_from(track.begins, made, cut=track.plan.steps == 1))
+        made = {window for step in _steps(state.plan.calendar, admitted) for window in state.plan.holding(step)}
+        if state.opening.created_from != NO_TIME:
+            made = set(_made_from(state.opening.created_from, made, cut=state.plan.steps == 1))
         found |= made
     return sorted(window for window in found if window[0] <= admission.high and admission.low < window[1])
 

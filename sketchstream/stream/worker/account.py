@@ -99,7 +99,7 @@ def published_reason(frontiers: Iterable[Frontier]) -> str | None:
     Noisy numbers that anyone may read, so this is said whatever diagnostics allow.
 
     Args:
-        frontiers: as they were published.
+        frontiers: published frontiers.
     """
     for frontier in frontiers:
         said = frontier.evidence
@@ -120,7 +120,7 @@ def unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bou
     """Describe the open windows and what they wait for.
 
     Args:
-        partitions: of the worker.
+        partitions: partitions of the worker.
         lateness_ms: how long a window stays open behind the watermark.
         bounded: the input has an end, at which the windows could be sealed.
     """
@@ -128,9 +128,9 @@ def unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bou
     for one in partitions:
         if one.state is None:
             continue
-        for track in one.state.tracks.values():
-            for window in track.windows.values():
-                marks = opened.setdefault(track.name, {})
+        for sketch_state in one.state.sketch_states.values():
+            for window in sketch_state.windows.values():
+                marks = opened.setdefault(sketch_state.name, {})
                 place = (window.start, window.end)
                 marks[place] = min(one.state.watermark, marks.get(place, one.state.watermark))
     for name, windows in sorted(opened.items()):
