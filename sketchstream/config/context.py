@@ -33,7 +33,7 @@ def context(
         retention_ms: retention of the input topic; `math.inf`: records are never deleted, None: unknown.
         counts: distinct numbers of partitions that were valid while the window was open.
     """
-    from sketchstream.stream.state.evidence import EvidenceNoise
+    from sketchstream.stream.published.evidence import EvidenceNoise
 
     evidence = EvidenceNoise.of(plan, checked=config.partitioner is not None)
     letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"

@@ -21,7 +21,7 @@ from sketchstream.items.item_lists import read_items
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain, Epsilon, NoPrivacyWarning, OpenDomain, exact_epsilon, exact_noise
-from sketchstream.stream.state.evidence import misplaced_noise
+from sketchstream.stream.published.evidence import misplaced_noise
 from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
 from sketchstream.stream.windows.windows import Calendar, Width, hopping
 

@@ -16,7 +16,7 @@ from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.quality import Quality, Rule
 from sketchstream.stream.interfaces import Frontier
-from sketchstream.stream.state.evidence import EvidenceNoise, Reported, ShownEvidence, misplaced_law
+from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers, misplaced_law
 from sketchstream.stream.windows.windows import NO_TIME
 
 Span = tuple[int, int]
@@ -37,10 +37,10 @@ class Heard:
 
     reason: str = ""
     noise: EvidenceNoise = field(default_factory=EvidenceNoise)
-    shown: ShownEvidence | None = None
+    shown: WindowNumbers | None = None
 
 
-def forgets(newest: Reported | None) -> list[bool]:
+def forgets(newest: PublishedEvidence | None) -> list[bool]:
     """Whether records came for windows that are too old to have numbers, in the evidence and in each former one."""
     return [
         bool(report.noise.refused) and report.older > _laplace(report.noise, report.older_draws).quantile(OLDER_ALARM)

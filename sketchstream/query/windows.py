@@ -32,7 +32,7 @@ from sketchstream.query.estimates import EstimateAnswer, estimate, known_names
 from sketchstream.query.late import late_records
 from sketchstream.sketch import merge
 from sketchstream.stream.interfaces import SealedEntry
-from sketchstream.stream.state.evidence import noise_of
+from sketchstream.stream.published.evidence import noise_of_frontiers
 from sketchstream.stream.windows.plans import plan_of_windows
 from sketchstream.stream.windows.windows import iso
 from sketchstream.topics import HISTORY
@@ -146,7 +146,7 @@ class PublishedWindows:
             return plan
         own = {one.window for one in self._records(window) if one.name == name and one.window is not None}
         plan = plan_of_windows(name, window.parts[0].spec, sorted({window.window, *own}))
-        noise = noise_of((name, one.evidence) for one in self.source.frontiers(name)).get(name)
+        noise = noise_of_frontiers((name, one.evidence) for one in self.source.frontiers(name)).get(name)
         if noise is None:
             return plan
         return replace(plan, epsilon_refused=noise.refused, epsilon_misplaced=noise.misplaced)
@@ -418,7 +418,7 @@ class PublishedWindows:
         parts += self._early(since, until)
         keyed = self.config.checked or not self.config.from_kafka
         most = None if limit is None else Fraction(limit)
-        evidence = noise_of((one.sketch, one.evidence) for one in self.source.frontiers())
+        evidence = noise_of_frontiers((one.sketch, one.evidence) for one in self.source.frontiers())
         return Deployment.of(parts, keyed=keyed, limit=most, budget=self.config.budget, evidence=evidence)
 
     def _closed(self, since: int | None, until: int | None) -> Iterator[Instalment]:

@@ -23,7 +23,7 @@ from sketchstream.topics import APART
 
 if TYPE_CHECKING:
     from sketchstream.items.events import Events
-    from sketchstream.stream.state.evidence import Reported
+    from sketchstream.stream.published.evidence import PublishedEvidence
     from sketchstream.stream.windows.boundary import Boundary, Claim
 
 Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
@@ -415,7 +415,7 @@ class Frontier:
     late: int | None = None
     late_draws: int = 0
     closed_through: int = NO_TIME
-    evidence: Reported | None = None
+    evidence: PublishedEvidence | None = None
 
     def plausible(self) -> Frontier:
         """This frontier, read from what strangers may have written.

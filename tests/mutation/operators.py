@@ -27,7 +27,7 @@ MODULES = (
         "deployments/publications",
         "calibration/continuous", "calibration/discrete",
     )),
-    "stream/state/evidence",
+    "stream/state/evidence", "stream/published/evidence",
     *(f"noise/{name}" for name in ("laplace", "response", "gaussian", "varied", "thresholds", "entropy", "selection")),
     *(f"kinds/profile/{name}" for name in ("mechanism", "ranking", "groups", "kind", "published")),
     *(f"kinds/linear/{name}" for name in ("kind", "index")),

@@ -26,7 +26,7 @@ from sketchstream.privacy.deployments.publications import PUBLICATIONS, Frontier
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.published import Origin
 from sketchstream.stream.interfaces import Frontier
-from sketchstream.stream.state.evidence import EvidenceNoise, Reported, noise_of
+from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, noise_of_frontiers
 
 F = Fraction
 HOUR = 3_600_000
@@ -219,8 +219,8 @@ def test_a_census_counts_misplaced_items_as_a_list_of_windows_does() -> None:
 
 
 def test_the_ledger_knows_the_noise_that_frontiers_name_and_the_largest_where_it_changed() -> None:
-    said = [("a", Reported(EvidenceNoise(F(1), F(epsilon, 10), 1024))) for epsilon in (1, 3, 2)]
-    assert noise_of([*said, ("b", None)]) == {"a": FrontierNoise(F(1), F(3, 10))}
+    said = [("a", PublishedEvidence(EvidenceNoise(F(1), F(epsilon, 10), 1024))) for epsilon in (1, 3, 2)]
+    assert noise_of_frontiers([*said, ("b", None)]) == {"a": FrontierNoise(F(1), F(3, 10))}
 
 
 def test_a_record_pays_for_every_window_that_refuses_it_and_once_for_being_late() -> None:

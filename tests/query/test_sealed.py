@@ -19,7 +19,7 @@ from sketchstream.quality import Quality, Verdict
 from sketchstream.query.sealed import SealedReader
 from sketchstream.serve.page.wording import status
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.state.evidence import EvidenceNoise, Reported
+from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.window_ranges import Mark
@@ -105,7 +105,7 @@ def test_absent_is_not_silent(tmp_path: Path) -> None:
     publisher.publish(0, entries, frontiers)
     (window,) = reader(tmp_path).windows("minutes")
     assert (window.published, window.of, window.missing, window.complete) == (1, 2, (1,), False)
-    said = Reported(EvidenceNoise(Fraction(30), anywhere=True))
+    said = PublishedEvidence(EvidenceNoise(Fraction(30), anywhere=True))
     behind = Frontier("minutes", 0, 1, EPOCH, 2, 1, evidence=said)
     publisher.publish(1, (), [behind])
     assert not next(reader(tmp_path).windows("minutes")).complete

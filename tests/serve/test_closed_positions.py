@@ -25,7 +25,7 @@ from sketchstream.serve import service as serve_module
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import SealedEntry
-from sketchstream.stream.state.evidence import noise_of
+from sketchstream.stream.published.evidence import noise_of_frontiers
 from sketchstream.stream.windows.windows import iso
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.sealed import DirectorySealed
@@ -53,7 +53,7 @@ def accounted(service, folder, parts):
             places.add((entry.window, entry.partition))
             published.append(Instalment.from_bytes(entry.body))
     assert len(places) == parts
-    evidence = noise_of((one.sketch, one.evidence) for one in source.frontiers())
+    evidence = noise_of_frontiers((one.sketch, one.evidence) for one in source.frontiers())
     keyed = service.config.checked or not service.config.from_kafka
     wanted = Deployment.of(published, keyed=keyed, evidence=evidence)
     assert service.deployment().summary() == wanted.summary()

@@ -24,7 +24,7 @@ from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import Store, _changed_evidence
 from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream.stream.state.evidence import EvidenceNoise, Reported, ShownEvidence
+from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers
 from sketchstream.stream.windows.windows import iso
 from sketchstream_connectors.files.sealed import DirectorySealed
 
@@ -53,8 +53,8 @@ def test_windows_of_a_former_noise_are_judged_anew_when_their_numbers_change():
     now, window = EvidenceNoise(Fraction(1)), (EPOCH, EPOCH + MINUTE)
 
     def said(sequence, refused):
-        former = Reported(EvidenceNoise(Fraction(2)), windows={window: ShownEvidence(refused, sequence)})
-        return Frontier("m", 0, 0, window[1], 1, sequence, evidence=Reported(now, window[1], former=(former,)))
+        former = PublishedEvidence(EvidenceNoise(Fraction(2)), windows={window: WindowNumbers(refused, sequence)})
+        return Frontier("m", 0, 0, window[1], 1, sequence, evidence=PublishedEvidence(now, window[1], former=(former,)))
 
     assert _changed_evidence(said(1, 0), said(2, 5)) == [window]
     assert _changed_evidence(said(1, 0), said(1, 0)) == []

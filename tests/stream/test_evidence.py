@@ -18,21 +18,16 @@ from sketchstream.privacy.deployments.publications import FrontierNoise
 from sketchstream.query.evidence import Heard, heard
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.monitoring.metrics import Metrics
-from sketchstream.stream.state.evidence import (
-    KEPT,
-    MOST_AHEAD,
-    MOST_FORMER,
-    Evidence,
+from sketchstream.stream.published.evidence import (
     EvidenceNoise,
-    Reported,
-    ShownEvidence,
-    due,
+    PublishedEvidence,
+    WindowNumbers,
     misplaced_law,
     misplaced_noise,
-    noise_of,
-    passed,
+    noise_of_frontiers,
     refused_noise,
 )
+from sketchstream.stream.state.evidence import KEPT, MOST_AHEAD, MOST_FORMER, Evidence, due, passed
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream.stream.worker.account import Recent, main_reason, published_reason
 
@@ -52,10 +47,10 @@ def test_refused_records_count_for_the_window_of_their_time_and_are_published_ag
     found.refuse(times(0.1, 0.2, 1.5), [WINDOW, (EPOCH + MINUTE, EPOCH + 2 * MINUTE)], NO_TIME)
     found.seal(plan(), EPOCH, EPOCH + MINUTE)
     said = found.report()
-    assert said.windows == {WINDOW: ShownEvidence(2, 1, misplaced=0)}, "the second window is not sealed"
+    assert said.windows == {WINDOW: WindowNumbers(2, 1, misplaced=0)}, "the second window is not sealed"
     found.refuse(times(0.3), [WINDOW], EPOCH + MINUTE)
-    assert found.report().windows[WINDOW] == ShownEvidence(3, 2, misplaced=0)
-    assert Reported.read(json.loads(json.dumps(found.reported().fields()))) == found.reported()
+    assert found.report().windows[WINDOW] == WindowNumbers(3, 2, misplaced=0)
+    assert PublishedEvidence.read(json.loads(json.dumps(found.reported().fields()))) == found.reported()
 
 
 def test_a_number_is_published_ever_more_rarely() -> None:
@@ -123,8 +118,8 @@ def changed(before: Evidence, given: EvidenceNoise, known: int) -> Evidence:
 
 
 def told(found: Evidence, window: tuple[int, int]) -> Heard:
-    said = Reported.read(json.loads(json.dumps(found.reported().fields())))
-    assert said == found.reported() == Reported.read(said.stored())
+    said = PublishedEvidence.read(json.loads(json.dumps(found.reported().fields())))
+    assert said == found.reported() == PublishedEvidence.read(said.stored())
     return heard(Frontier("m", 0, 0, EPOCH + HOUR, 1, 1, evidence=said), window)
 
 
@@ -149,7 +144,7 @@ def test_windows_keep_the_noise_with_which_they_began() -> None:
     assert [one.noise for one in shown] == [EXACT, EXACT, later]
     assert [one.shown and one.shown.refused for one in shown] == [1, 2, 1]
     assert [one.shown and one.shown.misplaced for one in shown] == [0, 9, 9]
-    assert noise_of([("m", found.reported())]) == {"m": FrontierNoise(F(50), F(50))}
+    assert noise_of_frontiers([("m", found.reported())]) == {"m": FrontierNoise(F(50), F(50))}
     assert found.known >= {*spans}
     assert Evidence(EXACT).young_ms is None
     assert found.young_ms == MINUTE
@@ -281,7 +276,7 @@ def test_published_numbers_raise_the_alarm_without_diagnostics(given: EvidenceNo
     mean, variance = misplaced_law(given, 1)
 
     def frontier(misplaced: float) -> Frontier:
-        said = Reported(given, windows={WINDOW: ShownEvidence(0, 1, misplaced=round(misplaced))})
+        said = PublishedEvidence(given, windows={WINDOW: WindowNumbers(0, 1, misplaced=round(misplaced))})
         return Frontier("hourly", 0, 0, EPOCH + MINUTE, 1, 1, evidence=said)
 
     assert published_reason([frontier(mean)]) is None
@@ -292,7 +287,7 @@ def test_published_numbers_raise_the_alarm_without_diagnostics(given: EvidenceNo
 
 
 def test_evidence_of_a_former_noise_holds_none_of_its_own() -> None:
-    said: dict[str, object] = Reported(EXACT).fields()
+    said: dict[str, object] = PublishedEvidence(EXACT).fields()
     for _ in range(5000):
         said = {**said, "former": [said]}
-    assert Reported.read(said) == Reported(EXACT, former=(Reported(EXACT),))
+    assert PublishedEvidence.read(said) == PublishedEvidence(EXACT, former=(PublishedEvidence(EXACT),))

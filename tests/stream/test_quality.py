@@ -22,7 +22,7 @@ from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.quality import NEVER, Rule, Tolerance, judge, threshold
 from sketchstream.query.evidence import heard, weigh
 from sketchstream.stream.interfaces import Frontier, Restored
-from sketchstream.stream.state.evidence import EvidenceNoise, Reported, ShownEvidence
+from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
@@ -139,8 +139,8 @@ def test_what_is_tolerated_of_few_records_is_reported_as_rarely_as_it_says(mispl
     rule, window = Rule(refused=0.5), (0, MINUTE)
 
     def reported(admitted: int, lost: int) -> bool:
-        shown = ShownEvidence(0 if misplaced else lost, 1, misplaced=lost if misplaced else 0)
-        said = Reported(EvidenceNoise(F(50), F(50)), windows={window: shown})
+        shown = WindowNumbers(0 if misplaced else lost, 1, misplaced=lost if misplaced else 0)
+        said = PublishedEvidence(EvidenceNoise(F(50), F(50)), windows={window: shown})
         found = {0: heard(Frontier("hourly", 0, 0, MINUTE, 1, 1, evidence=said), window)}
         judged = weigh(judge([part(admitted, 4)], rule), found, rule, keyed=True, counts=frozenset([0]))
         return judged.verdict == "incomplete"
@@ -155,7 +155,9 @@ def test_misplaced_events_show_where_partitions_have_different_noise() -> None:
     """A configuration changes epsilon while the second partition has not opened the window yet."""
     window, shown = (0, MINUTE), {}
     for partition, lost in ((0, 0), (1, 400)):
-        said = Reported(EvidenceNoise(F(1), F(2 + partition)), windows={window: ShownEvidence(0, 1, misplaced=lost)})
+        said = PublishedEvidence(
+            EvidenceNoise(F(1), F(2 + partition)), windows={window: WindowNumbers(0, 1, misplaced=lost)}
+        )
         shown[partition] = heard(Frontier("hourly", 0, partition, MINUTE, 2, 1, evidence=said), window)
     judged = weigh(judge([part(10_000, 10_000)]), shown, Rule(), keyed=True, counts=frozenset([0, 1]))
     assert judged.verdict == "incomplete"

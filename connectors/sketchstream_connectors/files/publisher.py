@@ -28,7 +28,7 @@ from pathlib import Path
 from sketchstream import files
 from sketchstream.errors import DataLossError, FormatError
 from sketchstream.stream.interfaces import Frontier, Publisher, SealedEntry
-from sketchstream.stream.state import frontiers
+from sketchstream.stream.published import frontiers
 from sketchstream.stream.windows.boundary import Boundary, Claim
 from sketchstream.stream.windows.windows import iso
 

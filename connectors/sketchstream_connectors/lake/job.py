@@ -39,7 +39,7 @@ from sketchstream.items.hashing import Key
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.state.evidence import EvidenceNoise, Reported
+from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence
 from sketchstream.stream.windows.boundary import Boundary
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.window_ranges import UNMARKED
@@ -53,7 +53,7 @@ from sketchstream_connectors.lake.count import Rows, fill, require_history
 from sketchstream_connectors.lake.series import DeploymentSeries
 
 FORMAT: Final = 1
-REFUSED_NONE: Final = Reported(EvidenceNoise(anywhere=True))
+REFUSED_NONE: Final = PublishedEvidence(EvidenceNoise(anywhere=True))
 """Evidence about the windows of a history: no record comes late, so these are no counts, and need no noise."""
 Happened = Literal["published", "published again", "no records", "to publish", "to publish again", "refused"]
 

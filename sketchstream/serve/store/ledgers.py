@@ -27,7 +27,7 @@ from sketchstream.privacy.deployments.census import INSTANT, Census, WindowClass
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.deployments.publications import cost_of_record
 from sketchstream.published import Instalment, Origin, Release, SealedState, read
-from sketchstream.stream.state.evidence import noise_of
+from sketchstream.stream.published.evidence import noise_of_frontiers
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -213,7 +213,7 @@ class Ledgers:
             keyed=config.checked or not config.from_kafka,
             limit=None if limit is None else Fraction(limit),
             budget=config.budget,
-            evidence=noise_of((one.sketch, one.evidence) for one in frontiers),
+            evidence=noise_of_frontiers((one.sketch, one.evidence) for one in frontiers),
         )
 
     def _closed(self, sketch: int, since: int | None = None, window: Span | None = None) -> list[Place]:

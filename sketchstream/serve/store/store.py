@@ -34,8 +34,8 @@ from sketchstream.query.sealed import SealedReader, SealedWindow, Span, publishe
 from sketchstream.serve.store.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
 from sketchstream.serve.store.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream.stream.state.evidence import Reported
-from sketchstream.stream.state.frontiers import EVIDENCE
+from sketchstream.stream.published.evidence import PublishedEvidence
+from sketchstream.stream.published.frontiers import EVIDENCE
 from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import iso
 from sketchstream.wire import claimed, noise_names
@@ -1133,7 +1133,8 @@ def _read_frontier(sketch: str, value: str) -> Frontier:
     fields: dict[str, Any] = orjson.loads(value)
     fields |= {name: Mark(**fields[name]) for name in ("partial", "diverged")}
     evidence = fields.pop(EVIDENCE, None)
-    return Frontier(**(fields | {"sketch": sketch}), evidence=None if evidence is None else Reported.read(evidence))
+    read = None if evidence is None else PublishedEvidence.read(evidence)
+    return Frontier(**(fields | {"sketch": sketch}), evidence=read)
 
 
 def _changed_evidence(former: Frontier, frontier: Frontier) -> list[Span]:

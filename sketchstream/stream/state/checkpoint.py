@@ -17,7 +17,8 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.input.partition_counts import PartitionCounts
 from sketchstream.stream.interfaces import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
-from sketchstream.stream.state import frontiers
+from sketchstream.stream.published import frontiers
+from sketchstream.stream.published.values import digits, integer, listed, signed, table, tables
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.domain_lists import DomainLists, SavedLists
 from sketchstream.stream.state.outbox import Outgoing, new_name
@@ -29,7 +30,6 @@ from sketchstream.stream.state.sketch_state import (
     SealProgress,
     SketchState,
 )
-from sketchstream.stream.state.values import digits, integer, listed, signed, table, tables
 from sketchstream.stream.windows.boundary import NEVER
 from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import NO_TIME

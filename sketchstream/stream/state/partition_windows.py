@@ -26,11 +26,12 @@ from sketchstream.stream import kernels
 from sketchstream.stream.input.partition_counts import CountNeeded, PartitionCounts, Steps, perform, unanswered
 from sketchstream.stream.input.partitioner import belongs
 from sketchstream.stream.interfaces import Chunk, Frontier, SealedEntry
+from sketchstream.stream.published.evidence import EvidenceNoise
 from sketchstream.stream.state.closing_positions import ClosingPositions
 from sketchstream.stream.state.domain_lists import DomainLists
 from sketchstream.stream.state.domain_slots import DomainSlots
 from sketchstream.stream.state.early_answers import EarlyReleases
-from sketchstream.stream.state.evidence import Evidence, EvidenceNoise
+from sketchstream.stream.state.evidence import Evidence
 from sketchstream.stream.state.outbox import Outbox, entry_of
 from sketchstream.stream.state.outcome import NO_INTS, Outcome
 from sketchstream.stream.state.quorum import Admission, Watermark

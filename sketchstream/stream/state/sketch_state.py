@@ -17,7 +17,8 @@ from sketchstream import kinds, noise
 from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
 from sketchstream.stream.interfaces import Frontier
-from sketchstream.stream.state.evidence import Evidence, EvidenceNoise
+from sketchstream.stream.published.evidence import EvidenceNoise
+from sketchstream.stream.state.evidence import Evidence
 from sketchstream.stream.windows.boundary import NEVER
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.window_ranges import UNMARKED, Mark

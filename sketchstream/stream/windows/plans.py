@@ -78,7 +78,7 @@ class SketchPlan:
             of the spec: how the records of a deployment spell a role is configuration.
         stride: steps from the beginning of one window to that of the next: 1 unless that time does not divide a window.
         epsilon_refused: noise of the numbers of records that its windows refused; None: by its spec, see
-            `stream.state.evidence`.
+            `stream.published.evidence`.
         epsilon_misplaced: noise of the numbers of misplaced events or items; None: by its spec.
         early: releases from windows that are still open; None: there are none.
         listed: role -> values of its field that the configuration lists, see `stream.input.listed_values`.

@@ -15,7 +15,7 @@ from typing import Final
 
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.monitoring.metrics import Metrics
-from sketchstream.stream.state.evidence import misplaced_law
+from sketchstream.stream.published.evidence import misplaced_law
 from sketchstream.stream.windows.windows import NO_TIME, iso
 from sketchstream.stream.worker.assigned_partition import AssignedPartition
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from sketchstream.errors import SketchstreamError
 from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream.stream.state import frontiers
-from sketchstream.stream.state.values import integer
+from sketchstream.stream.published import frontiers
+from sketchstream.stream.published.values import integer
 from sketchstream.stream.windows.windows import NO_TIME, within
 from sketchstream.topics import APART
 from sketchstream_connectors.kafka.cluster.client import Connection

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sketchstream.stream.interfaces import Frontier
-from sketchstream.stream.state.evidence import Reported
-from sketchstream.stream.state.values import integer
+from sketchstream.stream.published.evidence import PublishedEvidence
+from sketchstream.stream.published.values import integer
 from sketchstream.stream.windows import window_ranges
 from sketchstream.stream.windows.windows import NO_TIME
 
@@ -58,6 +58,6 @@ def read(sketch: str, revision: object, partition: object, said: Mapping[str, An
     marks = {name: integer(said[name]) for name in window_ranges.NAMES if name in said}
     partial, diverged = window_ranges.read(marks)
     numbers = {name: integer(said[name]) for name in (*REACHED, *filter(said.__contains__, SPARSE))}
-    evidence = Reported.read(said[EVIDENCE]) if EVIDENCE in said else None
+    evidence = PublishedEvidence.read(said[EVIDENCE]) if EVIDENCE in said else None
     number, place = integer(revision), integer(partition)
     return Frontier(sketch, number, place, **numbers, partial=partial, diverged=diverged, evidence=evidence)
