@@ -167,19 +167,20 @@ def _sealed(
                 seen.add(start)
                 sketch, begun = _opened(plan, key, revision, start, records), start
             part = slice(first, last)
-            given = items[part] if pairs is None else Pairs(pairs[part], items[part])
-            sketch.update_sums(given, sums[part], events[part], invalid=invalid)
+            keys = items[part] if pairs is None else Pairs(pairs[part], items[part])
+            sketch.update_sums(keys, sums[part], events[part], invalid=invalid)
     if sketch is not None:
         yield sketch.seal()
 
 
 def _opened(plan: SketchPlan, key: Key | None, revision: int, start: int, records: Mapping[int, int]) -> Sketch:
     """A sketch for one window, with its noise."""
-    held = plan.holding(start) if EARLIEST_MS <= start < LATEST_MS and plan.calendar.window(start)[0] == start else []
-    if not held or held[-1][0] != start:
+    begins = EARLIEST_MS <= start < LATEST_MS and plan.calendar.window(start)[0] == start
+    holding = plan.holding(start) if begins else []
+    if not holding or holding[-1][0] != start:
         msg = f"no window of {plan.window} in {plan.calendar.timezone} begins {start} ms after 1970"
         raise FormatError(msg)
-    window = held[-1]
+    window = holding[-1]
     sketch = Sketch.create(plan.spec, key, origin=Origin(name=plan.name, revision=revision, window=window))
     if plan.epsilon_records:
         if start not in records:
@@ -249,11 +250,11 @@ def _whole(column: Any, name: str) -> npt.NDArray[np.int64]:
         msg = f"column {name!r} of the rows has type {column.type}; integers were expected"
         raise FormatError(msg)
     try:
-        found: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        numbers: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         msg = f"column {name!r} of the rows has a number beyond 64 bits: divide the rows, or the sums would wrap"
         raise FormatError(msg) from None
-    return found
+    return numbers
 
 
 def _starts(column: Any) -> npt.NDArray[np.int64]:

@@ -140,5 +140,5 @@ def named(name: object) -> PayloadFormat:
     if not isinstance(name, str) or name not in _HOMES:
         msg = f"format must be {spelled()}, found {name!r:.40}"
         raise ConfigError(msg)
-    found: PayloadFormat = import_module(_HOMES[name]).FORMATS[name]
-    return found
+    payload_format: PayloadFormat = import_module(_HOMES[name]).FORMATS[name]
+    return payload_format

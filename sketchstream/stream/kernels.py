@@ -242,12 +242,12 @@ def admit(
 
 
 @kernel
-def distinct(values: I64, found: I64) -> Any:
-    """The distinct values of an array that holds few of them, in any order, into `found`.
+def distinct(values: I64, out: I64) -> Any:
+    """The distinct values of an array that holds few of them, in any order, into `out`.
 
     Args:
         values: (n,) int64.
-        found: (k,) filled from the front.
+        out: (k,) filled from the front.
 
     Returns:
         How many there are; -1 if there are more than k.
@@ -256,19 +256,19 @@ def distinct(values: I64, found: I64) -> Any:
     for i in range(values.size):
         value = values[i]
         # Neighbours are mostly equal: the value seen last stands at the end, where it is looked for first.
-        if n and value == found[n - 1]:
+        if n and value == out[n - 1]:
             continue
-        known = False
+        seen = False
         for j in range(n):
-            if found[j] == value:
-                found[j] = found[n - 1]
-                found[n - 1] = value
-                known = True
+            if out[j] == value:
+                out[j] = out[n - 1]
+                out[n - 1] = value
+                seen = True
                 break
-        if not known:
-            if n == found.size:
+        if not seen:
+            if n == out.size:
                 return -1
-            found[n] = value
+            out[n] = value
             n += 1
     return n
 
@@ -456,14 +456,14 @@ def _hashed(data: U8, start: Any, end: Any, way: Any, table: U64) -> Any:
 @kernel
 def _sends(hashed: Any, counts: U64, partition: Any) -> Any:
     """Whether a hash goes to `partition` under one of the partition counts."""
-    found = False
+    sends = False
     for count in counts:
         # A power of two: a mask in place of a division, with the same remainder.
         if count & (count - np.uint64(1)) == np.uint64(0):
-            found |= hashed & (count - np.uint64(1)) == partition
+            sends |= hashed & (count - np.uint64(1)) == partition
         else:
-            found |= hashed % count == partition
-    return found
+            sends |= hashed % count == partition
+    return sends
 
 
 @kernel
@@ -483,9 +483,9 @@ def belongs_spans(
         out: (n,) bool, filled.
     """
     n = 0
-    wanted = np.uint64(partition)
+    here = np.uint64(partition)
     for i in range(starts.size):
-        good = _sends(_hashed(buffer, starts[i], ends[i], way, table), counts, wanted)
+        good = _sends(_hashed(buffer, starts[i], ends[i], way, table), counts, here)
         out[i] = good
         n += good
     return n
@@ -496,7 +496,7 @@ def belongs_ints(items: I64, way: Any, table: U64, counts: U64, partition: Any, 
     """`belongs_spans` for int items, whose key is their decimal text."""
     digits = np.zeros(20, np.uint8)
     n = 0
-    wanted = np.uint64(partition)
+    here = np.uint64(partition)
     for i in range(items.size):
         value = items[i]
         negative = value < 0
@@ -513,7 +513,7 @@ def belongs_ints(items: I64, way: Any, table: U64, counts: U64, partition: Any, 
         if negative:
             at -= 1
             digits[at] = np.uint8(45)
-        good = _sends(_hashed(digits, at, 20, way, table), counts, wanted)
+        good = _sends(_hashed(digits, at, 20, way, table), counts, here)
         out[i] = good
         n += good
     return n

@@ -66,18 +66,18 @@ class Survey:
     def fields(self) -> list[Field]:
         """Return the fields that at least half of the records have, the most frequent first, then by name."""
         least = max(NAMED_FROM, (self.records + 1) // 2)
-        known = sorted((name for name, count in self.has.items() if count >= least), key=lambda n: (-self.has[n], n))
-        return [Field(name, self._kind(name), self.has[name] / self.records) for name in known]
+        names = sorted((name for name, count in self.has.items() if count >= least), key=lambda n: (-self.has[n], n))
+        return [Field(name, self._kind(name), self.has[name] / self.records) for name in names]
 
     def time(self) -> str | None:
         """Return the field that is probably the event time: milliseconds or RFC 3339 in nearly all records.
 
         Numbers that would be recent in another unit may be anything, so that only a field named like a time is one.
         """
-        known = self.fields()
-        found = [one.name for one in known if one.kind == "time"]
-        called = [one.name for want in TIME_NAMES for one in known if one.name.rpartition(".")[2].lower() == want]
-        named = [name for name in called if name in found] or found
+        fields = self.fields()
+        times = [one.name for one in fields if one.kind == "time"]
+        called = [one.name for want in TIME_NAMES for one in fields if one.name.rpartition(".")[2].lower() == want]
+        named = [name for name in called if name in times] or times
         return next(iter(named or (name for name in called if self.unit(name) != "ms")), None)
 
     def unit(self, name: str) -> TimeUnit:

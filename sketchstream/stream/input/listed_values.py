@@ -48,14 +48,14 @@ class ListedValues:
 
     def add(self, events: Events) -> None:
         """Add the records of a batch that hold an item."""
-        given = events.usable()
+        usable = events.usable()
         spec, kind = self.plan.spec, kinds.of(self.plan.spec)
-        columns = {role: given.columns[name] for role, name in self.plan.fields.items()}
-        found = kind.intake.events(spec, replace(given, weights=None, weight=None, columns=columns, window=(0, 1)))
-        good = np.ones(len(given), np.bool_) if found.good is None else found.good
+        columns = {role: usable.columns[name] for role, name in self.plan.fields.items()}
+        counted = kind.intake.events(spec, replace(usable, weights=None, weight=None, columns=columns, window=(0, 1)))
+        good = np.ones(len(usable), np.bool_) if counted.good is None else counted.good
         if self._index is not None:
-            good = good & (self._index.locate(found.items) != -1)
-        self.records += len(given)
+            good = good & (self._index.locate(counted.items) != -1)
+        self.records += len(usable)
         self.counted += int(np.count_nonzero(good))
         for role, values in self.plan.listed.items():
             places = columns[role].codes(PREPARED(values))
@@ -80,7 +80,7 @@ class ListedValues:
         """Values that no record has, and how many records have none of them."""
         if not self.counted:
             return
-        said = False
+        noted = False
         for role, counts in self.having.items():
             missing = [value for value, count in zip(self.plan.listed[role], counts, strict=True) if not count]
             share = self._share(self.records - int(counts.sum()))
@@ -88,14 +88,14 @@ class ListedValues:
                 named = ", ".join(repr(one) for one in missing[:SHOWN])
                 more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
                 others = f", and {share} of them have a value that is not listed" if share else ""
-                said = said or bool(share)
+                noted = noted or bool(share)
                 yield (
                     f'sketch "{self.plan.name}" lists {named}{more} of the field {self.plan.fields[role]!r}, which '
                     f"none of the {self.records:,} records of a sample has{others}: check the spelling"
                 )
         share = self._share(self.records - self.counted)
         filtered = any(role.startswith("where.") for role in self.plan.listed)
-        if share and not said and not filtered:
+        if share and not noted and not filtered:
             yield (
                 f'sketch "{self.plan.name}" leaves out {share} of the {self.records:,} records of a sample that hold '
                 f"an item: {self._outside()}"

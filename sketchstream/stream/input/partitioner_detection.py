@@ -88,10 +88,10 @@ class Placements:
 
     def scores(self) -> dict[Choice, Fraction]:
         """The score of each choice."""
-        found: dict[Choice, Fraction] = {"none": NONE_SHARE * len(self._fits), "unknown": UNKNOWN_SCORE}
+        scores: dict[Choice, Fraction] = {"none": NONE_SHARE * len(self._fits), "unknown": UNKNOWN_SCORE}
         for number, candidate in enumerate(CANDIDATES):
-            found[candidate] = Fraction(sum(fits >> number & 1 for fits in self._fits.values()))
-        return found
+            scores[candidate] = Fraction(sum(fits >> number & 1 for fits in self._fits.values()))
+        return scores
 
     def choose(self, entropy: WordSource | None = None) -> Choice:
         """Make one choice, at a cost of `EPSILON`; "unknown" for a topic of one partition, which fits every one."""
@@ -105,8 +105,8 @@ def _names(whole: Items) -> list[Any]:
     if whole.kind == "int":
         return list(whole.arrays[0].tolist())
     buffer, starts, ends = whole.arrays
-    held = buffer.tobytes()
-    return [held[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    memory = buffer.tobytes()
+    return [memory[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 def missing(choice: Choice, partitions: int, extent: str) -> str:

@@ -139,8 +139,8 @@ class Sample:
         if self.wanted.lateness_ms is not None and self.wanted.plans:
             width = min(plan.shortest_ms for plan in self.wanted.plans)
             self.behind += behind(times, width + self.wanted.lateness_ms)
-        for one in self.sketches:
-            one.add(events)
+        for sketch in self.sketches:
+            sketch.add(events)
         if text is not None:
             for index in range(min(n, PARSED - self.texts)):
                 self._look(text(index))
@@ -176,9 +176,9 @@ class Sample:
         self.objects += 1
         self.names.update(name for name, _ in paths(document))
         named = (self.wanted.item, self.wanted.weight, self.wanted.time, *(name for name, _ in self.wanted.columns))
-        wanted = {name for name in named if name}
-        self.has.update(name for name in wanted if _has(document, name.split(".")))
-        self.unreached |= {name for name in wanted if unreachable(document, name)}
+        names = {name for name in named if name}
+        self.has.update(name for name in names if _has(document, name.split(".")))
+        self.unreached |= {name for name in names if unreachable(document, name)}
 
     # ------------------------------------------------------------------------------------------------ verdicts
 
@@ -199,10 +199,10 @@ class Sample:
         """
         if not self.records:
             return [], []
-        found = list(self._mistakes())
+        mistakes = list(self._mistakes())
         sure = self.records >= ENOUGH or (self.arrays > 0 and not self.usable)
-        empty = [] if found else [text for one in self.sketches for text in one.nothing()]
-        return (found, []) if sure and found else ([], found + empty)
+        empty = [] if mistakes else [text for one in self.sketches for text in one.nothing()]
+        return (mistakes, []) if sure and mistakes else ([], mistakes + empty)
 
     def require(self) -> list[str]:
         """Return the warnings of a sample without mistakes.
@@ -284,8 +284,8 @@ class Sample:
                 "and input.lateness: they would be late, and not counted; sort the input by its times, or set "
                 "input.lateness to all the time that it spans"
             )
-        for one in self.sketches:
-            yield from one.doubts()
+        for sketch in self.sketches:
+            yield from sketch.doubts()
 
     def _other_unit(self) -> TimeUnit | None:
         """The unit in which most times of the sample are recent, if it is not the one that is expected."""
@@ -303,10 +303,10 @@ class Sample:
         if name in self.unreached:
             return f": {name!r} {UNREACHABLE}"
         least = max(NAMED_FROM, (self.objects + 1) // 2)
-        known = [one for one, count in self.names.most_common() if count >= least and len(one) <= 60][:SHOWN]
-        if not known:
+        common = [one for one, count in self.names.most_common() if count >= least and len(one) <= 60][:SHOWN]
+        if not common:
             return ""
-        return f"; fields there are: {', '.join(sorted(known))}{meant(name, known)}"
+        return f"; fields there are: {', '.join(sorted(common))}{meant(name, common)}"
 
 
 def paths(document: Mapping[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:

@@ -81,9 +81,9 @@ def readiness(now: Gauges) -> str:
     if now.ready:
         lines.append("ready" if now.partitions else "ready, a spare: no partition is assigned")
     lines += [
-        f"partition {one.partition} {one.status}: {one.reason}"
-        for one in now.partitions
-        if one.reason or one.status != "running"
+        f"partition {gauge.partition} {gauge.status}: {gauge.reason}"
+        for gauge in now.partitions
+        if gauge.reason or gauge.status != "running"
     ]
     if now.mixed:
         lines.append(now.mixed)

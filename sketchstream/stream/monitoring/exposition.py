@@ -22,8 +22,8 @@ def build_info() -> Any:
     """Versions of this program and of Python, as labels of a metric whose value is 1."""
     from prometheus_client.core import InfoMetricFamily
 
-    said = {"version": version("sketchstream"), "python": platform.python_version()}
-    return InfoMetricFamily("sketchstream_build", "Versions of sketchstream and Python.", value=said)
+    versions = {"version": version("sketchstream"), "python": platform.python_version()}
+    return InfoMetricFamily("sketchstream_build", "Versions of sketchstream and Python.", value=versions)
 
 
 class _Collector:
@@ -80,9 +80,9 @@ class _Collector:
         yield build_info()
         yield from PROCESS_COLLECTOR.collect()  # descriptors, memory, processor time
 
-    def _place(self, one: PartitionGauge) -> list[str]:
+    def _place(self, gauge: PartitionGauge) -> list[str]:
         """Topic and partition, as Kafka numbers it."""
-        topic, partition = divmod(one.partition, APART)
+        topic, partition = divmod(gauge.partition, APART)
         return [self._topics[topic], str(partition)]
 
     def _partitions(self, now: Gauges) -> Iterator[Any]:
@@ -94,19 +94,19 @@ class _Collector:
             "1 for the state that the partition is in, 0 for the others.",
             labels=["topic", "partition", "status"],
         )
-        for one in now.partitions:
+        for gauge in now.partitions:
             for state in STATES:
-                status.add_metric([*self._place(one), state], float(one.status == state))
+                status.add_metric([*self._place(gauge), state], float(gauge.status == state))
         yield status
-        shown = dict(PARTITION)
+        metrics = dict(PARTITION)
         if not self._metrics.diagnostics:  # dead letters slow a partition down, and they depend on payloads
-            del shown["partition_throttled"]
-        for name, (text, read) in shown.items():
+            del metrics["partition_throttled"]
+        for name, (text, read) in metrics.items():
             family = GaugeMetricFamily(f"sketchstream_{name}", text, labels=["topic", "partition"])
-            for one in now.partitions:
-                value = read(one, now.now_s)
+            for gauge in now.partitions:
+                value = read(gauge, now.now_s)
                 if value is not None:
-                    family.add_metric(self._place(one), value)
+                    family.add_metric(self._place(gauge), value)
             yield family
 
 

@@ -202,8 +202,8 @@ def noise_of_frontiers(
     by_name: dict[str, publications.FrontierNoise] = {}
     for name, newest in frontiers:
         for noise in () if newest is None else (newest.noise, *(former.noise for former in newest.former)):
-            known = by_name.get(name, publications.FrontierNoise())
-            refused, misplaced = max(known.refused, noise.refused), max(known.misplaced, noise.misplaced)
+            before = by_name.get(name, publications.FrontierNoise())
+            refused, misplaced = max(before.refused, noise.refused), max(before.misplaced, noise.misplaced)
             by_name[name] = publications.FrontierNoise(refused, misplaced)
     return by_name
 

@@ -43,21 +43,21 @@ def plain(frontier: Frontier, *, unset: bool = False) -> dict[str, Any]:
     }
 
 
-def read(sketch: str, revision: object, partition: object, said: Mapping[str, Any]) -> Frontier:
-    """The frontier of which `plain` said this.
+def read(sketch: str, revision: object, partition: object, fields: Mapping[str, Any]) -> Frontier:
+    """Read the frontier that `plain` made to these fields.
 
     Args:
         sketch: name of the sketch.
         revision: revision of the sketch.
         partition: partition of the input.
-        said: what was said, perhaps with other keys.
+        fields: what `plain` gave, perhaps with other keys.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: it is not that.
     """
-    marks = {name: integer(said[name]) for name in window_ranges.NAMES if name in said}
+    marks = {name: integer(fields[name]) for name in window_ranges.NAMES if name in fields}
     partial, diverged = window_ranges.read(marks)
-    numbers = {name: integer(said[name]) for name in (*REACHED, *filter(said.__contains__, SPARSE))}
-    evidence = PublishedEvidence.read(said[EVIDENCE]) if EVIDENCE in said else None
+    numbers = {name: integer(fields[name]) for name in (*REACHED, *filter(fields.__contains__, SPARSE))}
+    evidence = PublishedEvidence.read(fields[EVIDENCE]) if EVIDENCE in fields else None
     number, place = integer(revision), integer(partition)
     return Frontier(sketch, number, place, **numbers, partial=partial, diverged=diverged, evidence=evidence)

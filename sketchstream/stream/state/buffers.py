@@ -25,9 +25,9 @@ class Buffers:
         with self._guard:
             fitting = [one for one in self._spare if size <= len(one) <= 2 * size]
             if fitting:
-                found = min(fitting, key=len)
-                self._spare = [one for one in self._spare if one is not found]
-                return found
+                smallest = min(fitting, key=len)
+                self._spare = [one for one in self._spare if one is not smallest]
+                return smallest
         return bytearray(size)
 
     def give(self, buffer: bytearray) -> None:

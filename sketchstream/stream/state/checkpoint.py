@@ -55,19 +55,19 @@ class Blobs(Mapping[str, Bytes]):
     `pieces` reads it, once.
     """
 
-    def __init__(self, held: Mapping[str, bytes | Unfinished | Streamed], buffers: Buffers | None) -> None:
-        self._held = dict(held)
+    def __init__(self, blobs: Mapping[str, bytes | Unfinished | Streamed], buffers: Buffers | None) -> None:
+        self._held = dict(blobs)
         self._buffers = buffers
 
     def __getitem__(self, name: str) -> Bytes:
-        return b"".join(found.pieces()) if isinstance(found := self._held[name], Streamed) else _whole(found)
+        return b"".join(blob.pieces()) if isinstance(blob := self._held[name], Streamed) else _whole(blob)
 
     def pieces(self, name: str) -> tuple[int, Iterator[Bytes]]:
         """Size of a blob, and its bytes in order, each piece good until the next one is asked for."""
-        held = self._held[name]
-        if isinstance(held, Streamed):
-            return held.size, held.pieces()
-        whole = _whole(held)
+        blob = self._held[name]
+        if isinstance(blob, Streamed):
+            return blob.size, blob.pieces()
+        whole = _whole(blob)
         return len(whole), iter((whole,))
 
     def __iter__(self) -> Iterator[str]:
@@ -88,19 +88,19 @@ class Blobs(Mapping[str, Bytes]):
 
     def release(self) -> None:
         """Overwrite the copies of open states and return their memory; no blob is read after this."""
-        for one in self._held.values():
-            if isinstance(one, Streamed):
-                one.close()
+        for blob in self._held.values():
+            if isinstance(blob, Streamed):
+                blob.close()
         if self._buffers is not None:
-            held, self._held = self._held, {}
-            for one in held.values():
-                if isinstance(one, Unfinished):
-                    self._buffers.give(one.buffer)
+            blobs, self._held = self._held, {}
+            for blob in blobs.values():
+                if isinstance(blob, Unfinished):
+                    self._buffers.give(blob.buffer)
 
 
-def _whole(held: bytes | Unfinished) -> Bytes:
+def _whole(blob: bytes | Unfinished) -> Bytes:
     """A blob that lies in memory."""
-    return held if isinstance(held, bytes) else held.finish()
+    return blob if isinstance(blob, bytes) else blob.finish()
 
 
 def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
@@ -163,21 +163,21 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
         "frontiers": [_frontier_fields(frontier) for frontier in state.outbox.frontiers.values()],
     }
     rewound, state._rewound, state._changed = state._rewound, False, False
-    held = Blobs(blobs, buffers)
+    new_blobs = Blobs(blobs, buffers)
     return Snapshot(
         partition=state.partition,
         position=state.position,
         manifest=manifest,
-        blobs=held,
+        blobs=new_blobs,
         keep=frozenset(keep),
         revision=state.revision,
         spec_fingerprint=state.rules.fingerprint,
         rewound=rewound,
         begins=state.specs.begins,
         newest=state.newest,
-        blob_bytes=held.n_bytes,
-        copied_bytes=held.copied_bytes,
-        release=held.release,
+        blob_bytes=new_blobs.n_bytes,
+        copied_bytes=new_blobs.copied_bytes,
+        release=new_blobs.release,
     )
 
 
@@ -246,12 +246,12 @@ def _specs(state: PartitionWindows) -> Iterator[Spec]:
 
 def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
     """The bounds of the windows that are open in some of these manifests, by sketch, ascending. Nothing of a state."""
-    found: dict[str, set[tuple[int, int]]] = {}
-    for said in manifests:
-        for name, fields in said["sketches"].items():
+    by_sketch: dict[str, set[tuple[int, int]]] = {}
+    for manifest in manifests:
+        for name, fields in manifest["sketches"].items():
             bounds = {(int(one["start"]), int(one["end"])) for one in fields["windows"]}
-            found.setdefault(name, set()).update(bounds)
-    return {name: sorted(bounds) for name, bounds in found.items()}
+            by_sketch.setdefault(name, set()).update(bounds)
+    return {name: sorted(bounds) for name, bounds in by_sketch.items()}
 
 
 def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()) -> None:
@@ -344,23 +344,23 @@ def _restore_sketch_state(
     same = noise != "0" and fields.get("late_noise", noise) == noise
     if same and integer(fields.get("late_draws", 0)):  # else its own first draw
         sketch_state.late.value, sketch_state.late.draws = signed(str(fields["late"])), integer(fields["late_draws"])
-    known = through
+    latest_end = through
     for window_fields in tables(fields["windows"]):
         window = _restore_window(state, sketch_state, window_fields, blobs, lists)
         sketch_state.windows[window.start] = window
-        known = max(known, window.end)
+        latest_end = max(latest_end, window.end)
         if sketch_state.fields(window.sketch.spec) is None:  # records can no longer be counted in it
             sketch_state.mark_partial(window.end)
     state.sketch_states[name] = sketch_state
     evidence = fields.get("evidence")
-    sketch_state.evidence.restore(None if evidence is None else table(evidence), known)
+    sketch_state.evidence.restore(None if evidence is None else table(evidence), latest_end)
     plan = sketch_state.plan
     changed = plan is not None and fields.get("plan", plan.made) != plan.made
     sketch_state.restored(changed=changed)
     if plan is not None and changed and of > 1:  # other partitions begin the new windows elsewhere
         latest = max(state.specs.begins, state.newest, state.watermark, sketch_state.opening.created_from)
         if latest != NO_TIME:
-            sketch_state.mark_partial(max(known, plan.last_end(latest)))
+            sketch_state.mark_partial(max(latest_end, plan.last_end(latest)))
     if fields["retired"] and plan is not None:
         _begin(state, plan)
 
@@ -399,9 +399,9 @@ def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
         fingerprint: fingerprint of the configuration.
         newest: latest event time of the partition that asks.
     """
-    said = [peer.begins for peer in peers if peer.spec_fingerprint == fingerprint]
-    if said or not peers:
-        return max(said, default=NO_TIME)
+    begins = [peer.begins for peer in peers if peer.spec_fingerprint == fingerprint]
+    if begins or not peers:
+        return max(begins, default=NO_TIME)
     latest = max([newest, *(peer.newest for peer in peers)])
     return NO_TIME if latest == NO_TIME else latest + CHANGE_AHEAD_MS
 
@@ -430,11 +430,11 @@ def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLis
     configured = None if plan is None else getattr(plan.spec.domain, "items", None)
     for items in (configured, *lists, None):
         try:
-            found: Spec = kinds.read_spec(described, items)
+            spec: Spec = kinds.read_spec(described, items)
         except SpecError:  # another list
             continue
-        if not (isinstance(found.domain, ClosedDomain) and found.domain.listed and found.domain.items is None):
-            return found
+        if not (isinstance(spec.domain, ClosedDomain) and spec.domain.listed and spec.domain.items is None):
+            return spec
     return None
 
 

@@ -42,21 +42,21 @@ class DomainLists:
         Returns:
             Digest -> blob of every list, for the manifest; and the blobs that no earlier snapshot holds, by name.
         """
-        held: dict[str, str] = {}
+        names: dict[str, str] = {}
         fresh: dict[str, bytes] = {}
         for spec in specs:
             domain = spec.domain
             if self._key is None or not isinstance(domain, ClosedDomain) or domain.items is None:
                 continue
             digest = domain.items_digest.hex()
-            if digest in held:
+            if digest in names:
                 continue
-            known = self._blobs.get(digest)
-            held[digest] = known or new_name()
-            if known is None:
-                fresh[held[digest]] = _encrypted(pack_items(domain.items), digest, self._key)
-        self._blobs = held
-        return held, fresh
+            saved = self._blobs.get(digest)
+            names[digest] = saved or new_name()
+            if saved is None:
+                fresh[names[digest]] = _encrypted(pack_items(domain.items), digest, self._key)
+        self._blobs = names
+        return names, fresh
 
     def forget(self) -> None:
         """Forget that snapshots hold lists: the next one contains all of them."""

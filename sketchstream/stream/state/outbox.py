@@ -106,5 +106,5 @@ class Outbox:
 
     def store_all(self) -> None:
         """Forget that snapshots hold entries: the next one contains all of them."""
-        for one in self.entries:
-            one.saved = False
+        for outgoing in self.entries:
+            outgoing.saved = False

@@ -161,7 +161,7 @@ class PartitionWindows:
         outcome = Outcome(records=n, late={})
         advances = self._due_advances(chunk)
         if n:
-            known = self.watermark
+            watermark_before = self.watermark
             future_after = LATEST_MS if clock_ms is None else clock_ms + self.rules.max_ahead_ms
             admission = self._watermark.admit(events.times, chunk.timestamps, future_after, advances)
             for before, after in admission.advanced:
@@ -171,7 +171,7 @@ class PartitionWindows:
             if admission.jumps:
                 outcome.moved, outcome.moved_at = _longest_move(admission.before, self.watermark)
             if admission.future + admission.unreadable < n:
-                self._note_partial(known, admission, chunk.timestamps, future_after)
+                self._note_partial(watermark_before, admission, chunk.timestamps, future_after)
                 self.newest = max(self.newest, admission.high)
                 for state in self.sketch_states.values():
                     if state.plan is None or state.plan.early is None:
@@ -206,10 +206,10 @@ class PartitionWindows:
         if not lost.any() and not future.any():
             return
         stamps = chunk.timestamps
-        known = np.full(verdict.size, self.newest, np.int64)
+        meant = np.full(verdict.size, self.newest, np.int64)
         if stamps is not None:
-            known = np.where(stamps >= 0, stamps, known)
-        times = np.concatenate([chunk.events.times[future], known[lost]])
+            meant = np.where(stamps >= 0, stamps, meant)
+        times = np.concatenate([chunk.events.times[future], meant[lost]])
         times = times[(times >= EARLIEST_MS) & (times < LATEST_MS)]
         for state in self.sketch_states.values():
             state.evidence.refuse(times, state.holding(times), state.progress.through)
@@ -469,10 +469,10 @@ class PartitionWindows:
             items = events.items if chosen is None else events.items.take(chosen)
             here = belongs(items, self.rules.partitioner, window.counts, self.partition)
             n_away = len(items) - int(np.count_nonzero(here))
-            asked = (yield from self._ask(CountNeeded.ITEMS)) if n_away else None
-            if asked is not None and asked > window.counts[-1]:
+            fresh_count = (yield from self._ask(CountNeeded.ITEMS)) if n_away else None
+            if fresh_count is not None and fresh_count > window.counts[-1]:
                 # for these items only: what is remembered must not depend on a payload
-                counts = (*window.counts, asked)
+                counts = (*window.counts, fresh_count)
                 here = belongs(items, self.rules.partitioner, counts, self.partition)
                 if len(items) - int(np.count_nonzero(here)) < n_away:
                     self.slots.fit(window, counts)
@@ -483,13 +483,13 @@ class PartitionWindows:
                 state.evidence.misplace(*at, away, self.partition, window.counts[-1])
                 places = np.flatnonzero(here)
                 chosen = places if chosen is None else np.flatnonzero(chosen)[places]
-        taken, weights = counted.items, counted.weights
+        items_here, weights = counted.items, counted.weights
         if chosen is not None:
-            taken = taken.take(chosen)
+            items_here = items_here.take(chosen)
             weights = None if weights is None else weights[chosen]
-        if len(taken):
-            window.sketch.update(taken, weights, invalid="noop")
-            outcome.updates += len(taken)
+        if len(items_here):
+            window.sketch.update(items_here, weights, invalid="noop")
+            outcome.updates += len(items_here)
 
     def _counted_by(self, window: OpenWindow, fields: Mapping[str, str], events: Events) -> Events:
         """The events as the kind of a sketch counts them; made once for all windows, unless they depend on the window.
@@ -568,8 +568,8 @@ class PartitionWindows:
                 state.mark_diverged(max(window.end for window in state.windows.values()))
             self._announce(state)
 
-    def _note_partial(self, known: int, admission: Admission, stamps: Ints | None, future_after: int) -> None:
-        """Note that the watermark, `known` before this chunk, has moved after missing records; see `lack`.
+    def _note_partial(self, before: int, admission: Admission, stamps: Ints | None, future_after: int) -> None:
+        """Note whether the watermark has moved in this chunk, after missing records; see `lack`.
 
         A delayed record can move it where a quorum is one record, but its timestamp says until when records were lost.
         A timestamp beyond `future_after` says nothing: its clock was wrong.
@@ -577,8 +577,8 @@ class PartitionWindows:
         if not self._partial:
             return
         after = np.append(admission.before[1:], admission.mark)
-        moved = int(np.argmax(after > known))
-        if after[moved] <= known:
+        moved = int(np.argmax(after > before))
+        if after[moved] <= before:
             return
         self._partial = False
         read = admission.times[: moved + 1][admission.verdict[: moved + 1] == 0]

@@ -91,8 +91,8 @@ class Admission:
         """(n,) records that were admitted."""
         from sketchstream.stream import kernels
 
-        found: Flags = self.verdict == kernels.ADMITTED
-        return found
+        admitted: Flags = self.verdict == kernels.ADMITTED
+        return admitted
 
     def between(self, first: int, stop: int) -> Admission | None:
         """Take the records from `first` to before `stop` alone; None if none of them is admitted."""

@@ -216,17 +216,17 @@ class SketchState:
 
     def holding(self, times: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
         """The windows [start, end) that may hold some of these times: those that are open, known, or of the plan."""
-        found = {(one.start, one.end) for one in self.windows.values()} | self.evidence.known
+        bounds = {(one.start, one.end) for one in self.windows.values()} | self.evidence.known
         if self.plan is not None and times.size:
-            known = np.zeros(times.size, np.bool_)
+            placed = np.zeros(times.size, np.bool_)
             if not self.overlapping:
                 first, last = int(times.min()), int(times.max())
-                for start, end in found:
+                for start, end in bounds:
                     if start <= last and first < end:
-                        known |= (times >= start) & (times < end)
-            for step in np.unique(self.plan.calendar.starts(times[~known])).tolist()[:MOST_STEPS]:
-                found.update(self.plan.holding(step))
-        return sorted(found)
+                        placed |= (times >= start) & (times < end)
+            for step in np.unique(self.plan.calendar.starts(times[~placed])).tolist()[:MOST_STEPS]:
+                bounds.update(self.plan.holding(step))
+        return sorted(bounds)
 
     @property
     def within(self) -> tuple[int, int] | None:
@@ -279,8 +279,7 @@ class SketchState:
         strange = [window for window in bounds if self.plan is None or not self.plan.makes(window)]
         self.overlapping |= any(after < end for (_, end), (after, _) in pairwise(bounds))
         if self.overlapping:
-            taken = bounds if changed else strange
-            self.opening.created_from = max(
-                [self.opening.created_from, self.progress.through if changed else NO_TIME, *(end for _, end in taken)]
-            )
+            ends = [end for _, end in (bounds if changed else strange)]
+            through = self.progress.through if changed else NO_TIME
+            self.opening.created_from = max([self.opening.created_from, through, *ends])
         self.irregular = self.plan is None or bool(strange) or self.within is not None

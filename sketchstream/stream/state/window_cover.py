@@ -40,14 +40,14 @@ def covering(state: SketchState, admission: Admission) -> tuple[Ints, Ints]:
 
 def overlapping(state: SketchState, admission: Admission) -> list[tuple[int, int]]:
     """The windows [start, end) that hold admitted times of a chunk, ascending; any number of them may hold one time."""
-    found = {(window.start, window.end) for window in state.windows.values()}
+    windows = {(window.start, window.end) for window in state.windows.values()}
     if state.plan is not None:
         admitted = admission.times[admission.admitted]
-        made = {window for step in _steps(state.plan.calendar, admitted) for window in state.plan.holding(step)}
+        planned = {window for step in _steps(state.plan.calendar, admitted) for window in state.plan.holding(step)}
         if state.opening.created_from != NO_TIME:
-            made = set(_made_from(state.opening.created_from, made, cut=state.plan.steps == 1))
-        found |= made
-    return sorted(window for window in found if window[0] <= admission.high and admission.low < window[1])
+            planned = set(_made_from(state.opening.created_from, planned, cut=state.plan.steps == 1))
+        windows |= planned
+    return sorted(window for window in windows if window[0] <= admission.high and admission.low < window[1])
 
 
 def _made_from(begins: int, windows: Iterable[tuple[int, int]], *, cut: bool) -> Iterator[tuple[int, int]]:
@@ -64,8 +64,8 @@ def _steps(calendar: Calendar, times: Ints) -> list[int]:
     starts = calendar.starts(times)
     begins = np.empty(MANY_WINDOWS, np.int64)
     n = kernels.distinct(starts, begins)
-    found: list[int] = (np.unique(starts) if n < 0 else np.sort(begins[:n])).tolist()
-    return found
+    ascending: list[int] = (np.unique(starts) if n < 0 else np.sort(begins[:n])).tolist()
+    return ascending
 
 
 def _with_fillers(pairs: Sequence[tuple[int, int]], through: int) -> tuple[Ints, Ints]:

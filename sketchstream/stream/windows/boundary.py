@@ -80,14 +80,14 @@ class Boundary:
             FormatError: these bytes are none.
         """
         try:
-            said = json.loads(data)
-            found = cls(int(said["history"]), int(said["live"]), str(said["ledger"]))
+            fields = json.loads(data)
+            boundary = cls(int(fields["history"]), int(fields["live"]), str(fields["ledger"]))
         except (ValueError, KeyError, TypeError, RecursionError):
-            found = None
-        if found is None or len(said) != 3 or not NO_TIME <= found.history <= found.live <= NEVER:
+            boundary = None
+        if boundary is None or len(fields) != 3 or not NO_TIME <= boundary.history <= boundary.live <= NEVER:
             msg = "these bytes are no boundary between history and live windows"
             raise FormatError(msg)
-        return found
+        return boundary
 
 
 Claim = Callable[[Boundary], Boundary]

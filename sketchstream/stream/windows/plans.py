@@ -137,14 +137,14 @@ class SketchPlan:
 
     def within(self, start: int, end: int) -> list[tuple[int, int]]:
         """The windows that lie in a range of time (ms) as a whole, ascending."""
-        found = []
+        windows = []
         at = self.calendar.window(start)[0]
         while at < end:
-            held = self.holding(at)
-            if held and held[-1][0] == at and start <= at and held[-1][1] <= end:
-                found.append(held[-1])
+            holding = self.holding(at)
+            if holding and holding[-1][0] == at and start <= at and holding[-1][1] <= end:
+                windows.append(holding[-1])
             at = self.calendar.end(at)
-        return found
+        return windows
 
     def last_end(self, time_ms: int) -> int:
         """End of the last window that holds this time."""
@@ -209,10 +209,10 @@ class SketchPlan:
             of: partitions of the input.
             checked: whether an item's partition can be recomputed.
         """
-        one, itemsize = self.window_bytes(of, checked=checked), self.spec.dtype.itemsize
+        window, itemsize = self.window_bytes(of, checked=checked), self.spec.dtype.itemsize
         most = self.open_windows(behind_ms)
-        imaged = deferring(self.spec) is not None and is_large(one // itemsize, itemsize)
-        return Memory(one, most, one * most // DEFERRED_PART if imaged else one * most)
+        imaged = deferring(self.spec) is not None and is_large(window // itemsize, itemsize)
+        return Memory(window, most, window * most // DEFERRED_PART if imaged else window * most)
 
 
 def plan_of_windows(name: str, spec: Spec, windows: Sequence[tuple[int, int]]) -> SketchPlan:

@@ -37,11 +37,11 @@ def duration_ms(text: object, name: str = "a duration") -> int:
         >>> duration_ms("10m")
         600000
     """
-    found = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
-    if found is None or int(found[1]) * _MS[found[2]] > _LONGEST_MS:
+    match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None or int(match[1]) * _MS[match[2]] > _LONGEST_MS:
         msg = f"{name} must be a number with a unit such as '30s', '10m', '1h' or '1d', found {text!r:.40}"
         raise ConfigError(msg)
-    return int(found[1]) * _MS[found[2]]
+    return int(match[1]) * _MS[match[2]]
 
 
 def size_bytes(text: object, name: str = "a size") -> int:
@@ -54,12 +54,12 @@ def size_bytes(text: object, name: str = "a size") -> int:
         >>> size_bytes("4GiB")
         4294967296
     """
-    shown = str(text) if isinstance(text, int) and not isinstance(text, bool) else text
-    found = _SIZE.fullmatch(shown.strip()) if isinstance(shown, str) else None
-    if found is None or int(found[1]) == 0:
+    spelled = str(text) if isinstance(text, int) and not isinstance(text, bool) else text
+    match = _SIZE.fullmatch(spelled.strip()) if isinstance(spelled, str) else None
+    if match is None or int(match[1]) == 0:
         msg = f"{name} must be a size such as '4GiB' or '512MiB', found {text!r:.40}"
         raise ConfigError(msg)
-    return int(found[1]) * _BYTES[found[2] or "B"]
+    return int(match[1]) * _BYTES[match[2] or "B"]
 
 
 def spell_snapshots(window_bytes: int, partitions: int, every_ms: int, bytes_per_s: int) -> str:

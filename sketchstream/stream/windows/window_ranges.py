@@ -48,7 +48,7 @@ def numbers(partial: Mark, diverged: Mark) -> dict[str, int]:
     return dict(zip(NAMES, (partial.through, partial.after, diverged.through, diverged.after), strict=True))
 
 
-def read(said: Mapping[str, int]) -> tuple[Mark, Mark]:
+def read(fields: Mapping[str, int]) -> tuple[Mark, Mark]:
     """The marks that `numbers` wrote, perhaps without those that are not set: partial, diverged."""
-    through, after, diverged_through, diverged_after = (said.get(name, NO_TIME) for name in NAMES)
+    through, after, diverged_through, diverged_after = (fields.get(name, NO_TIME) for name in NAMES)
     return Mark(after, through), Mark(diverged_after, diverged_through)

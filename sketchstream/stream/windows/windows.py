@@ -66,18 +66,18 @@ class Width:
         Raises:
             ConfigError: anything else, and widths below a day that do not divide it.
         """
-        wanted = "a window is '1m' to '12h' (dividing a day), '1d', '1w', '1mo' or '1y'"
-        found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
-        if found is None or int(found[1]) == 0:
-            msg = f"{wanted}; found {text!r:.40}"
+        expected = "a window is '1m' to '12h' (dividing a day), '1d', '1w', '1mo' or '1y'"
+        match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
+        if match is None or int(match[1]) == 0:
+            msg = f"{expected}; found {text!r:.40}"
             raise ConfigError(msg)
-        count, letter = int(found[1]), found[2]
+        count, letter = int(match[1]), match[2]
         if letter in "mh":
             minutes = count * (60 if letter == "h" else 1)
             if minutes % 1440 == 0:
                 return cls._checked(minutes // 1440, "day", text)
             if 1440 % minutes:
-                msg = f"{wanted}; {text!r:.40} does not divide a day"
+                msg = f"{expected}; {text!r:.40} does not divide a day"
                 raise ConfigError(msg)
             return cls(minutes, "minute")
         if letter in "dw":

@@ -102,13 +102,13 @@ def published_reason(frontiers: Iterable[Frontier]) -> str | None:
         frontiers: published frontiers.
     """
     for frontier in frontiers:
-        said = frontier.evidence
-        newest = None if said is None else max(said.windows, key=lambda window: window[1], default=None)
-        if said is None or newest is None:
+        evidence = frontier.evidence
+        newest = None if evidence is None else max(evidence.windows, key=lambda window: window[1], default=None)
+        if evidence is None or newest is None:
             continue
-        shown = said.windows[newest]
-        mean, variance = misplaced_law(said.noise, 1) if said.noise.misplaced else (math.inf, 0.0)
-        if shown.misplaced is not None and shown.misplaced > mean + DEVIATIONS * variance**0.5 + 1.0:
+        numbers = evidence.windows[newest]
+        mean, variance = misplaced_law(evidence.noise, 1) if evidence.noise.misplaced else (math.inf, 0.0)
+        if numbers.misplaced is not None and numbers.misplaced > mean + DEVIATIONS * variance**0.5 + 1.0:
             return (
                 f"records of sketch {frontier.sketch} are misplaced in the window that ended at {iso(newest[1])}: "
                 f"{ADVICE['misplaced']}"
@@ -125,14 +125,14 @@ def unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bou
         bounded: the input has an end, at which the windows could be sealed.
     """
     opened: dict[str, dict[tuple[int, int], int]] = {}
-    for one in partitions:
-        if one.state is None:
+    for assigned in partitions:
+        if assigned.state is None:
             continue
-        for sketch_state in one.state.sketch_states.values():
+        for sketch_state in assigned.state.sketch_states.values():
             for window in sketch_state.windows.values():
                 marks = opened.setdefault(sketch_state.name, {})
                 place = (window.start, window.end)
-                marks[place] = min(one.state.watermark, marks.get(place, one.state.watermark))
+                marks[place] = min(assigned.state.watermark, marks.get(place, assigned.state.watermark))
     for name, windows in sorted(opened.items()):
         for (start, end), watermark in sorted(windows.items())[:SHOWN]:
             reached = "nowhere: input.quorum records must agree" if watermark == NO_TIME else iso(watermark)
@@ -161,8 +161,8 @@ def nothing_sealed(partitions: Collection[AssignedPartition], metrics: Metrics, 
     refused = [f"{exact[name]} {name.replace('_', ' ')}" for name in REASONS[:3] if exact.get(name)]
     if exact["late"] == exact["records"]:
         return f"all {exact['records']} records are late: {ADVICE['late']}"
-    said = (
+    reason = (
         f"none of {exact['records']} records opened a window: {', '.join(refused) or 'their times were not readable'}"
     )
     advice = next((ADVICE[name] for name in REASONS[:3] if exact.get(name)), ADVICE["unreadable_times"])
-    return f"{said}; {advice}"
+    return f"{reason}; {advice}"

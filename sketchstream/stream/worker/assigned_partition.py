@@ -314,11 +314,11 @@ class AssignedPartition:
 
     def take_computation(self) -> Computation | None:
         """Return the computation whose long work is done, and forget it; None if there is none."""
-        found = self.computation
-        if found is None or found.long_work is None or not found.long_work.done():
+        computation = self.computation
+        if computation is None or computation.long_work is None or not computation.long_work.done():
             return None
         self.computation = None
-        return found
+        return computation
 
     def hold(self, chunk: Chunk) -> None:
         """Keep a chunk that came with the one whose computation waits; no more are read until it has ended."""

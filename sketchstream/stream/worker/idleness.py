@@ -74,14 +74,14 @@ class IdlePartitions:
             return
         numbers = source.numbers()
         silent = {partition for partition, (_, since) in self._ends.items() if now - since >= idle_s}
-        ours = [one for one in partitions if one.partition in silent and one.status == "running"]
+        ours = [assigned for assigned in partitions if assigned.partition in silent and assigned.status == "running"]
         if silent.issuperset(numbers):
             # when records come again, they may come to one partition before another
             self._woke_at = now
-            for one in ours:
-                yield one, self._ends[one.partition][0], now_ms - self._idle_topic_ms
+            for assigned in ours:
+                yield assigned, self._ends[assigned.partition][0], now_ms - self._idle_topic_ms
             return
-        ours = [one for one in ours if now - self._woke_at >= idle_s]
+        ours = [assigned for assigned in ours if now - self._woke_at >= idle_s]
         if not ours:
             return
         frontiers = published()
@@ -89,13 +89,13 @@ class IdlePartitions:
             self._looked_at = now - every_s + WAIT_S
             return
         active = [partition for partition in numbers if partition not in silent]
-        for one in ours:
-            revision = 0 if one.state is None else one.state.revision
+        for assigned in ours:
+            revision = 0 if assigned.state is None else assigned.state.revision
             reached = _lower_median(frontiers, active, revision)
             if reached != NO_TIME:
                 # a partition that has published through t had a watermark of t + lateness
                 watermark = min(now_ms - self._idle_ms, reached + self._lateness_ms)
-                yield one, self._ends[one.partition][0], watermark
+                yield assigned, self._ends[assigned.partition][0], watermark
 
     def _look(self, partitions: Collection[AssignedPartition], source: Source, now: float) -> None:
         """Note the ends of the logs, since when they have not moved, and the lags."""
@@ -105,14 +105,14 @@ class IdlePartitions:
                 self._ends[partition] = (end, now)
         for gone in self._ends.keys() - ends.keys():
             del self._ends[gone]
-        for one in partitions:
-            one.note_end(ends.get(one.partition), now)
+        for assigned in partitions:
+            assigned.note_end(ends.get(assigned.partition), now)
 
 
 def _lower_median(frontiers: Frontiers, partitions: list[int], revision: int) -> int:
     """The time through which half of these partitions have published; NO_TIME if nothing is published."""
     reached = dict.fromkeys(partitions, NO_TIME)
-    for one in frontiers.values():
-        if one.revision == revision and one.partition in reached:
-            reached[one.partition] = max(reached[one.partition], one.published_through)
+    for frontier in frontiers.values():
+        if frontier.revision == revision and frontier.partition in reached:
+            reached[frontier.partition] = max(reached[frontier.partition], frontier.published_through)
     return sorted(reached.values())[(len(reached) - 1) // 2]

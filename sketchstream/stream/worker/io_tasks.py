@@ -72,11 +72,11 @@ class IoTasks:
         Raises:
             DataLossError: going on would lose or repeat data.
         """
-        found = self.store.take(partition)
-        if not isinstance(found, Fresh):
-            return PartitionState.restore(self.rules, partition, found, partitions, self.store.peers())
+        taken = self.store.take(partition)
+        if not isinstance(taken, Fresh):
+            return PartitionState.restore(self.rules, partition, taken, partitions, self.store.peers())
         frontiers = self.publisher.frontiers()
-        if any(one[1] == found.revision and one[2] == partition for one in frontiers):
+        if any(frontier[1] == taken.revision and frontier[2] == partition for frontier in frontiers):
             msg = (
                 f"partition {partition}: nothing is stored, but sketches of it were published; counting again "
                 "would publish a second noisy view of the same events. `sketchstream recover` looks for its "
@@ -84,11 +84,11 @@ class IoTasks:
             )
             raise DataLossError(msg)
         elsewhere: dict[str, int] = {}
-        for one in frontiers.values():
-            if one.revision == found.revision:
-                through = one.sealed_without(partition)
-                elsewhere[one.sketch] = max(through, elsewhere.get(one.sketch, through))
-        return replace(found, sealed_elsewhere=elsewhere, peers=self.store.peers())
+        for frontier in frontiers.values():
+            if frontier.revision == taken.revision:
+                through = frontier.sealed_without(partition)
+                elsewhere[frontier.sketch] = max(through, elsewhere.get(frontier.sketch, through))
+        return replace(taken, sealed_elsewhere=elsewhere, peers=self.store.peers())
 
     def commit(self, partition: int, snapshot: Snapshot, outbox: Outbox) -> Done:
         """Wait for the acknowledgement of refused records, commit the snapshot, publish its outbox."""
@@ -109,14 +109,14 @@ class IoTasks:
 
     def live_from(self, sketch: str, revision: int, start: int) -> int:
         """Claim the windows of a sketch that begin at `start` or later; returns the time (ms) where live ones begin."""
-        found = self.publisher.settle(sketch, revision, lambda before: before.with_live(start))
-        if found.history > start:
+        boundary = self.publisher.settle(sketch, revision, lambda before: before.with_live(start))
+        if boundary.history > start:
             text = (
-                f"windows of sketch {sketch} before {iso(found.history)} are published from a table (backfill), so "
+                f"windows of sketch {sketch} before {iso(boundary.history)} are published from a table (backfill), so "
                 "records before that boundary are late"
             )
-            say(log, logging.WARNING, "history", text, sketch=sketch, revision=revision, boundary=iso(found.history))
-        return max(found.history, start)
+            say(log, logging.WARNING, "history", text, sketch=sketch, revision=revision, boundary=iso(boundary.history))
+        return max(boundary.history, start)
 
     def peers(self) -> Sequence[Peer]:
         """What the snapshots of all partitions say; nothing while no broker answers."""

@@ -129,22 +129,21 @@ class PartitionManager:
         """
         fits, of = self._settings.fits, len(self._source.numbers())
         others = (other for other in self.partitions.values() if other is not assigned)
-        held = [other for other in others if other.state is not None or other.job is not None]
-        if fits is None or fits(len(held) + 1, of):
+        others_open = [other for other in others if other.state is not None or other.job is not None]
+        if fits is None or fits(len(others_open) + 1, of):
             return True
-        reason = (
-            f"windows and input of {len(held) + 1} partitions do not fit into worker.memory_limit: start more workers"
-        )
+        number = len(others_open) + 1
+        reason = f"windows and input of {number} partitions do not fit into worker.memory_limit: start more workers"
         if assigned.reason != reason:
             say(log, logging.ERROR, "no_memory", partition=assigned.partition, reason=reason)
         assigned.wait(self._clock.monotonic() + 1.0, reason)
         return False
 
-    def _taken(self, assigned: AssignedPartition, found: PartitionState | Fresh, seconds: float) -> None:
+    def _taken(self, assigned: AssignedPartition, start: PartitionState | Fresh, seconds: float) -> None:
         """Begin with the state of a partition."""
-        if isinstance(found, Fresh):
+        if isinstance(start, Fresh):
             try:
-                beginning = found.position if found.position is not None else self._source.beginning(assigned.partition)
+                beginning = start.position if start.position is not None else self._source.beginning(assigned.partition)
                 former_counts = self._source.former_counts(assigned.partition)
             except BrokerError as error:  # where the log begins, and whether it has grown, must be known
                 self.fail(assigned, error)
@@ -154,18 +153,18 @@ class PartitionManager:
                 assigned.partition,
                 beginning,
                 self._source.partition_count(assigned.partition),
-                revision=found.revision,
-                partial=found.partial or beginning > 0,
-                sealed_elsewhere=found.sealed_elsewhere,
-                peers=found.peers,
+                revision=start.revision,
+                partial=start.partial or beginning > 0,
+                sealed_elsewhere=start.sealed_elsewhere,
+                peers=start.peers,
                 former_counts=former_counts,
             )
             state.claim = self._tasks.live_from
             assigned.begin(state)
             self.save(assigned)  # before the first record: a crash must not look like a first start again
             return
-        found.claim = self._tasks.live_from
-        assigned.begin(found)
+        start.claim = self._tasks.live_from
+        assigned.begin(start)
         self._metrics.add("restores")
         self._metrics.observe("restore_seconds", seconds)
         self._go(assigned)
@@ -224,12 +223,12 @@ class PartitionManager:
         now = self._clock.monotonic()
         assigned.drop()
         self._source.pause(assigned.partition)
-        found = assigned.failures.judge(assigned.partition, error, now)
-        if found.halts:
-            self.halt(assigned, found.text)
+        verdict = assigned.failures.judge(assigned.partition, error, now)
+        if verdict.halts:
+            self.halt(assigned, verdict.text)
             return
         self._release(assigned)
-        assigned.fail(error, found.text, self.polls, now)
+        assigned.fail(error, verdict.text, self.polls, now)
         if self._settings.give_up_after is not None and assigned.failures.count > self._settings.give_up_after:
             raise error
         say(
@@ -238,7 +237,7 @@ class PartitionManager:
             "dropped",
             partition=assigned.partition,
             failures=assigned.failures.count,
-            reason=found.text,
+            reason=verdict.text,
         )
 
     def halt(self, assigned: AssignedPartition, reason: str) -> None:
@@ -462,14 +461,14 @@ class PartitionManager:
         """
         if self._unanswered[0] == self.polls:
             raise self._unanswered[1]
-        asked = needed, partition // APART
-        if self._counted.get(asked, (-1, 0))[0] != self.polls:
+        question = needed, partition // APART
+        if self._counted.get(question, (-1, 0))[0] != self.polls:
             try:
-                self._counted[asked] = self.polls, self._source.partition_count(partition, fresh=True)
+                self._counted[question] = self.polls, self._source.partition_count(partition, fresh=True)
             except SketchstreamError as error:
                 self._unanswered = self.polls, error
                 raise
-        return self._counted[asked][1]
+        return self._counted[question][1]
 
     def settle_counts(self, assigned: AssignedPartition) -> None:
         """Settle former partition counts, once producers have learned of added partitions."""

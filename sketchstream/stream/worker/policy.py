@@ -26,13 +26,13 @@ UNCONFIRMED = 10
 """Future records in one chunk at which a clock that nothing confirms is doubted; fewer may have wrong clocks."""
 
 
-def fits(one: AssignedPartition, partitions: Collection[AssignedPartition]) -> bool:
+def fits(assigned: AssignedPartition, partitions: Collection[AssignedPartition]) -> bool:
     """Whether memory allows one more captured snapshot; one may always wait for its commit."""
     flying = sum(other.job.n_bytes for other in partitions if other.job is not None)
-    if not flying or one.state is None:
+    if not flying or assigned.state is None:
         return True
     states = sum(other.state.state_bytes for other in partitions if other.state is not None)
-    return flying + one.state.dirty_bytes <= max(LEAST_COPIES, states // 16)
+    return flying + assigned.state.dirty_bytes <= max(LEAST_COPIES, states // 16)
 
 
 def snapshot_every_s(settings: Settings, n_bytes: int, seconds: float, superseded_s: float) -> float:

@@ -67,10 +67,10 @@ def progress(
 
     A commit older than `within_s` counts as stalled.
     """
-    lags = [one.unread for one in partitions if one.unread is not None]
+    lags = [assigned.unread for assigned in partitions if assigned.unread is not None]
     count = dict.fromkeys(("restoring", "running", "halted"), 0)
-    for one in partitions:
-        count[one.status] += 1
+    for assigned in partitions:
+        count[assigned.status] += 1
     return Progress(
         records=counters["records"],
         updates=counters["updates"],
@@ -79,7 +79,7 @@ def progress(
         seconds=seconds,
         lag=sum(lags) if lags else None,
         late=counters["late"],
-        stalled=sum(bool(one.durability.trouble(now, within_s)) for one in partitions),
+        stalled=sum(bool(assigned.durability.trouble(now, within_s)) for assigned in partitions),
         **count,
     )
 
@@ -117,23 +117,23 @@ def gauges(
     )
 
 
-def _gauge(one: AssignedPartition, now: float, within_s: float) -> PartitionGauge:
-    state = one.state
-    trouble = "" if one.status == "halted" else one.durability.trouble(now, within_s)
+def _gauge(assigned: AssignedPartition, now: float, within_s: float) -> PartitionGauge:
+    state = assigned.state
+    trouble = "" if assigned.status == "halted" else assigned.durability.trouble(now, within_s)
     return PartitionGauge(
-        partition=one.partition,
-        status="stalled" if trouble else one.status,
-        reason=trouble or one.reason or one.slow(now),
+        partition=assigned.partition,
+        status="stalled" if trouble else assigned.status,
+        reason=trouble or assigned.reason or assigned.slow(now),
         position=-1 if state is None else state.position,
-        lag=one.lag,
+        lag=assigned.lag,
         watermark_ms=None if state is None or state.watermark == NO_TIME else state.watermark,
         open_windows=0 if state is None else state.open_windows,
-        commit_age_s=one.durability.commit_age_s(now),
-        publication_age_s=one.durability.publication_age_s(now),
-        lag_s=one.lag_s(now),
+        commit_age_s=assigned.durability.commit_age_s(now),
+        publication_age_s=assigned.durability.publication_age_s(now),
+        lag_s=assigned.lag_s(now),
         state_bytes=0 if state is None else state.state_bytes,
-        snapshot_age_s=one.snapshot_age_s(now),
-        last_commit_s=one.durability.since_commit_s(now),
-        last_publication_s=one.durability.since_publication_s(now),
-        throttled=one.throttled,
+        snapshot_age_s=assigned.snapshot_age_s(now),
+        last_commit_s=assigned.durability.since_commit_s(now),
+        last_publication_s=assigned.durability.since_publication_s(now),
+        throttled=assigned.throttled,
     )

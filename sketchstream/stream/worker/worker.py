@@ -236,9 +236,9 @@ class Worker:
 
     def _report(self) -> None:
         """Log how much was counted."""
-        said = self.progress()
-        text = f"{said.line()}, {account.counts(self.metrics)}"
-        say(log, logging.INFO, "progress", text, **said.fields(), **account.shown(self.metrics))
+        progress = self.progress()
+        text = f"{progress.line()}, {account.counts(self.metrics)}"
+        say(log, logging.INFO, "progress", text, **progress.fields(), **account.shown(self.metrics))
         self._judge(again=True)
         self._recent.note(self.metrics)
 
