@@ -43,11 +43,11 @@ from helpers.thrown import thrown
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.noise_sums import NoiseSum
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, closed
 from sketchstream.kinds.profile.estimate.intervals.totals import RatioEnds, TotalEnds
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 RESULTS = Path(__file__).resolve().parent / "results"
 N = 300

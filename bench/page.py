@@ -28,8 +28,8 @@ import sketchstream as ss
 from sketchstream.denoising.methods import denoised
 from sketchstream.denoising.mixture import OFFSETS
 from sketchstream.kinds.gaussian.answers import GaussianEstimate
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.simulate import publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 from sketchstream.kinds.projection.forecast import best_columns, with_columns
 from sketchstream.kinds.projection.mechanism import apply, creation_sigma2
 from sketchstream.kinds.projection.reading.answers import Projection
@@ -362,7 +362,7 @@ def workload(quick: bool) -> list[Row]:
 def workload_errors(spec: ss.WorkloadSpec, histogram: np.ndarray, runs: int) -> tuple[float, float]:
     """RMSE of answers without projection, which is known, and with it: by what it leaves of the errors of each draw."""
     truth, clean = spec.workload.apply(histogram.astype(float)), np.zeros(spec.length, np.int64)
-    StrategyColumns.of(spec.strategy).add(clean, np.repeat(np.arange(histogram.size), histogram))
+    StrategyColumns.of(spec.strategy.matrix).add(clean, np.repeat(np.arange(histogram.size), histogram))
     before, after, law = [], [], spec.layer()
     for _ in range(runs):
         state = clean.copy()

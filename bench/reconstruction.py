@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from helpers import estimates_reference as reference
 from sketchstream import kinds
 from sketchstream.kernels import kernel
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.published import observed
+from sketchstream.kinds.profile.reconstruction import reconstruct
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Layer, Origin, SealedState
 from sketchstream.spec import ClosedDomain

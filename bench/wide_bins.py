@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import data
 
 from sketchstream.kinds.estimates import normal_quantile
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 N, SLOTS, LEVELS = 300, 8192, 2
 Z = normal_quantile(0.95)

@@ -230,7 +230,7 @@ def updates() -> None:
     for name in ("prefix:512", "marginals:8:1,2,3", "ranges:64"):
         spec = WorkloadSpec(name, "1", "1e-6", "gaussian")
         size, length = spec.workload.size, spec.length
-        columns, state = StrategyColumns.of(spec.strategy), np.zeros(length, np.int64)
+        columns, state = StrategyColumns.of(spec.strategy.matrix), np.zeros(length, np.int64)
         cells = random.integers(0, size, 1_000_000)
         matrix = np.ascontiguousarray(spec.strategy.matrix)
         columns.add(state, cells)
@@ -295,7 +295,7 @@ def sparse(quick: bool) -> None:
 
 def coverage(name: str, spec: WorkloadSpec, cells: np.ndarray, runs: int, universe: Universe | None) -> None:
     cells = cells[cells >= 0]  # records without a cell do nothing
-    columns, laws = StrategyColumns.of(spec.strategy), [spec.layer(), spec.fresh()]
+    columns, laws = StrategyColumns.of(spec.strategy.matrix), [spec.layer(), spec.fresh()]
     clean = np.zeros(spec.length, np.int64)
     columns.add(clean, cells)
     truth = spec.workload.apply(np.bincount(cells, minlength=spec.workload.size).astype(float))

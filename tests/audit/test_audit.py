@@ -148,7 +148,7 @@ def test_a_randomized_response_that_never_returns_zero_shift_is_refused(monkeypa
 
 @pytest.mark.parametrize("unit", ["event", "item"])
 def test_a_sketch_without_noise_at_creation_is_refused(unit: str, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(profile, "add_noise", lambda spec, state, epsilon: None)
+    monkeypatch.setattr(profile, "add_noise", lambda spec, state, epsilon, progress=None: None)
     assert f"bounds: bare state, {unit}" in failures(f"bounds: bare state, {unit}")
 
 
@@ -210,7 +210,7 @@ def test_linear_thresholds_are_refused(monkeypatch: Patch) -> None:
 def test_a_seal_without_the_promised_layer_is_refused(monkeypatch: Patch) -> None:
     honest, calls = profile.add_noise, []
 
-    def wrong(spec: Any, state: Any, epsilon: Fraction) -> None:
+    def wrong(spec: Any, state: Any, epsilon: Fraction, progress: Any = None) -> None:
         calls.append(1)
         if len(calls) % 2:  # the second layer of each sketch is left out
             honest(spec, state, epsilon)

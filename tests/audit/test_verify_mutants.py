@@ -16,8 +16,7 @@ import pytest
 from helpers.verify import verify
 from sketchstream import components, kinds, noise
 from sketchstream.components import Component, Counters, Noise
-from sketchstream.kinds.profile import groups, mechanism
-from sketchstream.kinds.profile.overlap import patterns
+from sketchstream.kinds.profile import groups, mechanism, patterns
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.projection import mechanism as projection

@@ -387,6 +387,6 @@ def test_key_file_may_come_from_the_environment(run: Run, key: Path, monkeypatch
 
 def test_methods_on_the_command_line_are_those_of_the_library() -> None:
     from sketchstream.cli.commands.answers import profile
-    from sketchstream.kinds.profile import estimate
+    from sketchstream.kinds import options
 
-    assert set(profile.METHODS) == set(estimate.METHODS)
+    assert set(profile.METHODS) == set(options.METHODS)

@@ -16,12 +16,12 @@ from scipy.stats import nbinom, poisson
 
 from helpers.thrown import thrown
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed
 from sketchstream.kinds.profile.estimate.open_domain.collisions import alike, read_levels
 from sketchstream.kinds.profile.estimate.open_domain.residues import Residues
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.planner import plan
+from sketchstream.kinds.profile.reconstruction import reconstruct
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.simulate import publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 Ints = npt.NDArray[np.int64]
 Law = Callable[[np.random.Generator, int], Ints]

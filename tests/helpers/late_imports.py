@@ -47,7 +47,13 @@ SLOW: Final = frozenset(
     )
 )
 """Packages that take more than some milliseconds to import, or are not always installed."""
-SELDOM: Final = ("sketchstream.kinds.profile.overlap.published", "sketchstream.kinds.profile.planner")
+SELDOM: Final = (
+    "sketchstream.kinds.profile.estimate.likelihood.estimator",
+    "sketchstream.kinds.profile.estimate.open_domain.reconstruction",
+    "sketchstream.kinds.profile.overlap.published",
+    "sketchstream.kinds.profile.planner",
+    "sketchstream.kinds.profile.reconstruction",
+)
 """Doors of rooms of ours with a dozen modules each, which a process that answers other questions never needs."""
 EXEMPT_FILES: Final = ("sketchstream.cli", "sketchstream.kinds", "sketchstream")
 """Packages (the first one with everything in it) whose imports are chosen at run time."""

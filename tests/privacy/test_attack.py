@@ -91,7 +91,7 @@ def test_the_difference_of_a_look_and_a_published_state(monkeypatch: pytest.Monk
     seal = Sketch.seal
     layers = {"n": 0}
 
-    def once(made: Any, state: Any, epsilon: Any) -> None:
+    def once(made: Any, state: Any, epsilon: Any, progress: Any = None) -> None:
         layers["n"] += 1
         if layers["n"] % 2:
             honest(made, state, epsilon)

@@ -88,9 +88,9 @@ def test_the_card_of_an_open_sketch_does_not_depend_on_what_was_counted() -> Non
 def test_the_card_of_a_release_draws_what_was_published_without_computing_a_profile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from sketchstream.kinds.profile import estimate
+    from sketchstream.kinds.profile import reconstruction
 
-    monkeypatch.setattr(estimate, "reconstruct", None)
+    monkeypatch.setattr(reconstruction, "reconstruct", None)
     for unit in ("event", "item"):
         spec = ss.ProfileSpec(epsilon="1", unit=unit, domain=ss.ClosedDomain(size=3000))
         sketch = ss.Sketch.create(spec)

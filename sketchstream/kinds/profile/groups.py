@@ -25,7 +25,7 @@ from sketchstream.items.batch import Invalid, Outside, locate
 from sketchstream.items.domains import GROUPING, Index
 from sketchstream.kinds.groups.group_list import Codes, OneOfGroups
 from sketchstream.kinds.profile import mechanism
-from sketchstream.kinds.profile.overlap.presence import present, residues
+from sketchstream.kinds.profile.presence import present, residues
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.losses.history import Entry, History, LayerEntry

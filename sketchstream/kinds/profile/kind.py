@@ -34,10 +34,10 @@ from sketchstream.kinds.exports import AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.options import require_options
-from sketchstream.kinds.profile import estimate, export, mechanism
+from sketchstream.kinds.profile import export, mechanism
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add_deferred, one_group
-from sketchstream.kinds.profile.overlap.patterns import noised_patterns
+from sketchstream.kinds.profile.patterns import noised_patterns
 from sketchstream.kinds.profile.published import about, observed
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -145,12 +145,10 @@ class ProfileIntake(Intake[ProfileSpec]):
             good &= given.columns[f"where.{name}"].codes(choices) >= 0
         items = found.items
         if spec.groups is not None:
-            period = spec.groups.period_ms
-            codes = (
-                spec.groups.codes(given.columns["group"])
-                if period is None
-                else spec.groups.codes_in(given.event_times, given.window)
-            )
+            if spec.groups.period_ms is None:
+                codes = spec.groups.codes(given.columns["group"])
+            else:
+                codes = spec.groups.codes_in(given.event_times, given.window)
             good &= codes >= 0
             items = Grouped(codes, items)
         return found.counted(items, good)
@@ -192,9 +190,9 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
             rows.append(("epsilon of the patterns, once for all groups", str(spec.overlap.epsilon)))
             rows += [("counters tell", "presence alone")] if spec.overlap.presence else []
             rows += [("noise of the groups", "drawn together")] if spec.overlap.joint else []
-        if spec.sample is not None:
-            one = spec.sample
-            rows.append(("items that count", f"{one.most:,} of {one.groups:,}, chosen by the key; answers are scaled"))
+        if (sample := spec.sample) is not None:
+            chosen = f"{sample.most:,} of {sample.groups:,}, chosen by the key; answers are scaled"
+            rows.append(("items that count", chosen))
         rows += [(f"only where {name} is", ", ".join(values)) for name, values in spec.where]
         return rows
 
@@ -237,10 +235,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
 
     def draw(self, spec: ProfileSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Discrete Laplace noise, or randomized response."""
-        if progress is None:
-            mechanism.add_noise(spec, state, cost)
-        else:
-            mechanism.add_noise(spec, state, cost, progress)
+        mechanism.add_noise(spec, state, cost, progress)
 
     def defers(
         self, spec: ProfileSpec
@@ -319,9 +314,11 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
             msg = f"this sketch has {number:,} groups, each with a profile of its own: choose one with .group(NAME)"
             raise EstimateError(msg)
         require_options(self.name, options.keys() - {"method"}, OPTIONS, "profile")
+        from sketchstream.kinds.profile import reconstruction
+
         limit = published.spec.max_count
         wanted = options.pop("max_count", None)
-        return estimate.reconstruct(
+        return reconstruction.reconstruct(
             observed(published),
             max_count=limit if wanted is None else whole(wanted, "max_count", 1, limit),
             guarantee=published.guarantee().to_dict(),

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from sketchstream import noise
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.overlap.patterns import noised_patterns
-from sketchstream.kinds.profile.overlap.presence import response_epsilon
+from sketchstream.kinds.profile.patterns import noised_patterns
+from sketchstream.kinds.profile.presence import response_epsilon
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import ClosedDomain, OpenDomain
 
@@ -112,7 +112,7 @@ def add_noise(
 def response(spec: ProfileSpec, effective: Fraction) -> Fraction:
     """The parameter of randomized response, joint or not, for a layer whose parameter is this.
 
-    Where events add residues it is more than the layer's: see `sketchstream.kinds.profile.overlap.presence`.
+    Where events add residues it is more than the layer's: see `sketchstream.kinds.profile.presence`.
     """
     if spec.overlap is None or not spec.overlap.presence:
         return effective

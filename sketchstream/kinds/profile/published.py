@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sketchstream import kinds
 from sketchstream.components import TOTAL, find, summed
 from sketchstream.kinds.profile import mechanism
-from sketchstream.kinds.profile.estimate import About
+from sketchstream.kinds.profile.estimate.about import About
 from sketchstream.kinds.profile.estimate.observed import Ints, Observed
 from sketchstream.spec import OpenDomain
 

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.groups.group_list import GroupRule, Groups, GroupSample, OneOfGroups
-from sketchstream.kinds.profile.overlap.presence import best_modulus
-from sketchstream.kinds.profile.overlap.rules import OverlapRule
+from sketchstream.kinds.profile.overlap_rule import OverlapRule
+from sketchstream.kinds.profile.presence import best_modulus
 from sketchstream.spec import (
     MIN_EPSILON,
     NO_PRIVACY,
@@ -268,7 +268,8 @@ class ProfileSpec:
 
     def _put_counters(self, total_share: Epsilon | None, counted: bool | None, epsilon_records: Epsilon) -> None:
         """Check and set the counters beside the slots."""
-        share = self._default_share if total_share is None else exact_share(total_share, "total_share")
+        usual = TOTAL_SHARE if self.unit == "event" or self.max_total is not None else Fraction(0)
+        share = usual if total_share is None else exact_share(total_share, "total_share")
         if self.unit == "event" and self.max_total is not None:
             msg = "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
             raise SpecError(msg)
@@ -347,11 +348,6 @@ class ProfileSpec:
             msg = "histograms = False publishes the patterns alone: leave max_total and total_share out"
             raise SpecError(msg)
         object.__setattr__(self, "epsilon_publish", found.epsilon)
-
-    @property
-    def _default_share(self) -> Fraction:
-        """1/40 if a total is possible."""
-        return TOTAL_SHARE if self.unit == "event" or self.max_total is not None else Fraction(0)
 
     @property
     def slots_share(self) -> Fraction:

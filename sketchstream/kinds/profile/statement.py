@@ -50,10 +50,9 @@ def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
         unit += f", in all of its {len(groups):,} groups" if groups.of_one_item > 1 else ""
         unit += _promised_groups(groups)
         unit += _patterns(spec, groups)
-    chosen = _choosing(spec)
     return (
         unit,
-        *chosen,
+        *_choosing(spec),
         "packed records hold many events: each item of one, with its weight, is an event by itself, and how many there "
         "are belongs to the record's envelope",
         "relation: as if those payloads had been no-ops while everything else stayed; to swap someone for someone "

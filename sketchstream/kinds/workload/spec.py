@@ -322,7 +322,7 @@ class WorkloadSpec(PlaceCountingSpec):
     @cached_property
     def columns(self) -> StrategyColumns | Implicit:
         """The strategy's columns as updates add them."""
-        return self.strategy if isinstance(self.strategy, Implicit) else StrategyColumns.of(self.strategy)
+        return self.strategy if isinstance(self.strategy, Implicit) else StrategyColumns.of(self.strategy.matrix)
 
     @cached_property
     def locator(self) -> CellLocator:

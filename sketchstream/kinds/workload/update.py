@@ -18,7 +18,6 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
 from sketchstream.kinds.workload.queries.factors import Ints
-from sketchstream.kinds.workload.strategies.strategy import Strategy
 
 SPARSE: Final = 4
 """Columns are kept as lists of entries where at most one entry in so many is not 0."""
@@ -50,22 +49,20 @@ class StrategyColumns:
     values: Ints
 
     @classmethod
-    def of(cls, strategy: Strategy) -> StrategyColumns:
-        """The columns of a strategy."""
-        turned = np.ascontiguousarray(strategy.matrix.T)
+    def of(cls, matrix: Ints) -> StrategyColumns:
+        """The columns of a strategy's matrix, (m, N)."""
+        length, size = matrix.shape
+        turned = np.ascontiguousarray(matrix.T)
         filled = turned != 0
         none = np.zeros(0, np.int64)
         if int(filled.sum()) * SPARSE <= turned.size:
             cells, places = np.nonzero(filled)
             starts = np.concatenate([[0], np.cumsum(filled.sum(axis=1))]).astype(np.int64)
             empty = np.zeros((0, 0), np.int64)
-            return cls(
-                strategy.length, strategy.size, empty, none, starts, places.astype(np.int32), turned[cells, places]
-            )
-        ends = strategy.length - np.argmax(filled[:, ::-1], axis=1)
+            return cls(length, size, empty, none, starts, places.astype(np.int32), turned[cells, places])
+        ends = length - np.argmax(filled[:, ::-1], axis=1)
         ends[~filled.any(axis=1)] = 0
-        empty32 = np.zeros(0, np.int32)
-        return cls(strategy.length, strategy.size, turned, ends.astype(np.int64), none, empty32, none)
+        return cls(length, size, turned, ends.astype(np.int64), none, np.zeros(0, np.int32), none)
 
     def add(self, state: Ints, cells: Ints, weights: Ints | None = None) -> None:
         """Add a batch of events to a contiguous state, in place; events outside of the cells do nothing."""

@@ -37,7 +37,7 @@ def published(
     for law in laws:
         add_noise(law, state, source)
     cells = np.flatnonzero(histogram)
-    StrategyColumns.of(spec.strategy).add(state, cells, histogram[cells].astype(np.int64))
+    StrategyColumns.of(spec.strategy.matrix).add(state, cells, histogram[cells].astype(np.int64))
     return laws, state
 
 
@@ -220,7 +220,7 @@ def test_answers_come_back_as_named_tables() -> None:
     cells = np.array([universe.locate(record) for record in records])
     state = np.zeros(spec.length, np.int64)
     add_noise(spec.layer(), state, Seeded(1))
-    StrategyColumns.of(spec.strategy).add(state, cells)
+    StrategyColumns.of(spec.strategy.matrix).add(state, cells)
     found = estimate(spec, [spec.layer()], state, cells=universe.cells)
     np.testing.assert_allclose(found.table("carrier"), [0, 5, 0, 3], atol=0.2)
     np.testing.assert_allclose(found.table("carrier x origin"), [[0, 0], [0, 5], [0, 0], [3, 0]], atol=0.2)

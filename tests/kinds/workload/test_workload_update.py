@@ -45,7 +45,7 @@ def strategies() -> list[Strategy]:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_batch_is_its_events_one_by_one(index: int, count: int, weighted: bool) -> None:
     strategy = strategies()[index]
-    columns = StrategyColumns.of(strategy)
+    columns = StrategyColumns.of(strategy.matrix)
     cells = RANDOM.integers(-2, strategy.size + 2, count)
     weights = RANDOM.integers(-(1 << 40), 1 << 40, count) if weighted else None
     state = RANDOM.integers(-(1 << 63), (1 << 63) - 1, strategy.length)
@@ -56,7 +56,7 @@ def test_a_batch_is_its_events_one_by_one(index: int, count: int, weighted: bool
 
 def test_order_and_batches_make_no_difference() -> None:
     strategy = strategies()[0]
-    columns = StrategyColumns.of(strategy)
+    columns = StrategyColumns.of(strategy.matrix)
     cells, weights = RANDOM.integers(0, 17, 90), RANDOM.integers(-9, 10, 90)
     whole, parts = np.zeros(17, np.int64), np.zeros(17, np.int64)
     columns.add(whole, cells, weights)
@@ -70,7 +70,7 @@ def test_order_and_batches_make_no_difference() -> None:
 
 def test_sketches_add_up_to_the_sketch_of_both_streams() -> None:
     spec = WorkloadSpec("ranges:9", "1", "1e-6", "gaussian")
-    columns = StrategyColumns.of(spec.strategy)
+    columns = StrategyColumns.of(spec.strategy.matrix)
     first, second = RANDOM.integers(0, 9, 40), RANDOM.integers(0, 9, 25)
     states = []
     for seed, cells in ((1, first), (2, second)):
@@ -105,7 +105,7 @@ def test_invalid_events_are_refused_or_dropped_by_themselves() -> None:
 
 
 def test_a_state_of_another_shape_is_refused() -> None:
-    columns = StrategyColumns.of(strategies()[0])
+    columns = StrategyColumns.of(strategies()[0].matrix)
     for wrong in (np.zeros(16, np.int64), np.zeros(17), np.zeros(34, np.int64)[::2]):
         with pytest.raises(SpecError, match="17 counters"):
             columns.add(wrong, np.zeros(1, np.int64))

@@ -16,15 +16,15 @@ import numpy as np
 
 from sketchstream.components import TOTAL
 from sketchstream.kinds.noise_sums import NoiseSum
-from sketchstream.kinds.profile import estimate
+from sketchstream.kinds.profile import reconstruction
+from sketchstream.kinds.profile.estimate.about import About
 from sketchstream.kinds.profile.mechanism import components, kept
 from sketchstream.kinds.profile.planner.expectation import Floats
 from sketchstream.kinds.profile.spec import ProfileSpec
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate import About
     from sketchstream.kinds.profile.estimate.observed import Observed
-    from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
+    from sketchstream.kinds.profile.reconstructed import ReconstructedProfile
 
 
 REACH = (1, 2, 3, 5, 10, 20, 50, 100)
@@ -39,7 +39,7 @@ NORMAL, QUARTILE = 1.959963984540054, 0.6744897501960817
 
 def read(observed: Observed, max_count: int, method: str, about: About | None = None) -> ReconstructedProfile:
     """Read the numbers of a published object by a method, with intervals that rest on its noise alone."""
-    found = estimate.reconstruct([observed], method=method, max_count=max_count, about=about)
+    found = reconstruction.reconstruct([observed], method=method, max_count=max_count, about=about)
     found.facts = replace(found.facts, wrapping=None)
     return found
 
@@ -85,7 +85,7 @@ def share(spec: ProfileSpec) -> float:
 
 def about(spec: ProfileSpec) -> About:
     """Which items count, for answers."""
-    return estimate.About(sample=spec.sample, kept=kept(spec.domain))
+    return About(sample=spec.sample, kept=kept(spec.domain))
 
 
 def names(spec: ProfileSpec, shares: Floats) -> list[str]:

@@ -29,7 +29,7 @@ from sketchstream.spec import (
 )
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
+    from sketchstream.kinds.profile.reconstructed import ReconstructedProfile
 
 Vary = Literal["slots", "epsilon"]
 BIAS_DEVIATIONS, BIAS_SHARE = 3.0, 0.02

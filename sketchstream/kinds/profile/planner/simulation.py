@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate import About, simulate
+from sketchstream.kinds.profile.estimate import simulate
+from sketchstream.kinds.profile.estimate.about import About
 from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import Floats, layers
 from sketchstream.kinds.profile.spec import ProfileSpec

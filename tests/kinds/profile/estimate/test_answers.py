@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 NUMBERS = (
     "distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage", "above", "at_least.0", "at_least.1",

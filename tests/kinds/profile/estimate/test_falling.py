@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from sketchstream.kinds.estimates import normal_quantile
-from sketchstream.kinds.profile.estimate import laws, reconstruct
+from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.fit import Fit, tails, with_tails
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, decreasing
 from sketchstream.kinds.profile.estimate.intervals.bounds import closed
-from sketchstream.kinds.profile.estimate.intervals.falling import (
+from sketchstream.kinds.profile.estimate.linear.line import Line
+from sketchstream.kinds.profile.estimate.linear.wide import moved, undone_bins
+from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part
+from sketchstream.kinds.profile.estimate.open_domain.slices import about, window_variances
+from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, decreasing
+from sketchstream.kinds.profile.estimate.uncertainty.falling import (
     CHOSEN,
     WIDTHS,
     Falling,
@@ -25,11 +30,7 @@ from sketchstream.kinds.profile.estimate.intervals.falling import (
     ratios,
     window_means,
 )
-from sketchstream.kinds.profile.estimate.linear.line import Line
-from sketchstream.kinds.profile.estimate.linear.wide import moved, undone_bins
-from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part
-from sketchstream.kinds.profile.estimate.open_domain.slices import about, window_variances
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 Z = normal_quantile(0.95)
 RNG = np.random.default_rng(40)

@@ -10,12 +10,12 @@ import pytest
 
 from helpers.crowds import Cell, seen, truths
 from sketchstream.kinds.estimates import normal_quantile
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed
 from sketchstream.kinds.profile.estimate.open_domain import residues
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_levels
 from sketchstream.kinds.profile.estimate.open_domain.residues import Residues
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 SLOTS, LEVELS = 1 << 13, 8
 CELLS = [

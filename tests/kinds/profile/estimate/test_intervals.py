@@ -9,9 +9,9 @@ import pytest
 
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.options import METHODS
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.intervals.bounds import closed
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 pytestmark = pytest.mark.statistics
 

@@ -9,7 +9,6 @@ import pytest
 from scipy.optimize import minimize
 
 from helpers import estimates_reference as reference
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.likelihood import channels, kernels, smooth
 from sketchstream.kinds.profile.estimate.likelihood.grid import EXACT, Grid, of_release, of_state, refined
@@ -17,6 +16,7 @@ from sketchstream.kinds.profile.estimate.likelihood.pooled import Pooled
 from sketchstream.kinds.profile.estimate.likelihood.problem import Markov, split, thin
 from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 FORMS = ("state", "cumulative", "bins")
 KINDS = [*FORMS, "wide", "layers", "item", "parts"]

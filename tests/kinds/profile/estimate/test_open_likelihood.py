@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from helpers.thrown import thrown
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.open_domain import likelihood
 from sketchstream.kinds.profile.estimate.simulate import publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 FORMS = {
     "events": {"epsilon": 1, "form": "cumulative", "max_count": 12},

@@ -11,11 +11,11 @@ import sketchstream as ss
 from helpers import thrown as bench
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.options import METHODS
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.open_domain import cardinality
 from sketchstream.kinds.profile.estimate.open_domain.collisions import alike, read_part
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 from sketchstream.kinds.profile.published import observed
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 RUNS = 300
 NONE = np.zeros(0, dtype=np.int64)

@@ -18,16 +18,16 @@ from sketchstream.errors import EstimateError, MissingExtraError
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.options import METHODS
 from sketchstream.kinds.profile import export
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.fit import Fit
-from sketchstream.kinds.profile.estimate.intervals.bands import Band
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
-from sketchstream.kinds.profile.estimate.intervals.falling import Falling
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.profile_numbers import Facts
-from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band
+from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling
 from sketchstream.kinds.profile.export import reach_steps
+from sketchstream.kinds.profile.reconstructed import ReconstructedProfile
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 H = np.concatenate([np.zeros(3000, dtype=np.int64), np.random.default_rng(0).geometric(0.3, 3000), [250, 400, 9000]])
 ITEMS = np.random.default_rng(1).geometric(0.4, 20_000)

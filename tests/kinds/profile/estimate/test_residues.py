@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_levels
 from sketchstream.kinds.profile.estimate.open_domain.residues import Residues
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 
 def published(counts, *, slots=1 << 12, levels=4, modulus=32, epsilon=4, cost=1, seed=1):

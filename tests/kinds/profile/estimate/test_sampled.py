@@ -15,11 +15,13 @@ import pytest
 from sketchstream.items.arrays import Items
 from sketchstream.items.hashing import Key
 from sketchstream.kinds.groups.group_list import Groups, GroupSample
-from sketchstream.kinds.profile.estimate import About, reconstruct, simulate
-from sketchstream.kinds.profile.estimate.intervals.bands import Band
+from sketchstream.kinds.profile.estimate import simulate
+from sketchstream.kinds.profile.estimate.about import About
 from sketchstream.kinds.profile.estimate.intervals.sampled import SampledNumbers, SampledRatios, Widened
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.ranking import Ranking
+from sketchstream.kinds.profile.reconstruction import reconstruct
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile_answers import Profile
 from sketchstream.query.differences import difference, subtract

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.estimate import reconstruct, simulate
+from sketchstream.kinds.profile.estimate import simulate
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 
 def seen(modulus: int, slots: int, levels: int, load: float, seed: int):

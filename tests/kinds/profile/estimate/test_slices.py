@@ -7,12 +7,12 @@ import pytest
 from scipy.linalg import toeplitz
 from scipy.special import ndtri
 
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.linear.ladders import ladder
 from sketchstream.kinds.profile.estimate.linear.line import linear
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part
 from sketchstream.kinds.profile.estimate.open_domain.slices import Mixed, Slices, about, slices
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 COUNTS = np.random.default_rng(1).geometric(0.4, 8_000)
 

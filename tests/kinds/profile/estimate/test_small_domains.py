@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sketchstream.kinds.estimates import normal_quantile
-from sketchstream.kinds.profile.estimate import laws, reconstruct
+from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.intervals.bounds import closed
-from sketchstream.kinds.profile.estimate.intervals.falling import Falling
-from sketchstream.kinds.profile.estimate.intervals.few import LARGEST, occurred
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed
 from sketchstream.kinds.profile.estimate.simulate import publish
+from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling
+from sketchstream.kinds.profile.estimate.uncertainty.small_domains import LARGEST, occurred
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 LEVELS = (0.5, 0.8, 0.95, 0.99)
 

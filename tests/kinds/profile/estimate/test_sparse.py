@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.likelihood import sparse
 from sketchstream.kinds.profile.estimate.simulate import publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 SLOTS = 60_000
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, critical
 from sketchstream.kinds.profile.estimate.intervals.bounds import Region, closed
 from sketchstream.kinds.profile.estimate.linear.line import linear
 from sketchstream.kinds.profile.estimate.linear.tail import Tail
 from sketchstream.kinds.profile.estimate.open_domain.events import together
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, critical
 
 Z = 1.96
 

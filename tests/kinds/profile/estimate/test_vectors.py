@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers import estimates_reference as reference
-from sketchstream.kinds.profile.estimate import laws, reconstruct
+from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.intervals.bounds import present
 from sketchstream.kinds.profile.estimate.likelihood import kernels
@@ -18,6 +18,7 @@ from sketchstream.kinds.profile.estimate.likelihood.problem import Markov
 from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import Observed
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 X = np.array([0, 1, -1, 2, 1, 0, 3, 1, 5, -2, 1, 0, 2, 1, 4, 0, 1, -1, 7, 1])
 EXACT = 1e-11

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from sketchstream.kinds.estimates import normal_quantile
-from sketchstream.kinds.profile.estimate import laws, reconstruct
+from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part, wide_estimates
 from sketchstream.kinds.profile.estimate.open_domain.lattice import CountLattice
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.reconstruction import reconstruct
 
 Z = normal_quantile(0.95)
 EDGES = np.array([-5, 0, 1, 2, 5, 19, 20, 50, 300, 512, 513, 600, 1000, 1500, 2000], np.int64)

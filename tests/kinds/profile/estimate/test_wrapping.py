@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.kinds.profile import export, pictures
-from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.intervals.wrapping import always, top_of
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.planner.heavy import enough, share_beyond
+from sketchstream.kinds.profile.reconstruction import reconstruct
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile_answers import Profile
 from sketchstream.query.differences import WRAPPED, difference

@@ -22,7 +22,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, SpecError, WeightError
 from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.overlap.channel import Channel, JointChannel, Kronecker
-from sketchstream.kinds.profile.overlap.presence import best_modulus, residues, response_epsilon
+from sketchstream.kinds.profile.presence import best_modulus, residues, response_epsilon
 from sketchstream.noise.joint import joint_response
 from sketchstream.noise.laws import RandomizedResponse, battery
 from sketchstream.noise.residues import uniform_residues

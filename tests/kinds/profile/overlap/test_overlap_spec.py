@@ -15,7 +15,7 @@ from helpers.configurations import KEYED_TOPIC
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, EstimateError, FormatError, MergeError, SpecError
 from sketchstream.kinds.profile import mechanism
-from sketchstream.kinds.profile.overlap.patterns import exact_patterns
+from sketchstream.kinds.profile.patterns import exact_patterns
 from sketchstream.published import read
 from sketchstream.verify_attestation import headers, require_noise
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from sketchstream.kinds.profile.estimate import fit as fits
-from sketchstream.kinds.profile.estimate.intervals.bands import decreasing
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import Observed
+from sketchstream.kinds.profile.estimate.uncertainty.bands import decreasing
 
 
 def reconstruct(observed: Observed, n: int) -> fits.Fit:

@@ -1,1 +1,1 @@
-"""Variances, brackets and the ends of intervals."""
+"""Uncertainty of every number of a profile, from the linear estimates: what intervals are taken from."""

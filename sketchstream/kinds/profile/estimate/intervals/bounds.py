@@ -14,7 +14,10 @@ from functools import partial
 import numpy as np
 
 from sketchstream.kinds.profile.estimate import fit as fits
-from sketchstream.kinds.profile.estimate.intervals.bands import (
+from sketchstream.kinds.profile.estimate.linear.circle import Circle
+from sketchstream.kinds.profile.estimate.linear.line import Line, expected, linear
+from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.uncertainty.bands import (
     Band,
     Ends,
     Moments,
@@ -25,11 +28,8 @@ from sketchstream.kinds.profile.estimate.intervals.bands import (
     settled,
     trusted,
 )
-from sketchstream.kinds.profile.estimate.intervals.falling import Falling, Tails, ratios, together
-from sketchstream.kinds.profile.estimate.intervals.few import WithAbsent, occurred
-from sketchstream.kinds.profile.estimate.linear.circle import Circle
-from sketchstream.kinds.profile.estimate.linear.line import Line, expected, linear
-from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling, Tails, ratios, together
+from sketchstream.kinds.profile.estimate.uncertainty.small_domains import WithAbsent, occurred
 
 
 @dataclass(frozen=True)

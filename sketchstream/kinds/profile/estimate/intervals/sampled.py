@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sketchstream.kinds.profile.estimate.fit import Fit
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, Moved
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
-from sketchstream.kinds.profile.estimate.intervals.falling import Tails
 from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Ends, Moved
+from sketchstream.kinds.profile.estimate.uncertainty.falling import Tails
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketchstream.kinds.noise_sums import NoiseSum, fieller
-from sketchstream.kinds.profile.estimate.intervals.bands import Band
 from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band
 
 
 @dataclass(frozen=True)

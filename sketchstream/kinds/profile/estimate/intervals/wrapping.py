@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.kinds.estimates import Bound
-from sketchstream.kinds.profile.estimate.intervals.bands import Band
 from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band
 
 LOWER: Final[Bound] = "lower"
 MODULO: Final[Bound] = "modulo"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sketchstream.kinds.profile.estimate import laws
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, Moments, Score
 from sketchstream.kinds.profile.estimate.observed import Cells, Floats, Observed
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Moments, Score
 
 
 class Circle:

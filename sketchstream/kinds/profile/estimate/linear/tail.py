@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.intervals.bands import SHOWS, Hidden, decreasing
 from sketchstream.kinds.profile.estimate.observed import Floats, Ints
+from sketchstream.kinds.profile.estimate.uncertainty.bands import SHOWS, Hidden, decreasing
 
 RARE = 0.025
 """Expected items at which the continuation of a tail ends."""

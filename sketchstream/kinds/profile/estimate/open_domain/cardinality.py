@@ -19,9 +19,9 @@ from functools import cached_property
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.intervals.bands import SHOWS
 from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
+from sketchstream.kinds.profile.estimate.uncertainty.bands import SHOWS
 
 CROWDED = 1.75
 """Items per slot beyond which little is to be learned from a level (docs/theory/profile.md 6)."""

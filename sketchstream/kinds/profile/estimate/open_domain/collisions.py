@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.estimate.intervals.bands import decreasing
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.ladders import ladder
 from sketchstream.kinds.profile.estimate.linear.line import Line, linear
@@ -28,6 +27,7 @@ from sketchstream.kinds.profile.estimate.observed import Floats, Observed
 from sketchstream.kinds.profile.estimate.open_domain import cardinality, residues, wide_cells
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import CROWDED, Curve
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
+from sketchstream.kinds.profile.estimate.uncertainty.bands import decreasing
 
 USEFUL = 5.0
 """Levels with more items than this per slot are left out: their weight would be nothing."""

@@ -15,12 +15,12 @@ import numpy as np
 
 from sketchstream.kinds.profile.estimate import fit as fits
 from sketchstream.kinds.profile.estimate.intervals import bounds
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, Moments, Score, blended, scattered, trusted
 from sketchstream.kinds.profile.estimate.linear.line import Line, linear
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed, tally
 from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart, linearised, merged
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 from sketchstream.kinds.profile.estimate.open_domain.residues import Joint
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Moments, Score, blended, scattered, trusted
 
 NODES = 256
 """Steps, even on log scales, in which heavy counts are taken."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, critical
 from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import Curve
 from sketchstream.kinds.profile.estimate.open_domain.slices import Mixed
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Ends, critical
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sketchstream.kinds.profile.estimate.intervals import bounds
-from sketchstream.kinds.profile.estimate.intervals.bands import SHOWS, Band, Ends, blend
 from sketchstream.kinds.profile.estimate.intervals.bounds import Entropy, Region, Uncertainty
-from sketchstream.kinds.profile.estimate.intervals.falling import Falling, ratios, together
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import FAR, Floats, Ints
 from sketchstream.kinds.profile.estimate.open_domain import events as opened_events
@@ -30,6 +28,8 @@ from sketchstream.kinds.profile.estimate.open_domain.slices import (
     slices,
     window_variances,
 )
+from sketchstream.kinds.profile.estimate.uncertainty.bands import SHOWS, Band, Ends, blend
+from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling, ratios, together
 
 COVERS = (
     "the noise (of the counters and of the publication), the collisions of items in slots and their random split into "

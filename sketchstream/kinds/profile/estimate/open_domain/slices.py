@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, critical, decreasing
-from sketchstream.kinds.profile.estimate.intervals.falling import WIDTHS, squares_of_a_ramp
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.observed import Floats, Ints
 from sketchstream.kinds.profile.estimate.open_domain import residues
@@ -35,6 +33,8 @@ from sketchstream.kinds.profile.estimate.open_domain.collisions import (
     window_spreads,
 )
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, critical, decreasing
+from sketchstream.kinds.profile.estimate.uncertainty.falling import WIDTHS, squares_of_a_ramp
 
 HALVINGS = 48
 """Steps in which a quantile is found: far below any rounding."""

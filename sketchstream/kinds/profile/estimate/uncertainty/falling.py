@@ -16,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, decreasing
-from sketchstream.kinds.profile.estimate.intervals.few import Occurred
 from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, decreasing
+from sketchstream.kinds.profile.estimate.uncertainty.small_domains import Occurred
 
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """How many neighbours a window may hold."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketchstream.kinds.profile.estimate import laws
-from sketchstream.kinds.profile.estimate.intervals.bands import Ends
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.uncertainty.bands import Ends
 
 LARGEST = 100
 """Slots up to which the law is used; estimates of more of them are normal enough."""
