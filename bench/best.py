@@ -27,7 +27,7 @@ from sketchstream.kinds.workload.answers import estimate
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategies.mechanism import candidates
+from sketchstream.kinds.workload.strategies.mechanism import Task, candidates
 
 DELTA = Fraction(1, 10**6)
 EPSILONS = ("1/10", "1/4", "1/2", "1", "2", "4")
@@ -62,7 +62,7 @@ def series(seed: int, count: int, longest: int) -> Iterator[tuple[str, float, st
         named = kernel if isinstance(kernel, str) else ""
         asked = {"sum": f"prefix:{length}", "window": f"trailing:{length}:{width}"}.get(named.split(":")[0])
         if asked is not None:
-            for one in candidates(Workload.named(asked), "auto", Fraction(epsilon), DELTA):
+            for one in candidates(Task(Workload.named(asked), Fraction(epsilon), DELTA), "auto"):
                 errors[f"workload {one.mechanism} {one.strategy.form}"] = one.error / length
         best = min(errors, key=errors.__getitem__)
         what = f"{named or 'coefficients'} of {length}, epsilon {epsilon}"
@@ -113,7 +113,7 @@ def tables(seed: int, count: int, runs: int) -> Iterator[tuple[str, float, str]]
         epsilon = EPSILONS[int(random.integers(len(EPSILONS)))]
         bound = {"n_bound": n} if case % 2 else {}
         default = WorkloadSpec(text, epsilon, DELTA, **bound)
-        tried = candidates(default.workload, "auto", default.epsilon, DELTA)
+        tried = candidates(Task(default.workload, default.epsilon, DELTA), "auto")
         specs = [WorkloadSpec(text, epsilon, DELTA, one.mechanism, strategy=one.strategy, **bound) for one in tried]
         ours = (default.mechanism, default.strategy.digest)
         specs = [default, *(one for one in specs if (one.mechanism, one.strategy.digest) != ours)]

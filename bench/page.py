@@ -37,7 +37,7 @@ from sketchstream.kinds.workload.answers import estimate as workload_estimate
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies.ellipsoid import uniform_bound
-from sketchstream.kinds.workload.strategies.mechanism import choose, unit_variance
+from sketchstream.kinds.workload.strategies.mechanism import Task, choose, unit_variance
 from sketchstream.kinds.workload.strategies.optimise import reduce
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.noise import discrete_gaussian
@@ -307,7 +307,9 @@ def convolution(quick: bool) -> list[Row]:
             asked = Workload.named(other)
             unit = float(unit_variance(eps, Fraction(DELTA)))
             squares = [float(np.mean(one.mse()[0])) for one in specs]
-            best = min(choose(asked, kind, eps, Fraction(DELTA)).error / asked.count for kind in ("auto", "gaussian"))
+            best = min(
+                choose(Task(asked, eps, Fraction(DELTA)), kind).error / asked.count for kind in ("auto", "gaussian")
+            )
             matrix = asked.dense()
             row: Row = {"epsilon": epsilon, "series": f"{name} over {size}", "default": math.sqrt(squares[0])}
             row["best in the house"] = math.sqrt(min(*squares, best))

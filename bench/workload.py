@@ -29,7 +29,7 @@ from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.ellipsoid import enclosing_shape, paper_shape, plain_shape, uniform_bound
-from sketchstream.kinds.workload.strategies.mechanism import candidates, choose, laplace_candidates, unit_variance
+from sketchstream.kinds.workload.strategies.mechanism import Task, candidates, choose, unit_variance
 from sketchstream.kinds.workload.strategies.optimise import optimise, reduce, reduce_matrix, smallest_total
 from sketchstream.kinds.workload.strategies.projection import project
 from sketchstream.kinds.workload.update import StrategyColumns
@@ -95,7 +95,7 @@ def dense_table(quick: bool) -> None:
         paper = paper_shape(reduced)
         verbatim = paper_shape(reduced, verbatim=True).upper
         ellipsoid = float(np.trace(enclosing_shape(reduced)))
-        pure = [one.error for one in laplace_candidates(asked, reduced.rank, ONE, 1, "total", None)]
+        pure = [one.error for one in Task(asked, ONE).laplace_candidates(reduced.rank)]
         if reduced.rank <= 16:
             pure.append((reduced.rank + 1) * best.upper)
         columns = [
@@ -171,8 +171,8 @@ def peers(quick: bool) -> None:
         asked = workload(name)
         gram, size = asked.gram(), asked.size
         strategies = {"counts": np.eye(size), "toeplitz": toeplitz(size), "haar": haar(size), "tree": binary_tree(size)}
-        gaussian = choose(asked, "gaussian", ONE, DELTA).error
-        auto = choose(asked, "auto", ONE, DELTA)
+        gaussian = choose(Task(asked, ONE, DELTA), "gaussian").error
+        auto = choose(Task(asked, ONE, DELTA), "auto")
         worst, worst_auto, text = 0.0, 0.0, f"{name:16s}"
         for peer, matrix in strategies.items():
             total = float(np.trace(np.linalg.solve(matrix.T @ matrix, gram)))
@@ -390,7 +390,7 @@ def implicit(quick: bool) -> None:
                 answers = (part.estimate().values, part.estimate("unbiased").values)
                 ours, raw = (math.sqrt(float(np.mean((one - truth) ** 2))) for one in answers)
                 print(f"  {number:,} events: error of the default {ours:.4g}, {ours / raw:.3g} of the unbiased answers")
-        tried = candidates(spec.workload, "auto", ONE, DELTA)
+        tried = candidates(Task(spec.workload, ONE, DELTA), "auto")
         errors = [f"{one.mechanism} {one.strategy.form} {math.sqrt(one.error / count):.4g}" for one in tried]
         print(f"  tried: {', '.join(errors)}")
     print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")

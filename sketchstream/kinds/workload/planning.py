@@ -133,16 +133,7 @@ def plan(wanted: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts:
         parts: number of published states that are added up, such as those of partitions.
     """
     spec = wanted("auto", None)
-    weights = None if spec.row_weights is None else np.array(spec.row_weights)
-    tried = candidates(
-        spec.workload,
-        "auto",
-        spec.epsilon,
-        spec.delta,
-        weight=spec.weight,
-        objective=spec.objective,
-        row_weights=weights,
-    )
+    tried = candidates(spec.task, "auto")
     ours = spec.mechanism, spec.strategy.form
     others = [wanted(one.mechanism, one.strategy) for one in tried if (one.mechanism, one.strategy.form) != ours]
     found = [(one, forecast(one, parts=parts)) for one in (spec, *others)]

@@ -26,7 +26,7 @@ from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Universe
 from sketchstream.kinds.workload.strategies.implicit import Implicit, read_strategy
-from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, LayerLaw, Mechanism, choose, layer_law
+from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, LayerLaw, Mechanism, Task, choose, layer_law
 from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
@@ -122,35 +122,31 @@ class WorkloadSpec(PlaceCountingSpec):
         self._put(n_bound=None if n_bound is None else whole(n_bound, "n_bound", 1, 1 << 53))
         require_choice(mechanism, "mechanism", MECHANISMS)
         self._put(objective=require_choice(objective, "objective", ("total", "max")))
-        weights = _row_weights(row_weights, queries.count, objective)
-        self._put(row_weights=None if weights is None else tuple(weights.tolist()))
+        self._put(row_weights=_row_weights(row_weights, queries.count, objective))
         self._put(capacity=whole(capacity, "capacity", 1, 1 << 62))
         self._put_counters(counted_share, epsilon_records)
-        if universe is not None and tuple((one.name, one.size) for one in universe.columns) != queries.columns:
+        if universe is not None and tuple((column.name, column.size) for column in universe.columns) != queries.columns:
             msg = (
                 "the columns of the universe must have the names and sizes of the workload's; make the workload from "
                 "it, as universe.marginals((1, 2)) does"
             )
             raise SpecError(msg)
         self._put(universe=universe)
-        self._put_strategy(mechanism, weights, strategy)
+        self._put_strategy(mechanism, strategy)
         self._require_room()
         self._warn()
 
-    def _put_strategy(self, mechanism: Mechanism, weights: Floats | None, strategy: Strategy | None) -> None:
+    @property
+    def task(self) -> Task:
+        """What the strategy is chosen for."""
+        weights = None if self.row_weights is None else np.array(self.row_weights)
+        return Task(self.workload, self.epsilon, self.delta, self.weight, self.objective, weights, self.n_bound)
+
+    def _put_strategy(self, mechanism: Mechanism, strategy: Strategy | None) -> None:
         """Compute or check the strategy."""
         if strategy is None:
-            found = choose(
-                self.workload,
-                mechanism,
-                self.epsilon,
-                self.delta,
-                weight=self.weight,
-                objective=self.objective,
-                row_weights=weights,
-                n_bound=self.n_bound,
-            )
-            mechanism, strategy = found.mechanism, found.strategy
+            best = choose(self.task, mechanism)
+            mechanism, strategy = best.mechanism, best.strategy
         elif mechanism not in MECHANISMS or mechanism == "auto":
             msg = f"a spec with a given strategy needs its mechanism, not {mechanism!r:.40}"
             raise SpecError(msg)
@@ -177,9 +173,7 @@ class WorkloadSpec(PlaceCountingSpec):
             matrix = self.workload.dense()
             norms = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
             if norms.max() > SPREAD * norms[norms > 0].min():
-                text = (
-                    "columns of the workload differ in norm by more than 1e6: small queries will drown; set row_weights"
-                )
+                text = "columns of the workload differ in norm by more than 1e6: small queries drown; set row_weights"
                 warnings.warn(text, WorkloadWarning, stacklevel=4)
             if len(np.unique(matrix, axis=0)) < len(matrix):
                 text = "the workload has duplicate rows: they are weighted twice"
@@ -247,8 +241,7 @@ class WorkloadSpec(PlaceCountingSpec):
             fourth = self.strategy.fourths
         else:
             fourth = self.workload.power_sums(self.strategy.decoder, 4)
-        out: Floats = np.divide(fourth, self.variances**2, out=np.zeros_like(fourth), where=self.variances > 0)
-        return out
+        return np.divide(fourth, self.variances**2, out=np.zeros_like(fourth), where=self.variances > 0)
 
     @property
     def integral(self) -> bool:
@@ -334,8 +327,8 @@ class WorkloadSpec(PlaceCountingSpec):
     def published_size(self) -> int:
         """Bytes of the queries and the strategy, which every published object carries."""
         factors = (factor.to_dict() for product in self.workload.products for factor in product)
-        held = sum(len(value) for one in factors for value in one.values() if isinstance(value, bytes))
-        return held + len(self.strategy.to_bytes())
+        matrices = sum(len(value) for fields in factors for value in fields.values() if isinstance(value, bytes))
+        return matrices + len(self.strategy.to_bytes())
 
     def cells(self, fields: Mapping[str, Sequence[object]]) -> Ints:
         """(n,) cell numbers of a batch of records, ready for `Sketch.update`; -1 for records that have none.
@@ -359,15 +352,15 @@ def _workload(value: object) -> Workload:
     return Workload.named(value) if isinstance(value, str) else Workload.of_matrix(value)
 
 
-def _row_weights(given: Sequence[float] | None, count: int, objective: str) -> Floats | None:
+def _row_weights(row_weights: Sequence[float] | None, count: int, objective: str) -> tuple[float, ...] | None:
     """Importance of each query, checked."""
-    if given is None:
+    if row_weights is None:
         return None
-    weights = np.asarray(given, np.float64)
+    weights = np.asarray(row_weights, np.float64)
     if weights.shape != (count,) or not np.all(np.isfinite(weights)) or not np.all(weights > 0):
         msg = f"row_weights must be {count} positive numbers, one for each query"
         raise SpecError(msg)
     if objective != "total":
         msg = "row_weights belongs to objective = 'total'"
         raise SpecError(msg)
-    return weights
+    return tuple(weights.tolist())

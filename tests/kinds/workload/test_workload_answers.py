@@ -22,7 +22,7 @@ from sketchstream.kinds.workload.planning import forecast
 from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec, WorkloadWarning
-from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, candidates
+from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, Task, candidates
 from sketchstream.kinds.workload.strategies.projection import ANSWERS, stretched
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.spec import NoPrivacyWarning
@@ -350,7 +350,7 @@ def test_the_choice_of_noise_looks_at_projected_answers() -> None:
     """Noise on the cells is best for few records, although its unprojected answers are no better."""
     few = WorkloadSpec("marginals:8:2", "1", "1e-6", n_bound=100)
     assert (few.mechanism, few.strategy.form) == ("laplace", "identity")
-    dense = candidates(few.workload, "auto", few.epsilon, few.delta)
+    dense = candidates(Task(few.workload, few.epsilon, few.delta), "auto")
     assert dense[0].error < 1.1 * min(one.error for one in dense)
 
 

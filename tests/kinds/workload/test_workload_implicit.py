@@ -28,7 +28,7 @@ from sketchstream.kinds.workload.queries.queries import Workload, marginals, pro
 from sketchstream.kinds.workload.queries.runs import Runs
 from sketchstream.kinds.workload.strategies import implicit
 from sketchstream.kinds.workload.strategies.implicit import CELLS, Implicit, gaussian_levels, read_strategy
-from sketchstream.kinds.workload.strategies.mechanism import candidates, choose, laplace_candidates
+from sketchstream.kinds.workload.strategies.mechanism import Task, candidates, choose
 from sketchstream.kinds.workload.strategies.optimise import optimise, reduce_matrix, too_large
 from sketchstream.kinds.workload.strategies.projection import ANSWERS, nearest
 from sketchstream.kinds.workload.strategies.strategy import Strategy, declared_size, from_matrix
@@ -319,8 +319,8 @@ def test_errors_and_choices_are_those_of_the_dense_strategies(seed: int) -> None
         state = np.random.default_rng(seed).integers(-99, 99, here.length)
         np.testing.assert_allclose(ours.answers(state), matrix.apply(twin.estimate(state.astype(float))), atol=1e-9)
     for epsilon in (ONE, Fraction(1, 10), Fraction(5)):
-        known = {one.strategy.form: one.error for one in laplace_candidates(matrix, 12, epsilon, 1, "total", None)}
-        tried = candidates(held[0].workload, "laplace", epsilon, Fraction(0))  # the best first
+        known = {one.strategy.form: one.error for one in Task(matrix, epsilon).laplace_candidates(12)}
+        tried = candidates(Task(held[0].workload, epsilon, Fraction(0)), "laplace")  # the best first
         found = {one.strategy.form: one.error for one in reversed(tried)}
         for form in ("identity", "queries"):
             assert math.isclose(known[form], found[form])
@@ -336,16 +336,16 @@ def test_the_least_error_is_chosen(delta: str, wanted: str) -> None:
     mechanism: Any = "auto" if delta == "0" else "gaussian"
     spec = ss.WorkloadSpec(apart, "1", delta, mechanism)
     assert (spec.mechanism, spec.strategy.form, spec.length) == (wanted, "queries", 3000)
-    tried = candidates(apart, "auto", ONE, DELTA)
+    tried = candidates(Task(apart, ONE, DELTA), "auto")
     assert {(one.mechanism, one.strategy.form) for one in tried} >= {
         (mechanism, form) for mechanism in ("gaussian", "laplace") for form in ("queries", "identity")
     }
     for objective, weights in (("max", None), ("total", np.full(3000, 2.0))):
-        found = candidates(apart, "auto", ONE, DELTA, objective=objective, row_weights=weights)
+        found = candidates(Task(apart, ONE, DELTA, objective=objective, row_weights=weights), "auto")
         scale = 1 / 3000 if objective == "max" else 2
         assert math.isclose(min(one.error for one in found), scale * min(one.error for one in tried))
     single = Workload.of_runs(30_000, cells, 10 * cells, 10 * cells + 1)
-    plain = choose(union(single), "auto", ONE, Fraction(0))
+    plain = choose(Task(union(single), ONE, Fraction(0)), "auto")
     assert plain.strategy.form in ("queries", "identity")
 
 

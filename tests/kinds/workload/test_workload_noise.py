@@ -17,7 +17,7 @@ from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies import mechanism
 from sketchstream.kinds.workload.strategies.ball import _enclose, accepted, add_ball_noise, laplace_rate
-from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, choose, layer_law, unit_variance
+from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, Task, choose, layer_law, unit_variance
 from sketchstream.noise.blocks import Scratch
 from sketchstream.privacy.calibration import verify_discrete
 
@@ -90,7 +90,7 @@ def test_the_dimension_is_that_of_all_looks(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append(coordinates)
 
     monkeypatch.setattr(mechanism, "verify_discrete", record)
-    strategy = choose(Workload.named("prefix:16"), "gaussian", Fraction(1), DELTA).strategy
+    strategy = choose(Task(Workload.named("prefix:16"), Fraction(1), DELTA), "gaussian").strategy
     for looks in (1, 2, 5):
         mechanism._verified_variance.cache_clear()
         layer_law("gaussian", strategy, Fraction(1), DELTA, 1, looks=looks)

@@ -19,9 +19,9 @@ from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies import mechanism
 from sketchstream.kinds.workload.strategies.mechanism import (
+    Task,
     candidates,
     choose,
-    laplace_candidates,
     layer_law,
     projected_errors,
 )
@@ -43,7 +43,7 @@ EXAMPLES = [
 
 def gaussian(text: str) -> tuple[Workload, Strategy]:
     workload = Workload.named(text)
-    return workload, choose(workload, "gaussian", ONE, DELTA).strategy
+    return workload, choose(Task(workload, ONE, DELTA), "gaussian").strategy
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
@@ -59,7 +59,7 @@ def test_strategies_are_unbiased_and_waste_almost_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_sensitivities_are_those_of_the_integers(text: str) -> None:
-    for strategy in (gaussian(text)[1], choose(Workload.named(text), "laplace", ONE, DELTA).strategy):
+    for strategy in (gaussian(text)[1], choose(Task(Workload.named(text), ONE, DELTA), "laplace").strategy):
         columns = strategy.matrix.T.tolist()
         assert strategy.sensitivity2 == max(sum(value * value for value in column) for column in columns)
         assert strategy.sensitivity1 == max(sum(abs(value) for value in column) for column in columns)
@@ -123,7 +123,7 @@ def test_real_queries_of_low_rank_are_nearly_unbiased() -> None:
 )
 def test_bytes_bring_the_strategy_back(text: str, mechanism: str, size: int) -> None:
     workload = Workload.named(text)
-    strategy = choose(workload, mechanism, ONE, DELTA).strategy
+    strategy = choose(Task(workload, ONE, DELTA), mechanism).strategy
     data = strategy.to_bytes()
     again = Strategy.from_bytes(data, workload)
     assert len(data) <= size
@@ -203,7 +203,7 @@ def random_signs(d: int, n: int) -> Workload:
 )
 def test_auto_takes_the_smallest_predicted_error(text: str, mechanism: str, error: float) -> None:
     workload = Workload.named(text)
-    found = choose(workload, "auto", ONE, DELTA)
+    found = choose(Task(workload, ONE, DELTA), "auto")
     assert found.mechanism == mechanism
     assert 0.9 * error < found.error / workload.count <= error * 1.005  # trees have become better than the published
 
@@ -212,7 +212,7 @@ def test_auto_takes_the_smallest_predicted_error(text: str, mechanism: str, erro
 def test_prefixes_have_a_strategy_that_needs_no_search(text: str) -> None:
     """Near the best, unbiased to the last bit of its integers, the same on every machine, and a few bytes."""
     workload = Workload.named(text)
-    strategy = choose(workload, "gaussian", ONE, DELTA).strategy
+    strategy = choose(Task(workload, ONE, DELTA), "gaussian").strategy
     assert strategy.form == "causal"
     again = Strategy.from_bytes(strategy.to_bytes(), workload)
     assert (again.digest, len(strategy.to_bytes())) == (strategy.digest, len(again.to_bytes()))
@@ -235,36 +235,36 @@ def test_prefixes_have_a_strategy_that_needs_no_search(text: str) -> None:
 
 def test_estimates_of_a_tree_are_least_squares() -> None:
     for text in ("prefix:70", "ranges:33"):
-        strategy = choose(Workload.named(text), "laplace", ONE, DELTA).strategy
+        strategy = choose(Task(Workload.named(text), ONE, DELTA), "laplace").strategy
         if strategy.form == "tree":
             floats = strategy.matrix.astype(np.float64)
             assert strategy.decoder == pytest.approx(np.linalg.pinv(floats), abs=1e-9)
             assert strategy.spread == pytest.approx(np.linalg.inv(floats.T @ floats), abs=1e-9)
-    assert choose(Workload.named("prefix:70"), "laplace", ONE, DELTA).strategy.form == "tree"
+    assert choose(Task(Workload.named("prefix:70"), ONE, DELTA), "laplace").strategy.form == "tree"
 
 
 def test_auto_takes_gaussian_noise_for_random_signs() -> None:
     workload = random_signs(64, 1024)
-    found = choose(workload, "auto", ONE, DELTA)
+    found = choose(Task(workload, ONE, DELTA), "auto")
     assert found.mechanism == "gaussian"
     assert found.error / 64 == pytest.approx(1132, rel=0.01)
 
 
 def test_a_small_rank_favours_the_ball() -> None:
     workload = random_signs(12, 100)
-    ball, dense = choose(workload, "l2ball", ONE, DELTA), choose(workload, "gaussian", ONE, DELTA)
+    ball, dense = choose(Task(workload, ONE, DELTA), "l2ball"), choose(Task(workload, ONE, DELTA), "gaussian")
     assert ball.error / dense.error == pytest.approx(13 / 17.8479, rel=1e-3)
-    tried = candidates(workload, "auto", ONE, DELTA)
+    tried = candidates(Task(workload, ONE, DELTA), "auto")
     assert min(tried, key=lambda one: one.error).mechanism == "l2ball"
-    errors = projected_errors(workload, tried, ONE, DELTA, 1, None)  # answers are projected, which favours another
-    assert choose(workload, "auto", ONE, DELTA).mechanism == tried[int(np.argmin(errors))].mechanism
+    errors = projected_errors(Task(workload, ONE, DELTA), tried)  # answers are projected, which favours another
+    assert choose(Task(workload, ONE, DELTA), "auto").mechanism == tried[int(np.argmin(errors))].mechanism
 
 
 def test_predicted_errors_of_projected_answers_are_those_of_drawn_noise() -> None:
     """The prediction invents noise and tables of few individuals, so that projection matters; these are drawn."""
     spec = WorkloadSpec("marginals:4:2", ONE, DELTA, "laplace", n_bound=60)
-    tried = candidates(spec.workload, "auto", ONE, DELTA)
-    found = projected_errors(spec.workload, tried, ONE, DELTA, 1, 60)
+    tried = candidates(Task(spec.workload, ONE, DELTA), "auto")
+    found = projected_errors(Task(spec.workload, ONE, DELTA, n_bound=60), tried)
     random, squares = np.random.default_rng(3), []
     place = np.arange(16) / 16
     for shares in (np.ones(16), 1 / (1.0 + random.permutation(16)), np.exp(-(((place - 0.3) / 0.15) ** 2)) + 0.02):
@@ -280,7 +280,7 @@ def test_predicted_errors_of_projected_answers_are_those_of_drawn_noise() -> Non
 
 def test_predicted_errors_are_those_of_the_strategies() -> None:
     workload = Workload.named("ranges:12")
-    for candidate in laplace_candidates(workload, 12, ONE, 3, "total", None):
+    for candidate in Task(workload, ONE, weight=3).laplace_candidates(12):
         law = layer_law("laplace", candidate.strategy, ONE, DELTA, 3)
         total = workload.variances(candidate.strategy.spread).sum() * law.variance
         assert candidate.error == pytest.approx(total, rel=1e-9)
@@ -290,7 +290,7 @@ def test_predicted_errors_are_those_of_the_strategies() -> None:
 def test_predicted_errors_grow_with_the_square_of_the_weight(text: str) -> None:
     """Else `auto` would compare mechanisms by errors that they do not have."""
     workload = Workload.named(text)
-    light, heavy = (candidates(workload, "auto", ONE, DELTA, weight=weight) for weight in (1, 30))
+    light, heavy = (candidates(Task(workload, ONE, DELTA, weight=weight), "auto") for weight in (1, 30))
     assert [one.mechanism for one in light] == [one.mechanism for one in heavy]
     assert {"gaussian", "laplace", "l2ball"} == {one.mechanism for one in light}
     for one, other in zip(light, heavy, strict=True):
@@ -302,7 +302,7 @@ def test_queries_are_a_strategy_up_to_the_largest_number_of_them(monkeypatch: py
     assert workload.count == 6
     for most, found in ((7, True), (6, True), (5, False)):
         monkeypatch.setattr(mechanism, "MAX_RANK", most)
-        made = laplace_candidates(workload, 3, ONE, 1, "total", None)
+        made = Task(workload, ONE).laplace_candidates(3)
         assert ("queries" in {one.strategy.form for one in made}) == found
 
 
@@ -345,7 +345,7 @@ def test_weights_of_a_tree_beat_equal_ones(text: str, epsilon: Fraction) -> None
 )
 def test_mechanisms_that_do_not_apply_are_refused(mechanism: str, delta: Fraction, text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        choose(Workload.named(text), mechanism, ONE, delta)
+        choose(Task(Workload.named(text), ONE, delta), mechanism)
 
 
 def test_a_matrix_of_too_high_a_rank_is_refused_before_it_is_decomposed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,11 +368,13 @@ def test_a_triangle_is_never_larger_than_the_rank() -> None:
 
 
 def test_pure_privacy_needs_no_delta() -> None:
-    found = choose(marginals({"a": 2, "b": 2}, (1,)), "auto", ONE, Fraction(0))
+    found = choose(Task(marginals({"a": 2, "b": 2}, (1,)), ONE, Fraction(0)), "auto")
     assert found.mechanism in ("laplace", "l2ball")
 
 
 @pytest.mark.parametrize("mechanism", ["paper", "plain"])
 def test_mechanisms_for_comparison_are_worse(mechanism: str) -> None:
     workload = Workload.named("prefix:32")
-    assert choose(workload, mechanism, ONE, DELTA).error > 1.3 * choose(workload, "gaussian", ONE, DELTA).error
+    assert (
+        choose(Task(workload, ONE, DELTA), mechanism).error > 1.3 * choose(Task(workload, ONE, DELTA), "gaussian").error
+    )

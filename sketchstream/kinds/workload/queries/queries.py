@@ -112,9 +112,9 @@ class Workload:
         Args:
             size: cells, N.
             query: (n,) number of the query to which each interval belongs, from 0.
-            low: (n,) its first cell.
-            high: (n,) one past its last cell.
-            coefficient: (n,) its factor, whole numbers; or one of all.
+            low: (n,) first cell of each interval.
+            high: (n,) one past the last cell of each.
+            coefficient: (n,) whole number by which each is multiplied; or one number for all.
 
         Raises:
             SpecError: see `Runs.of`.
@@ -154,8 +154,8 @@ class Workload:
     def nonnegative(self) -> bool:
         """Whether no coefficient is negative."""
         factors = [factor for product in self.products for factor in product]
-        held = [one.matrix if one.listed is None else one.listed.values for one in factors]
-        return all(values is None or float(values.min()) >= 0 for values in held)
+        coefficients = [factor.matrix if factor.listed is None else factor.listed.values for factor in factors]
+        return all(values is None or float(values.min()) >= 0 for values in coefficients)
 
     @property
     def writable(self) -> bool:
@@ -183,7 +183,7 @@ class Workload:
         """(d,) sum of a power of each query's coefficients.
 
         Args:
-            power: even.
+            power: an even number.
         """
         require_few(self.count, 0)
         return np.concatenate(
@@ -224,12 +224,12 @@ class Workload:
         return out
 
     def gram_times(self, table: Floats) -> Floats:
-        """(N,) the same times a table, without either matrix."""
+        """(N,) the product of `gram` and a table, without writing either matrix out."""
         if self.flat:
             return self.runs.back(self.runs.apply(table))
         out, shaped = np.zeros(self.shape), np.asarray(table, np.float64).reshape(self.shape)
         for product in self.products:
-            part = shaped.sum(axis=tuple(np.flatnonzero([one.name == "total" for one in product])), keepdims=True)
+            part = shaped.sum(axis=tuple(np.flatnonzero([factor.name == "total" for factor in product])), keepdims=True)
             for axis, factor in enumerate(product):
                 if factor.name not in ("total", "identity"):
                     part = np.moveaxis(np.tensordot(factor.gram(), part, (1, axis)), 0, axis)
@@ -238,9 +238,8 @@ class Workload:
 
     def apply(self, histogram: Floats) -> Floats:
         """(d,) answers."""
-        return np.concatenate(
-            [self._applied(product, np.asarray(histogram)[:, None])[:, 0] for product in self.products]
-        )
+        column = np.asarray(histogram)[:, None]
+        return np.concatenate([self._applied(product, column)[:, 0] for product in self.products])
 
     def _applied(self, product: Product, histograms: Floats) -> Floats:
         """(rows, n) answers of one product to each of (N, n) histograms: first along axes that it shortens."""
@@ -254,7 +253,7 @@ class Workload:
 
         Args:
             histograms: (N, n) float64, such as a decoder: 2 gives variances for noise of variance 1, 4 the kurtosis.
-            power: even.
+            power: an even number.
         """
         parts = []
         for product, rows in zip(self.products, self.counts, strict=True):
@@ -272,7 +271,7 @@ class Workload:
         """(d,) variances of the answers, without the matrix.
 
         Args:
-            covariance: (N, N) float64, symmetric, of the cells' estimates.
+            covariance: (N, N) float64, covariance of the cells' estimates.
         """
         return np.concatenate([self._product_variances(product, covariance) for product in self.products])
 
@@ -281,7 +280,7 @@ class Workload:
         rest = list(range(len(product)))
         table = covariance.reshape(*self.shape, *self.shape)
         done: list[int] = []
-        for column in sorted(rest, key=lambda one: product[one].rows / product[one].size):
+        for column in sorted(rest, key=lambda column: product[column].rows / product[column].size):
             place = rest.index(column)
             front = np.moveaxis(table, (place, place + len(rest)), (0, 1))
             table = np.moveaxis(product[column].quadratic(front), 0, -1)
@@ -290,11 +289,11 @@ class Workload:
         out = np.transpose(table, np.argsort(done))
         return np.ascontiguousarray(out).reshape(-1)
 
-    def independent_product_rows(self, found: Sequence[Ints]) -> Ints:
+    def product_rows(self, factor_rows: Sequence[Ints]) -> Ints:
         """Rows of a workload of one product that combine the given rows of each of its factors."""
         sizes = tuple(factor.rows for factor in self.products[0])
-        grid = np.meshgrid(*found, indexing="ij")
-        return np.ravel_multi_index(tuple(one.reshape(-1) for one in grid), sizes).astype(np.int64)
+        grid = np.meshgrid(*factor_rows, indexing="ij")
+        return np.ravel_multi_index(tuple(rows.reshape(-1) for rows in grid), sizes).astype(np.int64)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -305,7 +304,7 @@ class Workload:
         """The tables in which answers come back, one for each product, in the order of the answers.
 
         Args:
-            cells: for each column the names of its cells; numbers if None.
+            cells: names of the cells of each column; None: their numbers.
         """
         words = cells or [tuple(str(i) for i in range(size)) for size in self.shape]
         out = []
@@ -347,12 +346,12 @@ class Workload:
     @cached_property
     def digest(self) -> bytes:
         """32 bytes that are equal exactly for equal workloads."""
-        found = hashlib.sha256(repr(self.columns).encode())
+        digest = hashlib.sha256(repr(self.columns).encode())
         for product in self.products:
-            found.update(b"product")
+            digest.update(b"product")
             for factor in product:
-                found.update(factor.digest)
-        return found.digest()
+                digest.update(factor.digest)
+        return digest.digest()
 
 
 @dataclass(frozen=True)
@@ -375,7 +374,7 @@ class ProductTable:
     """The answers of one product, as a table.
 
     Args:
-        name: its columns, with " x " between them; "total" if there are none.
+        name: names of its columns, with " x " between them; "total" if there are none.
         axes: one for each column that is not summed out.
         offset: position of its first answer.
         count: number of its answers.
@@ -408,16 +407,16 @@ def marginals(columns: Mapping[str, int], orders: Iterable[int]) -> Workload:
         SpecError: an order beyond the number of columns, or none.
     """
     names = tuple(columns.items())
-    wanted = sorted(set(orders))
-    if not wanted or wanted[0] < 0 or wanted[-1] > len(names):
-        msg = f"orders of marginals must be whole numbers from 0 to {len(names)}, found {wanted}"
+    sizes = sorted(set(orders))
+    if not sizes or sizes[0] < 0 or sizes[-1] > len(names):
+        msg = f"orders of marginals must be whole numbers from 0 to {len(names)}, found {sizes}"
         raise SpecError(msg)
     return Workload(
         names,
         tuple(
-            tuple(Factor("identity" if i in chosen else "total", size) for i, (_, size) in enumerate(names))
-            for order in wanted
-            for chosen in itertools.combinations(range(len(names)), order)
+            tuple(Factor("identity" if place in axes else "total", size) for place, (_, size) in enumerate(names))
+            for order in sizes
+            for axes in itertools.combinations(range(len(names)), order)
         ),
     )
 

@@ -50,7 +50,25 @@ TIE: Final = 1.03
 SLACK: Final = 4
 """Added to the variance of a Gaussian layer: pays for the lattice in any dimension (docs/theory/workload.md, 7)."""
 MARGIN: Final = Fraction(1, 1 << 40)
-"""Relative amount of epsilon and delta that is left to the lattice."""
+"""Relative amount of epsilon and delta that is left to the lattice; `verify_discrete` checks that it is enough."""
+OPTIMISED: Final = 512
+"""Cells up to which mechanism "gaussian" searches the best covariance of prefixes and trailing sums, in about 10 s."""
+HOPELESS: Final = 8.0
+"""Candidates whose error before projection is above so many times the least are not tried with it: measured, of 99
+tasks one has its best candidate beyond, 30 individuals in 64 cells at epsilon 8."""
+MOST_TRIED: Final = 1 << 17
+"""Entries of a strategy up to which candidates are tried on invented tables: bounds the time of a choice."""
+MANY: Final = (100, 1000, 10_000)
+"""Numbers of individuals that are tried where none is known: projection helps much with few, little with many."""
+TRIED_GAP: Final = 0.05
+"""Gap, over the noise, at which projections of invented tables stop. Measured: smaller ones move no error by 3%."""
+TRIED_STEPS: Final = 30
+"""Steps after which projections of invented tables stop at the latest; see `TRIED_GAP`."""
+DRAWN: Final = 8
+"""Invented tables of each population and number of individuals. Measured: with 64 no error moves by more than 13%."""
+REMEMBERED: Final = 8
+"""Choices that are remembered: a configuration that is read again must not search again."""
+_CHOSEN: dict[tuple[object, ...], Candidate] = {}
 
 
 @dataclass(frozen=True)
@@ -59,7 +77,7 @@ class LayerLaw:
 
     Args:
         name: "discrete-gaussian", "discrete-laplace" (both independent in each counter) or "discrete-ball" (joint).
-        parameter: sigma2 of the Gaussian law; epsilon / (W Delta1) of the Laplace law; the square of the rate,
+        parameter: variance sigma2 of the Gaussian law; epsilon / (W Delta1) of the Laplace law; the square of the rate,
             epsilon^2 / (W^2 D2), of the ball's law.
         length: counters.
     """
@@ -100,22 +118,71 @@ class Candidate:
     error: float
 
 
-OPTIMISED: Final = 512
-"""Cells up to which mechanism "gaussian" searches the best covariance of prefixes and trailing sums."""
-HOPELESS: Final = 8.0
-"""Candidates whose error before projection is above so many times the least are not tried with it."""
-MOST_TRIED: Final = 1 << 17
-"""Entries of a strategy up to which candidates are tried on invented tables."""
-MANY: Final = (100, 1000, 10_000)
-"""Numbers of individuals that are tried where none is known."""
-TRIED_GAP: Final = 0.05
-TRIED_STEPS: Final = 30
-"""Projections of invented tables stop at this gap, over the noise, and after these steps at the latest."""
-DRAWN: Final = 8
-"""Invented tables of each population and number of individuals."""
-REMEMBERED: Final = 8
-"""Choices that are remembered: a configuration that is read again must not search again."""
-_CHOSEN: dict[tuple[object, ...], Candidate] = {}
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What candidates are compared for.
+
+    Args:
+        workload: the queries.
+        epsilon: privacy of a layer.
+        delta: privacy of a layer; only Gaussian noise uses it.
+        weight: the unit's weight, W.
+        objective: "total" or "max".
+        row_weights: (d,) importance of each query; None: all the same.
+        n_bound: upper bound of the number of individuals; None: unknown.
+    """
+
+    workload: Workload
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+    weight: int = 1
+    objective: str = "total"
+    row_weights: Floats | None = None
+    n_bound: int | None = None
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is equal exactly for equal tasks."""
+        importance = None if self.row_weights is None else self.row_weights.tobytes()
+        return self.workload.digest, self.epsilon, self.delta, self.weight, self.objective, importance, self.n_bound
+
+    @property
+    def unweighted(self) -> bool:
+        """Whether the objective is the sum of all variances."""
+        return self.objective == "total" and self.row_weights is None
+
+    def gaussian(self, strategy: Strategy, objective: float, mechanism: Mechanism = "gaussian") -> Candidate:
+        """A strategy with Gaussian noise, from its objective for noise of variance 1 at L2 sensitivity 1."""
+        variance = float(unit_variance(self.epsilon, self.delta)) * self.weight * self.weight
+        return Candidate(mechanism, strategy, objective * variance)
+
+    def laplace_variance(self, strategy: Strategy) -> float:
+        """Variance of Laplace noise in each counter of a strategy."""
+        return DiscreteLaplace(self.epsilon / (self.weight * strategy.sensitivity1)).variance
+
+    def laplace_candidates(self, rank: int) -> list[Candidate]:
+        """The Laplace strategies that fit the workload, which has this rank; of trees only the best."""
+        workload, size = self.workload, self.workload.size
+        if size > MAX_RANK:
+            return []
+        gram = workload.gram()
+        strategies = [from_matrix(workload, np.eye(size, dtype=np.int64), "identity", rank=rank)]
+        if workload.integer and workload.writable and workload.count <= MAX_RANK:
+            strategies.append(from_matrix(workload, workload.dense().astype(np.int64), "queries", rank=rank))
+        if len(workload.shape) == 1 and size > 1:
+            levels = pure.best_tree(gram, self.epsilon / self.weight)
+            if len(levels) > 1:
+                strategies.append(from_matrix(workload, pure.tree_matrix(size, levels), "tree", rank=rank))
+        tried = []
+        for strategy in strategies:
+            noise = self.laplace_variance(strategy)
+            if self.unweighted:
+                error = noise * _total_spread(gram, strategy)
+            else:
+                variances = workload.variances(strategy.spread) * noise
+                error = objective_value(variances, self.objective, self.row_weights)
+            tried.append(Candidate("laplace", strategy, error))
+        return tried
 
 
 def layer_law(
@@ -157,104 +224,80 @@ def unit_variance(epsilon: Fraction, delta: Fraction) -> Fraction:
     return Fraction(float(sigma[0])) ** 2
 
 
-def choose(
-    workload: Workload,
-    mechanism: Mechanism,
-    epsilon: Fraction,
-    delta: Fraction,
-    *,
-    weight: int = 1,
-    objective: str = "total",
-    row_weights: Floats | None = None,
-    n_bound: int | None = None,
-) -> Candidate:
-    """The mechanism and its strategy; "auto" takes the one with the smallest predicted error, as answers are given.
-
-    Args:
-        workload: the queries.
-        mechanism: which, or "auto".
-        epsilon: privacy of a layer.
-        delta: privacy of a layer.
-        weight: the unit's weight, W.
-        objective: "total" or "max".
-        row_weights: (d,) importance of each query.
-        n_bound: most individuals, if that is known.
+def choose(task: Task, mechanism: Mechanism) -> Candidate:
+    """The mechanism and its strategy; "auto" takes the one with the smallest predicted error of projected answers.
 
     Raises:
         SpecError: a mechanism that does not exist, or does not apply.
     """
-    given = None if row_weights is None else row_weights.tobytes()
-    name = (workload.digest, mechanism, epsilon, delta, weight, objective, given, n_bound)
-    if name in _CHOSEN:
-        return _CHOSEN[name]
-    tried = candidates(workload, mechanism, epsilon, delta, weight=weight, objective=objective, row_weights=row_weights)
-    errors = [one.error for one in tried]
-    if mechanism == "auto" and objective == "total" and row_weights is None:
-        errors = projected_errors(workload, tried, epsilon, delta, weight, n_bound)
+    if (question := (mechanism, *task.identity)) in _CHOSEN:
+        return _CHOSEN[question]
+    tried = candidates(task, mechanism)
+    projected = mechanism == "auto" and task.unweighted
+    errors = projected_errors(task, tried) if projected else [candidate.error for candidate in tried]
     gaussian = tried[0].mechanism == "gaussian" and errors[0] <= TIE * min(errors)
     chosen = tried[0] if gaussian else tried[int(np.argmin(errors))]
     while len(_CHOSEN) >= REMEMBERED:
         del _CHOSEN[next(iter(_CHOSEN))]
-    return _CHOSEN.setdefault(name, chosen)
+    return _CHOSEN.setdefault(question, chosen)
 
 
-def projected_errors(
-    workload: Workload, tried: list[Candidate], epsilon: Fraction, delta: Fraction, weight: int, n_bound: int | None
-) -> list[float]:
+def projected_errors(task: Task, tried: list[Candidate]) -> list[float]:
     """The errors that the candidates' projected answers have on invented tables; infinite where it is sure to be large.
 
     Invented tables are uniform, concentrated and smooth, of `n_bound` individuals or of several numbers of them. They
     are made from digests, so that all readers of a configuration choose alike. Nothing here is ever published.
     """
-    near = [one for one in tried if one.error <= HOPELESS * min(other.error for other in tried)]
-    if len(near) == 1 or max(one.strategy.length * one.strategy.size for one in near) > MOST_TRIED:
-        return [one.error for one in tried]
-    numbers = MANY if n_bound is None else (n_bound,)
-    truths = np.concatenate([_invented(workload.size, n) for n in numbers])
+    errors = [candidate.error for candidate in tried]
+    near = [candidate for candidate in tried if candidate.error <= HOPELESS * min(errors)]
+    if len(near) == 1 or max(candidate.strategy.length * candidate.strategy.size for candidate in near) > MOST_TRIED:
+        return errors
+    numbers = MANY if task.n_bound is None else (task.n_bound,)
+    truths = np.concatenate([_invented(task.workload.size, n) for n in numbers])
     counts = np.repeat(np.array(numbers, np.float64), len(truths) // len(numbers))
-    laws = [layer_law(one.mechanism, one.strategy, epsilon, delta, weight) for one in tried]
-    return [
-        _projected(workload, one, truths, counts, law, n_bound) if one in near else math.inf
-        for one, law in zip(tried, laws, strict=True)
-    ]
+    return [_projected_error(task, one, truths, counts) if one in near else math.inf for one in tried]
 
 
-def _projected(
-    workload: Workload, one: Candidate, truths: Floats, counts: Floats, law: LayerLaw, n_bound: int | None
-) -> float:
+def _projected_error(task: Task, candidate: Candidate, truths: Floats, counts: Floats) -> float:
     """A candidate's error after projection: its known one before, times what projection leaves of the same noise."""
-    from scipy.special import ndtri
-
-    strategy, deviation = one.strategy, math.sqrt(law.variance)
-    even = _even("noise", len(truths) * law.length).reshape(len(truths), law.length)
-    if law.name == "discrete-laplace":
-        drawn = -np.sign(even - 0.5) * np.log1p(-np.abs(2 * even - 1)) / math.sqrt(2)
-    else:
-        drawn = ndtri(even)
-    states = truths @ strategy.matrix.T + deviation * drawn
-    starts = strategy.estimate(states.T).T
+    workload, strategy, n_bound = task.workload, candidate.strategy, task.n_bound
+    law = layer_law(candidate.mechanism, strategy, task.epsilon, task.delta, task.weight)
+    deviation = math.sqrt(law.variance)
+    states = truths @ strategy.matrix.T + deviation * _invented_noise(law, len(truths))
+    unprojected = strategy.estimate(states.T).T
     bounds = counts
     if float(np.abs(strategy.backwards @ strategy.matrix - 1).max()) < 1e-8:  # the total is known, as answers do it
         more = 0.0 if n_bound is None else deviation * float(np.linalg.norm(strategy.backwards))
-        most = np.maximum(starts.sum(axis=1) + more, 0.5)
+        most = np.maximum(unprojected.sum(axis=1) + more, 0.5)
         bounds = most if n_bound is None else np.minimum(counts, most)
     gram = workload.gram() if workload.size <= MOST_SPREAD else None  # of many cells it may be too large for memory
     tolerance = TRIED_GAP * law.variance * law.length
 
-    def squares(off: Floats) -> Floats:
+    def squares(differences: Floats) -> Floats:
         if gram is None:
-            return np.array([float(np.sum(workload.apply(one) ** 2)) for one in off])
-        return np.asarray(np.einsum("ij,ij->i", off @ gram, off))
+            return np.array([float(np.sum(workload.apply(table) ** 2)) for table in differences])
+        return np.asarray(np.einsum("ij,ij->i", differences @ gram, differences))
 
-    found = all_nearest(states, strategy.matrix.astype(np.float64), bounds, starts, tolerance, TRIED_STEPS)[0]
-    far = squares(found - starts) > FAR * one.error
+    columns = strategy.matrix.astype(np.float64)
+    projected = all_nearest(states, columns, bounds, unprojected, tolerance, TRIED_STEPS)[0]
+    far = squares(projected - unprojected) > FAR * candidate.error
     if far.any():
-        left, columns = stretched(workload, strategy, "both", one.error / law.variance)
+        left, columns = stretched(workload, strategy, "both", candidate.error / law.variance)
         points = states if left is None else states @ left.T
-        found[far] = all_nearest(points[far], columns, bounds[far], starts[far], tolerance, TRIED_STEPS)[0]
-    after, before = squares(found - truths), squares(starts - truths)
+        projected[far] = all_nearest(points[far], columns, bounds[far], unprojected[far], tolerance, TRIED_STEPS)[0]
+    after, before = squares(projected - truths), squares(unprojected - truths)
     shares = [float(after[counts == n].sum() / before[counts == n].sum()) for n in np.unique(counts)]
-    return one.error * math.exp(float(np.log(shares).mean()))
+    return candidate.error * math.exp(float(np.log(shares).mean()))
+
+
+def _invented_noise(law: LayerLaw, tables: int) -> Floats:
+    """(t, m) noise of variance 1 for invented tables, with Laplace or normal tails, the same everywhere."""
+    from scipy.special import ndtri
+
+    even = _even("noise", tables * law.length).reshape(tables, law.length)
+    if law.name == "discrete-laplace":
+        return np.asarray(-np.sign(even - 0.5) * np.log1p(-np.abs(2 * even - 1)) / math.sqrt(2))
+    return np.asarray(ndtri(even))
 
 
 def _even(name: str, count: int) -> Floats:
@@ -272,101 +315,78 @@ def _invented(size: int, n: int) -> Floats:
     return np.floor(means + _even(f"table {n}", means.size).reshape(means.shape))
 
 
-def candidates(
-    workload: Workload,
-    mechanism: Mechanism,
-    epsilon: Fraction,
-    delta: Fraction,
-    *,
-    weight: int = 1,
-    objective: str = "total",
-    row_weights: Floats | None = None,
-) -> list[Candidate]:
+def candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
     """Every mechanism and strategy that may be the best, with its predicted error; see `choose`."""
     require_choice(mechanism, "mechanism", MECHANISMS)
-    if delta == 0 and mechanism in ("gaussian", "plain", "paper"):
+    if task.delta == 0 and mechanism in ("gaussian", "plain", "paper"):
         msg = "delta must be > 0 for Gaussian noise; use mechanism='laplace' or 'l2ball'"
         raise SpecError(msg)
-    tried: list[Candidate] = []
-    width = causal_width(workload) if objective == "total" and row_weights is None else 0
+    workload = task.workload
+    width = causal_width(workload) if task.unweighted else 0
     if too_large(workload) and not (width and mechanism != "laplace"):
-        if mechanism not in ("auto", "gaussian", "laplace"):
-            msg = (
-                f"mechanism {mechanism!r} needs a matrix of the queries, and {workload.count} x {workload.size} are too"
-            )
-            msg += " many to write out; use 'auto', 'gaussian' or 'laplace'"
-            raise SpecError(msg)
-        for strategy in implicit_strategies(workload, epsilon / weight):
-            spread = objective_value(strategy.variances, objective, row_weights)
-            if delta > 0 and mechanism != "laplace":
-                error = _gaussian_error(spread * strategy.sensitivity2, epsilon, delta, weight)
-                tried.append(Candidate("gaussian", strategy, error))
-            if mechanism != "gaussian":
-                noise = DiscreteLaplace(epsilon / (weight * strategy.sensitivity1)).variance
-                tried.append(Candidate("laplace", strategy, spread * noise))
-        return sorted(tried, key=lambda one: (one.mechanism, one.error))
+        return _implicit_candidates(task, mechanism)
     if mechanism in ("paper", "plain"):
         reduced = reduce(workload)
         shape = paper_shape(reduced) if mechanism == "paper" else plain_shape(reduced)
-        made = from_shape(workload, shape)
-        return [Candidate(mechanism, made, _gaussian_error(shape.upper, epsilon, delta, weight))]
+        return [task.gaussian(from_shape(workload, shape), shape.upper, mechanism)]
     if mechanism == "laplace":
         rank = workload.size if causal_width(workload) else reduce(workload).rank
-        tried += laplace_candidates(workload, rank, epsilon, weight, objective, row_weights)
-    least = {"auto": BALL_RANK, "gaussian": OPTIMISED}.get(mechanism, LONGEST_ROOT)
-    if width and workload.size > least:
+        tried = task.laplace_candidates(rank)
+    elif width and workload.size > {"auto": BALL_RANK, "gaussian": OPTIMISED}.get(mechanism, LONGEST_ROOT):
         # The best covariance has at most 2.5% less variance, takes minutes from thousands of cells on, and its last
         # digits depend on the machine.
-        if delta > 0:
-            made = causal(workload)
-            tried.append(Candidate("gaussian", made, _gaussian_error(causal_total(made), epsilon, delta, weight)))
-        if mechanism == "auto":
-            tried += laplace_candidates(workload, workload.size, epsilon, weight, objective, row_weights)
-    elif mechanism in ("auto", "gaussian", "l2ball"):
-        shape = optimise(workload, objective=objective, row_weights=row_weights)
-        rank = shape.reduced.rank
-        if mechanism == "l2ball" and rank > BALL_RANK:
-            msg = f"mechanism 'l2ball' needs a workload of rank {BALL_RANK} at most, found {rank}; use 'laplace'"
-            raise SpecError(msg)
-        made = from_shape(workload, shape, objective=objective, row_weights=row_weights)
-        if mechanism != "l2ball" and delta > 0:
-            error = _gaussian_error(shape.upper, epsilon, delta, weight)
-            tried.insert(0, Candidate("gaussian", made, error))
-        if mechanism == "auto":
-            tried += laplace_candidates(workload, rank, epsilon, weight, objective, row_weights)
-        if mechanism != "gaussian" and rank <= BALL_RANK:
-            error = (rank + 1) * shape.upper * weight * weight / float(epsilon) ** 2
-            tried.append(Candidate("l2ball", made, error))
+        root = causal(workload)
+        tried = [task.gaussian(root, causal_total(root))] if task.delta > 0 else []
+        tried += task.laplace_candidates(workload.size) if mechanism == "auto" else []
+    else:
+        tried = _optimised_candidates(task, mechanism)
     if not tried:
         msg = f"Laplace noise needs a workload of at most {MAX_RANK} cells, found {workload.size}; use 'gaussian'"
         raise SpecError(msg)
     return tried
 
 
-def laplace_candidates(
-    workload: Workload, rank: int, epsilon: Fraction, weight: int, objective: str, row_weights: Floats | None
-) -> list[Candidate]:
-    """The Laplace strategies that fit the workload, with their errors; the best tree only."""
-    size = workload.size
-    if size > MAX_RANK:
-        return []
-    gram = workload.gram()
-    made = [from_matrix(workload, np.eye(size, dtype=np.int64), "identity", rank=rank)]
-    if workload.integer and workload.writable and workload.count <= MAX_RANK:
-        made.append(from_matrix(workload, workload.dense().astype(np.int64), "queries", rank=rank))
-    if len(workload.shape) == 1 and size > 1:
-        levels = pure.best_tree(gram, epsilon / weight)
-        if len(levels) > 1:
-            made.append(from_matrix(workload, pure.tree_matrix(size, levels), "tree", rank=rank))
-    out = []
-    for strategy in made:
-        noise = DiscreteLaplace(epsilon / (weight * strategy.sensitivity1)).variance
-        if objective == "total" and row_weights is None:
-            error = noise * _total_spread(gram, strategy)
-        else:
-            error = objective_value(workload.variances(strategy.spread) * noise, objective, row_weights)
-        out.append(Candidate("laplace", strategy, error))
-    return out
+def _implicit_candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
+    """Strategies that no matrix is made of, the best first of each mechanism.
+
+    Raises:
+        SpecError: the mechanism needs a matrix.
+    """
+    workload = task.workload
+    if mechanism not in ("auto", "gaussian", "laplace"):
+        msg = (
+            f"mechanism {mechanism!r} needs a matrix of the queries, and {workload.count} x {workload.size} are too "
+            "many to write out; use 'auto', 'gaussian' or 'laplace'"
+        )
+        raise SpecError(msg)
+    tried = []
+    for strategy in implicit_strategies(workload, task.epsilon / task.weight):
+        spread = objective_value(strategy.variances, task.objective, task.row_weights)
+        if task.delta > 0 and mechanism != "laplace":
+            tried.append(task.gaussian(strategy, spread * strategy.sensitivity2))
+        if mechanism != "gaussian":
+            tried.append(Candidate("laplace", strategy, spread * task.laplace_variance(strategy)))
+    return sorted(tried, key=lambda candidate: (candidate.mechanism, candidate.error))
+
+
+def _optimised_candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
+    """The strategy of the best covariance with Gaussian noise and the ball's, and Laplace strategies for "auto".
+
+    Raises:
+        SpecError: the rank is too large for mechanism "l2ball".
+    """
+    shape = optimise(task.workload, objective=task.objective, row_weights=task.row_weights)
+    rank = shape.reduced.rank
+    if mechanism == "l2ball" and rank > BALL_RANK:
+        msg = f"mechanism 'l2ball' needs a workload of rank {BALL_RANK} at most, found {rank}; use 'laplace'"
+        raise SpecError(msg)
+    best = from_shape(task.workload, shape, objective=task.objective, row_weights=task.row_weights)
+    tried = [task.gaussian(best, shape.upper)] if mechanism != "l2ball" and task.delta > 0 else []
+    tried += task.laplace_candidates(rank) if mechanism == "auto" else []
+    if mechanism != "gaussian" and rank <= BALL_RANK:
+        error = (rank + 1) * shape.upper * task.weight * task.weight / float(task.epsilon) ** 2
+        tried.append(Candidate("l2ball", best, error))
+    return tried
 
 
 def _total_spread(gram: Floats, strategy: Strategy) -> float:
@@ -376,8 +396,3 @@ def _total_spread(gram: Floats, strategy: Strategy) -> float:
     if strategy.form == "queries":  # least squares projects the noise on a space of that dimension
         return float(strategy.rank)
     return float(np.vdot(gram, strategy.spread))
-
-
-def _gaussian_error(objective: float, epsilon: Fraction, delta: Fraction, weight: int) -> float:
-    """The objective with a Gaussian layer's variance."""
-    return objective * float(unit_variance(epsilon, delta)) * weight * weight

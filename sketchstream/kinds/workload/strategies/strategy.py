@@ -31,16 +31,19 @@ from sketchstream.kinds.workload.strategies.optimise import Optimum
 Form = Literal["cells", "rows", "rounded", "identity", "queries", "tree", "causal"]
 
 VERSION: Final = 1
+"""Version of the format of a strategy's bytes."""
 BITS: Final = 20
-"""Scale of the first rounding, 2^BITS."""
+"""Scale of the first rounding, 2^BITS: entries of a millionth of the largest are not lost."""
 MOST_BITS: Final = 32
+"""Scale of the last rounding that is tried, 2^MOST_BITS: beyond, the state's 64 bits would hold few events."""
 MAX_STATE: Final = 1 << 27
-"""Entries of a strategy, at most."""
+"""Entries of a strategy, at most: 1 GiB."""
 WASTE: Final = 1.001
-"""Largest factor by which rounding may raise the objective."""
+"""Largest factor by which rounding may raise the objective: no more than the certified gap of its optimum."""
 MOST_SPREAD: Final = 1 << 12
-"""Cells up to which the covariance of all cells' estimates is written out."""
+"""Cells up to which the covariance of all cells' estimates is written out: 128 MiB."""
 MAGIC: Final = b"SKWS"
+"""First bytes of a strategy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +56,14 @@ class Strategy:
             queries of rank below N: nearly unbiased), "identity", "queries", "tree", "causal" (lower triangular: the
             normalised square root of sums over `width` cells, the same integers on every machine).
         bits: scale of the rounding; 0 without rounding.
-        workload_digest: of the workload that it was made for.
+        workload_digest: digest of the workload that it was made for.
         objective: "total" or "max".
         lower: lower bound of the objective for L2 sensitivity 1, from the optimiser; 0 for Laplace strategies.
         upper: the objective that the optimiser reached; 0 for Laplace strategies.
-        rank: of the workload.
+        rank: rank of the workload.
         root: (m, m) int64, lower triangular, for "rows": the matrix is the root times the chosen queries.
-        chosen: (m,) indices of these queries.
-        width: of the sums of form "causal".
+        chosen: (m,) indices of these queries; None for other forms.
+        width: cells of each sum, for form "causal".
     """
 
     matrix: Ints
@@ -115,13 +118,12 @@ class Strategy:
         if self.form == "identity":
             return np.eye(self.size)
         if self.form in ("cells", "causal"):
-            out: Floats = solve_triangular(floats, np.eye(self.size), lower=self.form == "causal")
-            return out
+            return np.asarray(solve_triangular(floats, np.eye(self.size), lower=self.form == "causal"))
         if self.form == "tree":
-            found = np.zeros((self.size, self.length))
+            out = np.zeros((self.size, self.length))
             for cells, words, inverse in self._blocks():
-                found[cells, words] = inverse @ floats[words, cells].T
-            return found
+                out[cells, words] = inverse @ floats[words, cells].T
+            return out
         if self.form == "queries":
             return pseudo_inverse(floats)
         q, r = qr(floats.T, mode="economic")
@@ -157,24 +159,23 @@ class Strategy:
     def _blocks(self) -> Iterator[tuple[slice, Ints, Floats]]:
         """Widest blocks of a tree: their cells, the counters of them, and the inverse of their Gram matrix."""
         width = int(np.count_nonzero(self.matrix, axis=1).max())
-        known: dict[bytes, Floats] = {}
+        inverses: dict[bytes, Floats] = {}
         for start in range(0, self.size, width):
             cells = slice(start, min(start + width, self.size))
             words = np.flatnonzero(self.matrix[:, cells].any(axis=1))
-            part = self.matrix[words, cells]
-            name = part.tobytes()
-            if name not in known:
-                floats = part.astype(np.float64)
-                known[name] = np.asarray(np.linalg.inv(floats.T @ floats), np.float64)
-            yield cells, words, known[name]
+            block = self.matrix[words, cells]
+            if (entries := block.tobytes()) not in inverses:
+                floats = block.astype(np.float64)
+                inverses[entries] = np.asarray(np.linalg.inv(floats.T @ floats), np.float64)
+            yield cells, words, inverses[entries]
 
     @cached_property
     def digest(self) -> bytes:
         """32 bytes that are equal exactly for equal strategies."""
         head = (VERSION, *self.matrix.shape, str(self.sensitivity2), self.bits, self.form)
-        found = hashlib.sha256(repr(head).encode() + self.workload_digest)
-        found.update(np.ascontiguousarray(self.matrix, "<i8").tobytes())
-        return found.digest()
+        digest = hashlib.sha256(repr(head).encode() + self.workload_digest)
+        digest.update(np.ascontiguousarray(self.matrix, "<i8").tobytes())
+        return digest.digest()
 
     def to_bytes(self) -> bytes:
         """The strategy as it is shipped with a spec: workers must not compute their own, whose last bits may differ.
@@ -233,29 +234,28 @@ class Strategy:
             if head["workload"] != workload.digest:
                 msg = "the strategy was made for another workload"
                 raise FormatError(msg)
-            names = ("objective", "lower", "upper", "rank")
-            made = cls(
+            strategy = cls(
                 **cls._read_body(head, data[8 + length :], workload),
                 form=head["form"],
                 bits=head["bits"],
                 workload_digest=workload.digest,
-                **{name: head[name] for name in names},
+                **{name: head[name] for name in ("objective", "lower", "upper", "rank")},
             )
-            said = (head["digest"], head["sensitivity2"], head["sensitivity1"])
+            declared = (head["digest"], head["sensitivity2"], head["sensitivity1"])
         except (KeyError, TypeError, ValueError, IndexError, msgpack.exceptions.UnpackException) as error:
             if isinstance(error, FormatError):
                 raise
             msg = "the bytes of a workload strategy are damaged"
             raise FormatError(msg) from error
-        if said != (made.digest, str(made.sensitivity2), str(made.sensitivity1)):
+        if declared != (strategy.digest, str(strategy.sensitivity2), str(strategy.sensitivity1)):
             msg = "digest mismatch: the bytes of a workload strategy were altered after they were written"
             raise ChecksumError(msg)
-        return made
+        return strategy
 
     @staticmethod
     def _read_body(head: dict[str, Any], body: bytes, workload: Workload) -> dict[str, Any]:
         """The matrix, and its factors if it has any."""
-        rows, size = (int(one) for one in head["shape"])
+        rows, size = map(int, head["shape"])
         form = head["form"]
         square = form in ("cells", "identity", "causal")
         queries = form == "queries"
@@ -318,8 +318,8 @@ def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) 
     Args:
         workload: workload of the strategy.
         matrix: (m, N) int64, whose row space holds the workload's.
-        form: how its decoder is found.
-        rank: of the workload.
+        form: form of the strategy, by which its decoder is computed.
+        rank: rank of the workload.
     """
     return Strategy(np.ascontiguousarray(matrix, np.int64), form, 0, workload.digest, rank=rank)
 
@@ -370,8 +370,8 @@ def from_shape(
     Args:
         workload: the queries.
         shape: the covariance, for L2 sensitivity 1.
-        objective: that of the shape.
-        row_weights: (d,) that of the shape.
+        objective: objective for which the shape is the best.
+        row_weights: (d,) importance of each query in it; None: all the same.
         bits: scale of the first rounding; it is raised until rounding costs at most a factor 1.001 of the objective.
 
     Raises:
@@ -404,11 +404,11 @@ def from_shape(
             continue
         matrix = _integer_product(rounded, independent)
         factor = None if chosen is None else rounded.astype(np.int64)
-        made = Strategy(
+        strategy = Strategy(
             matrix, form, scale, workload.digest, objective, shape.lower, shape.upper, reduced.rank, factor, chosen
         )
-        if attained(workload, made, objective, row_weights) <= WASTE * shape.upper:
-            return made
+        if attained(workload, strategy, objective, row_weights) <= WASTE * shape.upper:
+            return strategy
     msg = f"the strategy could not be rounded: the workload's scales differ too much for {MOST_BITS} bits; rescale rows"
     raise SpecError(msg)
 
@@ -437,11 +437,11 @@ def independent_rows(workload: Workload, rank: int) -> Ints:
     from scipy.linalg import qr
 
     if len(workload.products) == 1 and len(workload.products[0]) > 1:
-        found = []
+        rows = []
         for factor in workload.products[0]:
             alone = Workload((("cell", factor.size),), ((factor,),))
-            found.append(independent_rows(alone, int(np.linalg.matrix_rank(factor.gram(), hermitian=True))))
-        return workload.independent_product_rows(found)
+            rows.append(independent_rows(alone, int(np.linalg.matrix_rank(factor.gram(), hermitian=True))))
+        return workload.product_rows(rows)
     matrix = workload.dense()
     if rank == len(matrix):
         return np.arange(rank, dtype=np.int64)
@@ -453,17 +453,21 @@ def _cells_root(root: Any, columns: Floats) -> Floats:
     """The upper triangular C with C' C = columns' covariance^-1 columns, and a positive diagonal."""
     from scipy.linalg import qr, solve_triangular
 
-    (found,) = qr(solve_triangular(root, columns, lower=True), mode="r")
-    return np.asarray(np.triu(found * np.where(np.diagonal(found) < 0, -1.0, 1.0)[:, None]))
+    (triangle,) = qr(solve_triangular(root, columns, lower=True), mode="r")
+    return _positive(triangle)
 
 
 def _rows_root(half: Floats) -> Floats:
     """The inverse of the lower triangular K with K K' = half half', and a positive diagonal."""
     from scipy.linalg import qr, solve_triangular
 
-    (found,) = qr(half.T, mode="r")
-    found = np.triu(found * np.where(np.diagonal(found) < 0, -1.0, 1.0)[:, None])
-    return np.asarray(np.tril(solve_triangular(found, np.eye(len(found))).T))
+    (triangle,) = qr(half.T, mode="r")
+    return np.asarray(np.tril(solve_triangular(_positive(triangle), np.eye(len(triangle))).T))
+
+
+def _positive(triangle: Floats) -> Floats:
+    """An upper triangle with the signs of its rows turned so that the diagonal is positive."""
+    return np.asarray(np.triu(triangle * np.where(np.diagonal(triangle) < 0, -1.0, 1.0)[:, None]))
 
 
 def _integer_product(rounded: Floats, rows: Floats | None) -> Ints:
