@@ -285,11 +285,9 @@ class _Published:
             SpecError: max_count is larger than that of the spec.
             EstimateError: the method does not apply to the published object.
         """
-        arguments = {"method": method, "max_count": max_count, "norm": norm, "beta": beta, **options}
         if not isinstance(self.kind, Reconstructing):
             raise self._lacks("profile")
-        profile: Profile = self.kind.profile(self._whole(), **arguments)
-        return profile
+        return self.kind.profile(self._whole(), method, max_count, norm, beta, **options)
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -12,15 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import FormatError, SpecError
-from sketchstream.kinds.capabilities import (
-    Adding,
-    Closing,
-    Continuing,
-    Deferring,
-    HavingGroups,
-    Listing,
-    Summarising,
-)
+from sketchstream.kinds.capabilities import Adding, Closing, Continuing, Deferring, HavingGroups, Listing, Summarising
 from sketchstream.kinds.expansion import require_readable
 from sketchstream.privacy.losses.history import LayerEntry
 

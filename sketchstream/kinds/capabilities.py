@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from sketchstream.kinds.groups.group_list import Groups
+    from sketchstream.kinds.profile_answers import Profile
+    from sketchstream.spec import Unit
+
     State = npt.NDArray[Any]
     Add = Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None]  # to a state, from slots and weights
 
@@ -126,7 +130,9 @@ class Reconstructing(ABC):
     """What was published gives a profile: `answer` is "profile", and `usual_number` of `rows` one of its numbers."""
 
     @abstractmethod
-    def profile(self, published: Any, **options: Any) -> Any:
+    def profile(
+        self, published: Any, method: str, max_count: int | None, norm: float | None, beta: float, **extra: object
+    ) -> Profile:
         """The profile of what was published; see `sketchstream.published.Published.profile`."""
 
     @abstractmethod
@@ -155,13 +161,15 @@ class Sizable(ABC):
     """The sketch for given errors can be found."""
 
     @abstractmethod
-    def fewest(self, *, numbers: Sequence[str], target: float, **wanted: Any) -> Any:
+    def fewest(self, *, numbers: Sequence[str], target: float, unit: Unit, parts: int, groups: Groups | None) -> Any:
         """The fewest items of which a sketch tells all numbers with this relative error, and that sketch.
 
         Args:
-            numbers: names of the numbers wanted.
-            target: relative error wanted, one standard deviation.
-            wanted: `unit` of privacy, `parts` (partitions), `groups` (each with answers of that error; None: none).
+            numbers: names of the numbers that matter.
+            target: largest relative error, one standard deviation.
+            unit: unit of privacy.
+            parts: number of partitions.
+            groups: groups, each with answers of that error; None: none.
 
         Returns:
             `spec`, its `plan` and `memory`, and `block`, which writes it as a part of a configuration.

@@ -82,4 +82,4 @@ def test_what_cannot_be_answered_is_refused(
 def test_a_sketch_without_patterns_says_how_to_publish_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ss.Sketch.create(ss.ProfileSpec("1", domain=ss.ClosedDomain(size=4))).seal().save(tmp_path / "s")
     assert run(["overlap", str(tmp_path / "s")]) != 0
-    assert "overlap = True" in capsys.readouterr().err
+    assert "overlap = true" in capsys.readouterr().err

@@ -22,14 +22,7 @@ from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.domains import Index
 from sketchstream.items.events import Events
 from sketchstream.kinds.accounting import Accounting
-from sketchstream.kinds.capabilities import (
-    Adding,
-    Deferring,
-    HavingGroups,
-    Reconstructing,
-    Sizable,
-    Summarising,
-)
+from sketchstream.kinds.capabilities import Adding, Deferring, HavingGroups, Reconstructing, Sizable, Summarising
 from sketchstream.kinds.exports import AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
@@ -45,13 +38,15 @@ from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.sketch_history import Promise
-from sketchstream.spec import Epsilon, Item, exact_epsilon, whole
+from sketchstream.spec import Epsilon, Item, Unit, exact_epsilon, whole
 
 if TYPE_CHECKING:
     from sketchstream.items.columns import Choices
     from sketchstream.items.hashing import Key
+    from sketchstream.kinds.groups.group_list import Groups
     from sketchstream.kinds.groups.overlap import Overlap
     from sketchstream.kinds.profile.planner import Sizing
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Origin, Published, Release, SealedState
 
 OPTIONS = ("max_count", "norm", "beta")
@@ -307,34 +302,37 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
 
         return overlap_of(published, groups)
 
-    def profile(self, published: Published, **options: Any) -> Any:
+    def profile(
+        self, published: Published, method: str, max_count: int | None, norm: float | None, beta: float, **extra: object
+    ) -> Profile:
         """See `sketchstream.published.Release.profile`."""
         if published.spec.groups is not None:
             number = published.spec.group_count
             msg = f"this sketch has {number:,} groups, each with a profile of its own: choose one with .group(NAME)"
             raise EstimateError(msg)
-        require_options(self.name, options.keys() - {"method"}, OPTIONS, "profile")
+        require_options(self.name, extra, OPTIONS, "profile")
         from sketchstream.kinds.profile import reconstruction
 
         limit = published.spec.max_count
-        wanted = options.pop("max_count", None)
         return reconstruction.reconstruct(
             observed(published),
-            max_count=limit if wanted is None else whole(wanted, "max_count", 1, limit),
+            method=method,
+            max_count=limit if max_count is None else whole(max_count, "max_count", 1, limit),
+            norm=norm,
+            beta=beta,
             guarantee=published.guarantee().to_dict(),
             about=about(published),
-            **options,
         )
 
     def gain(self, spec: ProfileSpec, epsilons: Sequence[float]) -> float:
         """The gain of randomized response, or of discrete Laplace noise."""
         return laws.gain(epsilons) if spec.modulus is None else 1 / laws.response_eigenvalue(epsilons, spec.modulus)
 
-    def fewest(self, *, numbers: Sequence[str], target: float, **wanted: Any) -> Sizing:
+    def fewest(self, *, numbers: Sequence[str], target: float, unit: Unit, parts: int, groups: Groups | None) -> Sizing:
         """See `sketchstream.kinds.profile.planner.fewest`."""
         from sketchstream.kinds.profile.planner import fewest
 
-        return fewest(numbers=numbers, target=target, **wanted)
+        return fewest(numbers=numbers, target=target, unit=unit, parts=parts, groups=groups)
 
     def wrapped(self, spec: ProfileSpec, means: Sequence[float]) -> tuple[list[float], str] | None:
         """Shares of counts that wrap modulo p, and a sentence; marks of presence do not wrap."""

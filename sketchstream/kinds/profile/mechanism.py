@@ -163,7 +163,7 @@ def histograms(spec: ProfileSpec, published: npt.NDArray[np.int64]) -> npt.NDArr
         EstimateError: only patterns were.
     """
     if spec.overlap is not None and not spec.overlap.histograms:
-        msg = "these groups have no profiles: histograms = False publishes their patterns alone; ask for .overlap()"
+        msg = "these groups have no profiles: histograms = false publishes their patterns alone; ask for their overlap"
         raise EstimateError(msg)
     rows = spec.group_count * spec.levels
     return published.ravel()[: rows * spec.edges.size].reshape(rows, spec.edges.size)
@@ -177,7 +177,7 @@ def patterns(spec: ProfileSpec, published: npt.NDArray[np.int64]) -> npt.NDArray
     """
     if spec.overlap is None:
         msg = (
-            "nothing says what groups have in common: patterns are published at seal by specs with overlap = True or a "
+            "nothing says what groups have in common: patterns are published at seal by specs with overlap = true or a "
             "list of groups (unit = 'item')"
         )
         raise EstimateError(msg)

@@ -20,6 +20,7 @@ from sketchstream.cli.progress import ProgressBar
 if TYPE_CHECKING:
     from sketchstream.config.draft import Draft
     from sketchstream.kinds.groups.group_list import Groups
+    from sketchstream.spec import Unit
     from sketchstream.stream.input.field_survey import Survey
     from sketchstream.stream.windows.windows import Width
 
@@ -71,7 +72,7 @@ def command(
     group: str | None,
     item: str | None,
     time: str | None,
-    unit: str | None,
+    unit: Unit | None,
     group_by: str | None,
     groups: str | None,
     max_groups: int | None,
@@ -273,7 +274,7 @@ class Split:
 
 
 def _groups(
-    survey: Survey, field: str | None, listed: str | None, most: int | None, unit: str | None, item: str
+    survey: Survey, field: str | None, listed: str | None, most: int | None, unit: Unit | None, item: str
 ) -> Split:
     """Ask for a field by which answers are split, its values, and in how many of them an item counts."""
     from sketchstream.cli.deployments import DeploymentOptions

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds import planned
@@ -22,11 +22,7 @@ from sketchstream.kinds.profile.planner.forecast import Expected, Plan
 from sketchstream.kinds.profile.planner.heavy import expected_mean, tail_note
 from sketchstream.kinds.profile.planner.simulation import simulated as simulated_errors
 from sketchstream.kinds.profile.spec import ProfileSpec, require_spec
-from sketchstream.spec import (
-    OpenDomain,
-    require_choice,
-    whole,
-)
+from sketchstream.spec import OpenDomain, require_choice, whole
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.reconstructed import ReconstructedProfile
@@ -35,8 +31,20 @@ Vary = Literal["slots", "epsilon"]
 BIAS_DEVIATIONS, BIAS_SHARE = 3.0, 0.02
 """A number of items that is off by more than so many standard deviations, and this share, is not found at all."""
 
+
 PAST = 1.3
 """More slots than items, and an error so many times the least before: from there on the noise of empty slots rules."""
+
+
+class Expectation(TypedDict, total=False):
+    """What is expected of a stream and its windows beside the number of items: arguments of `plan`."""
+
+    mean: float
+    law: str | Sequence[float]
+    exponent: float
+    parts: int
+    merges: int
+    windows: int
 
 
 def plan(
@@ -81,19 +89,19 @@ def plan(
     shares = count_law(law, mean, exponent)
     require_choice(method, "method", METHODS)
     _check(spec, items, parts, merges, windows, runs)
-    one = spec if spec.groups is None else alone(spec)
-    published = expected(one, items * figures.share(one), shares, parts, merges)
-    profile = figures.read(published, one.max_count, "inverse", figures.about(one))
+    single = spec if spec.groups is None else alone(spec)  # of one group
+    published = expected(single, items * figures.share(single), shares, parts, merges)
+    profile = figures.read(published, single.max_count, "inverse", figures.about(single))
     _refuse_crowded(profile, items)
-    names = figures.names(one, shares)
+    names = figures.names(single, shares)
     truths = figures.truths(names, items, shares)
-    simulated = simulated_errors(one, items, shares, merges, runs, method, seed, truths) if runs else {}
-    draws, distinct = figures.total_noise(one, parts, merges), figures.deviation(profile, "distinct")
+    simulated = simulated_errors(single, items, shares, merges, runs, method, seed, truths) if runs else {}
+    draws, distinct = figures.total_noise(single, parts, merges), figures.deviation(profile, "distinct")
     numbers = {}
     for name in names:
-        counted = figures.counted_deviation(name, draws, truths, distinct, one)
+        counted = figures.counted_deviation(name, draws, truths, distinct, single)
         deviation = figures.deviation(profile, name) if counted is None else counted
-        numbers[name] = Expected(truths[name], deviation, simulated.get(name), figures.central(one, name))
+        numbers[name] = Expected(truths[name], deviation, simulated.get(name), figures.central(single, name))
     ledger = planned(spec)
     loss, looked = ledger.loss(), ledger.loss(intrusion=True)
     above = items * float(shares[spec.max_count :].sum())
@@ -121,17 +129,17 @@ def required(
     number: str | Sequence[str] = "distinct",
     vary: Vary = "slots",
     items: float,
-    **expectation: Any,
+    **expectation: Unpack[Expectation],
 ) -> Plan:
     """Find the smallest sketch, or the smallest epsilon, that gives a relative error.
 
     Args:
         spec: start of the search; its slots, or its epsilon and epsilon_publish, are varied.
-        target: relative standard deviation wanted, for example 0.02.
+        target: largest relative standard deviation, for example 0.02.
         number: "distinct", "at_least.3", ...; if several, each must reach the target.
         vary: "slots" (open domains; powers of two) or "epsilon" (to two digits).
         items: distinct items expected.
-        expectation: see `plan`.
+        expectation: further arguments of `plan`.
 
     Raises:
         SpecError: nothing within the limits reaches the target; the message names the best spec.
@@ -143,30 +151,30 @@ def required(
     if vary == "slots" and not isinstance(spec.domain, OpenDomain):
         msg = "only an open domain has slots to choose; a closed one has as many as items (vary = 'epsilon')"
         raise SpecError(msg)
-    wanted = (number,) if isinstance(number, str) else tuple(number) if isinstance(number, Sequence) else (str(number),)
+    names = (number,) if isinstance(number, str) else tuple(number) if isinstance(number, Sequence) else (str(number),)
     best: Plan | None = None
     for candidate in _candidates(spec, vary, items):
         try:
-            found = plan(candidate, items=items, **expectation)
+            tried = plan(candidate, items=items, **expectation)
         except EstimateError:  # every level is too crowded
             continue
-        unknown = [str(name) for name in wanted if name not in found.numbers]
-        if unknown or not wanted:
-            msg = f"number must be one of {', '.join(found.numbers)}, found {', '.join(unknown) or 'none':.40}"
+        unknown = [str(name) for name in names if name not in tried.numbers]
+        if unknown or not names:
+            msg = f"number must be one of {', '.join(tried.numbers)}, found {', '.join(unknown) or 'none':.40}"
             raise SpecError(msg)
-        if best is None or found.worst(wanted).relative < best.worst(wanted).relative:
-            best = found
-        error = found.worst(wanted).relative
+        error = tried.worst(names).relative
         if error <= target:
-            return found
-        if vary == "slots" and candidate.domain.size > items and error > PAST * best.worst(wanted).relative:
+            return tried
+        if best is None or error < best.worst(names).relative:
+            best = tried
+        if vary == "slots" and candidate.domain.size > items and error > PAST * best.worst(names).relative:
             break
     if best is None:
         msg = f"{items:g} items crowd every level of every size within the limits; more levels are needed"
         raise SpecError(msg)
     at = f"{best.spec.domain.size} slots" if vary == "slots" else f"epsilon {best.spec.epsilon}"
-    error = best.worst(wanted).relative
-    msg = f"no {vary} within the limits bring {', '.join(wanted)} to {target:.2%}; the best is {error:.2%} at {at}"
+    error = best.worst(names).relative
+    msg = f"no {vary} within the limits bring {', '.join(names)} to {target:.2%}; the best is {error:.2%} at {at}"
     raise SpecError(msg)
 
 
@@ -183,8 +191,8 @@ def _candidates(spec: ProfileSpec, vary: Vary, items: float) -> list[ProfileSpec
 
 def resized(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
     """`spec` with some fields changed."""
-    kept: dict[str, Any] = {one.name: getattr(spec, one.name) for one in dataclasses.fields(spec)}
-    return ProfileSpec(**kept | changes)
+    fields: dict[str, Any] = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+    return ProfileSpec(**fields | changes)
 
 
 def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: int, runs: int) -> None:

@@ -10,12 +10,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Final, Literal, Unpack
 
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.planner.forecast import Plan
-from sketchstream.kinds.profile.planner.planning import plan, required, resized
+from sketchstream.kinds.profile.planner.planning import Expectation, plan, required, resized
 from sketchstream.kinds.profile.spec import MODULUS, ProfileSpec
 from sketchstream.spec import Epsilon, OpenDomain, Unit, exact_epsilon, require_choice
 
@@ -29,7 +29,7 @@ LEVELS: Final = (8, 4, 2)
 ROOM: Final = 4
 """So many times the expected items must not crowd the sketch."""
 RESOLVED: Final = 2
-"""Counts are resolved up to this many times the largest k that is wanted."""
+"""Counts are resolved up to this many times the largest k of the numbers, so that none of these is at the end."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Sizing:
     Args:
         plan: plan of that sketch.
         numbers: names of the numbers that reach the error.
-        target: requested relative error, one standard deviation.
+        target: largest relative error, one standard deviation.
     """
 
     plan: Plan
@@ -104,17 +104,17 @@ def _group_lines(spec: ProfileSpec, group_by: str, listed: str | None) -> list[t
     return lines
 
 
-def _roomy(found: Plan, *, items: float, **expectation: Any) -> Plan:
+def _roomy(sufficient: Plan, items: float, expectation: Expectation) -> Plan:
     """The plan of this sketch, or of the next larger one that has room for `ROOM` times as many items."""
     while True:
-        spec = found.spec
+        spec = sufficient.spec
         try:
             plan(spec, items=ROOM * items, **expectation)
         except EstimateError:
             larger = OpenDomain(2 * spec.domain.size, spec.levels)
-            found = plan(resized(spec, domain=larger), items=items, **expectation)
+            sufficient = plan(resized(spec, domain=larger), items=items, **expectation)
         else:
-            return found
+            return sufficient
 
 
 _UNITS: Final = {
@@ -123,85 +123,91 @@ _UNITS: Final = {
 }
 
 
+class Dials(Expectation, total=False):
+    """What protects people, and what is expected of the stream: arguments of `_Requirement.of`."""
+
+    unit: Unit
+    machine: Machine
+    epsilon_publish: Epsilon
+    epsilon: Epsilon | None
+    largest: int | None
+    groups: Groups | None
+
+
 def size(
-    *,
-    items: float,
-    numbers: Sequence[str] = ("distinct",),
-    target: float = 0.02,
-    **wanted: Any,
+    *, items: float, numbers: Sequence[str] = ("distinct",), target: float = 0.02, **dials: Unpack[Dials]
 ) -> Sizing:
     """Find the smallest sketch of an open domain that reaches a relative error in all numbers.
 
     Args:
         items: distinct items expected in a window (over all parts); with groups: in one group.
-        numbers: names of the numbers wanted: "distinct", "at_least.5", "mean", ...
-        target: relative error wanted, one standard deviation.
-        wanted: all other arguments of `_Wanted.of`.
+        numbers: names of the numbers that matter: "distinct", "at_least.5", "mean", ...
+        target: largest relative error, one standard deviation.
+        dials: unit, epsilons, groups and expectations; see `_Requirement.of`.
 
     Raises:
         SpecError: no sketch within the limits reaches the error; the message names the best one.
     """
-    sought = _Wanted.of(numbers=numbers, target=target, **wanted)
-    found: Plan | None = None
+    requirement = _Requirement.of(numbers=numbers, target=target, **dials)
+    smallest: Plan | None = None
     refusal: SpecError | None = None
     for levels in LEVELS:
         try:
-            one = sought.plan(items, levels)
+            sufficient = requirement.plan(items, levels)
         except SpecError as error:
             refusal = refusal or error
             continue
-        if found is None or one.spec.domain.size < found.spec.domain.size:
-            found = one
-    if found is None:
+        if smallest is None or sufficient.spec.domain.size < smallest.spec.domain.size:
+            smallest = sufficient
+    if smallest is None:
         msg = f"{refusal}: allow a larger error or a larger epsilon, or choose wider windows, which hold more items"
         raise SpecError(msg)
-    return Sizing(found, tuple(numbers), target)
+    return Sizing(smallest, tuple(numbers), target)
 
 
-def fewest(*, numbers: Sequence[str] = ("distinct",), target: float = 0.02, **wanted: Any) -> Sizing:
+def fewest(*, numbers: Sequence[str] = ("distinct",), target: float = 0.02, **dials: Unpack[Dials]) -> Sizing:
     """Find the fewest items of which a sketch tells all numbers with this relative error, and that sketch.
 
     The number of items (`plan.items` of the result) is one of 1, 1.5, 2, 3, 5 and 7 times a power of ten. The sketch
     has many levels, so it stays accurate with a hundred times as many items.
 
     Args:
-        numbers: names of the numbers wanted.
-        target: relative error wanted, one standard deviation.
-        wanted: all other arguments of `_Wanted.of`.
+        numbers: names of the numbers that matter.
+        target: largest relative error, one standard deviation.
+        dials: unit, epsilons, groups and expectations; see `_Requirement.of`.
 
     Raises:
         SpecError: not even 700 million items reach the error.
     """
-    sought = _Wanted.of(numbers=numbers, target=target, **wanted)
+    requirement = _Requirement.of(numbers=numbers, target=target, **dials)
     candidates = [step * 10**power for power in range(2, 9) for step in (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)]
-    found: Plan | None = None
+    best: Plan | None = None
     refusal: SpecError | None = None
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
         try:
-            found, high = sought.plan(candidates[middle], LEVELS[0]), middle
+            best, high = requirement.plan(candidates[middle], LEVELS[0]), middle
         except SpecError as error:
             refusal, low = error, middle + 1
-    if found is None:
+    if best is None:
         msg = f"{refusal}: allow a larger error or a larger epsilon"
         raise SpecError(msg)
-    return Sizing(found, tuple(numbers), target)
+    return Sizing(best, tuple(numbers), target)
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What a sketch must reach, checked once; the spec's fields but for slots and levels."""
+class _Requirement:
+    """What a sketch must reach, checked once: all fields of its spec but slots and levels."""
 
     numbers: tuple[str, ...]
     target: float
     unit: Unit
     epsilon: Fraction
     published: Fraction
-    parts: int
     groups: Groups | None
-    fields: dict[str, Any]
-    expectation: dict[str, Any]
+    max_count: int
+    expectation: Expectation
 
     @classmethod
     def of(
@@ -214,11 +220,10 @@ class _Wanted:
         epsilon_publish: Epsilon = 1,
         epsilon: Epsilon | None = None,
         largest: int | None = None,
-        parts: int = 1,
         groups: Groups | None = None,
-        **expectation: Any,
-    ) -> _Wanted:
-        """Check what is wanted.
+        **expectation: Unpack[Expectation],
+    ) -> _Requirement:
+        """Check the requirement.
 
         Args:
             numbers: names of the numbers: "distinct", "at_least.5", "mean", ...
@@ -228,10 +233,9 @@ class _Wanted:
             epsilon_publish: largest loss of the unit to readers.
             epsilon: epsilon of the state; by default `machine` decides it.
             largest: largest count to resolve; default: twice the largest k of the numbers, 31 at least (unit "item").
-            parts: number of partitions.
-            groups: each is to have answers of that error. An item loses the epsilons in all groups in which it may
+            groups: groups, each with answers of that error. An item loses the epsilons in all groups in which it may
                 count together, so each group has its part of them.
-            expectation: mean, law and exponent, see `plan`.
+            expectation: arguments of `plan`, such as `parts` and `mean`.
         """
         require_choice(machine, "machine", ("trusted", "untrusted"))
         if not numbers:
@@ -239,17 +243,16 @@ class _Wanted:
             raise SpecError(msg)
         published = exact_epsilon(epsilon_publish, "epsilon_publish")
         state = max(TRUSTED_EPSILON, published) if machine == "trusted" else published
-        asked = [int(name[9:]) for name in numbers if name.startswith("at_least.") and name[9:].isdecimal()]
-        resolved = largest or RESOLVED * max(asked, default=0)
+        counts = [int(name[9:]) for name in numbers if name.startswith("at_least.") and name[9:].isdecimal()]
+        resolved = largest or RESOLVED * max(counts, default=0)
         return cls(
             tuple(numbers),
             target,
             unit,
             state if epsilon is None else exact_epsilon(epsilon),
             published,
-            parts,
             groups,
-            {"max_count": max(resolved, MODULUS - 1) if unit == "item" else largest or 300},
+            max(resolved, MODULUS - 1) if unit == "item" else largest or 300,
             expectation,
         )
 
@@ -264,9 +267,9 @@ class _Wanted:
             self.epsilon / shared,
             self.unit,
             OpenDomain(1024, levels),
+            self.max_count,
             epsilon_publish=self.published / shared,
             groups=self.groups,
-            **self.fields,
         )
-        asked = {"items": items, "parts": self.parts, **self.expectation}
-        return _roomy(required(spec, target=self.target, number=self.numbers, **asked), **asked)
+        sufficient = required(spec, target=self.target, number=self.numbers, items=items, **self.expectation)
+        return _roomy(sufficient, items, self.expectation)

@@ -148,7 +148,7 @@ def test_one_group_has_its_own_noise_and_all_costs_and_no_pattern() -> None:
     assert read(data).to_bytes() == data
     (seen,) = ss.kinds.profile.published.observed(group)
     assert seen.cost == F(3, 4)
-    with pytest.raises(EstimateError, match="overlap = True"):
+    with pytest.raises(EstimateError, match="overlap = true"):
         group.overlap()
     assert group.profile(method="inverse").distinct.value >= 0
     early = filled(one).release("3/2").group("7")
@@ -159,12 +159,12 @@ def test_one_group_has_its_own_noise_and_all_costs_and_no_pattern() -> None:
 
 def test_patterns_alone_have_no_profiles_and_early_releases_no_patterns() -> None:
     alone = filled(spec(histograms=False))
-    with pytest.raises(EstimateError, match=r"ask for \.overlap"):
+    with pytest.raises(EstimateError, match="ask for their overlap"):
         alone.seal().group("summer")
     both = filled(spec())
     with pytest.raises(EstimateError, match="published at seal"):
         both.release("1").overlap()
-    with pytest.raises(EstimateError, match="overlap = True or a list"):
+    with pytest.raises(EstimateError, match="overlap = true or a list"):
         filled(spec(overlap=None)).seal().overlap()
     closed = ss.Sketch.create(ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=4)))
     with pytest.raises(EstimateError, match="has no overlap"):
