@@ -32,6 +32,7 @@ _FOREIGN = 0o027
 """Permissions that a secret's file must not give: its group may read it, nobody else may do anything."""
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{16}\.sketchstream-tmp", re.DOTALL)
 _NAME_CHARACTERS = 64
+"""Characters of a file's name that the name of its temporary file repeats: names have limits."""
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 

@@ -33,6 +33,7 @@ LEAST_DEFERRED_BYTES, DEFERRED_PART = 4 << 20, 16
 _BLOCK = 1 << 16
 """Deferred events that one block of memory holds at least."""
 _EVENT_BYTES = 8
+"""Bytes of a deferred event: four of its slot and four of its weight."""
 
 
 def is_large(slots: int, itemsize: int) -> bool:

@@ -22,6 +22,7 @@ Verdict = Literal["good", "warning", "incomplete", "too few", "unknown"]
 FEW = 4
 """A window with fewer records than this multiple of the alarm threshold is too small to judge."""
 Z95 = 1.959963984540054
+"""Standard deviations of a normal law on either side of its mean that hold 95%."""
 
 
 @dataclass(frozen=True)

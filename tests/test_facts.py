@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 73_932, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 73_943, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -38,6 +38,7 @@ reads the history and prints what each of them brought. A limit is raised only w
 * the state of a sketch in a partition taken apart into objects, and early answers, closing positions, specs of windows
   and the pace of long work into files of their own 110; published evidence apart from that of open windows 28;
   names that say what they hold, which take more lines 6
+* what constants are, in docstrings of their own, which count as code 11
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

@@ -41,10 +41,12 @@ LEVELS = 32
 CHUNK = 1 << 15
 """Trials whose histograms are held at a time."""
 BETS = 24
+"""Sets of outcomes that are tried, of the most telling one up to so many; they share the probability `ERROR`."""
 EPSILON = Fraction(1)
 RELEASE = Fraction(1, 2)
 FRESH = Fraction(7, 10)
 MODULUS = 4
+"""Modulus of the sketches of items: small, so that all residues fit one histogram."""
 
 
 def clopper_pearson(successes: int, trials: int, error: float) -> tuple[float, float]:

@@ -40,6 +40,7 @@ DIGITS: Final = 18
 DECIDED: Final = 0
 REFUSED: Final = 1
 UNDECIDED: Final = 2
+"""What the compiled reader says of a number: read, no number, or left to exact arithmetic."""
 
 _NUMBER: Final = re.compile(rb"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 

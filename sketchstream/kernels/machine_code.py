@@ -25,6 +25,7 @@ GROUP = 16
 INT32 = ir.IntType(32)
 INT64 = ir.IntType(64)
 LANES = 8
+"""Numbers of 64 bits in a vector: a register of AVX-512, two of AVX2."""
 VECTOR = ir.VectorType(INT64, LANES)
 
 

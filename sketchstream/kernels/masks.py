@@ -16,6 +16,7 @@ from sketchstream.kernels.runs import WORD
 # A mask of one bit for each of the next 64 bytes: the caller ensures that they can be read.
 
 BLOCK = 64
+"""Bytes of a mask: one bit each of a machine word."""
 
 _BYTES = ir.VectorType(ir.IntType(8), BLOCK)
 

@@ -419,6 +419,7 @@ _UNSIGNED, _SIGNED = range(0xCC, 0xD0), range(0xD0, 0xD4)
 _NEGATIVE = 0xE0
 """Tags from this one on are the integers -32 to -1; those below 0x80 are the integers 0 to 127."""
 _LARGEST = (1 << 63) - 1
+"""Largest integer item."""
 
 
 def _first(n: int) -> int:

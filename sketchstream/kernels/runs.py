@@ -17,6 +17,7 @@ from sketchstream.kernels.door import typed_intrinsic, types
 # to kernel, while an array costs two atomic operations.
 
 WIDTH = 16
+"""Bytes of a step: the vector register that every machine has."""
 
 WORD = ir.IntType(64)
 _FLAGS = ir.IntType(WIDTH)

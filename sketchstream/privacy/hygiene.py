@@ -20,6 +20,7 @@ from sketchstream.errors import SealedError
 
 _PR_SET_DUMPABLE = 4
 _PR_GET_DUMPABLE = 3
+"""Numbers of the options of prctl (linux/prctl.h)."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from sketchstream.components import DISCRETE_LAPLACE, Noise
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.noise_sums import NoiseSum
-from sketchstream.quality import Quality, Rule
+from sketchstream.quality import Z95, Quality, Rule
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers, misplaced_law
 from sketchstream.stream.windows.windows import NO_TIME
@@ -22,7 +22,6 @@ from sketchstream.stream.windows.windows import NO_TIME
 Span = tuple[int, int]
 OLDER_ALARM = 1e-5
 """Probability that refused records of older windows are reported although there are none."""
-Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)

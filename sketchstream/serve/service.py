@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
+from http import HTTPStatus
 from importlib.metadata import version
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -72,8 +73,6 @@ COMPARED_WINDOWS: Final = 100
 UNREAD: Final = "what is published cannot be read at the moment: the log says why"
 JUST_CHANGED: Final = "this window has just changed and is being put together: ask again in a few seconds"
 VERSION: Final = version("sketchstream")
-OK: Final = 200
-SERVICE_UNAVAILABLE: Final = 503
 
 
 class NotFoundError(LookupError):
@@ -903,7 +902,7 @@ class Service:
         if whole and error is None and self.follower.problems:
             error = self.follower.problems[0]
         return {
-            "ready": self.readiness()[0] == OK,
+            "ready": self.readiness()[0] == HTTPStatus.OK,
             "unread": self.follower.behind if whole else None,
             "error": error if whole or error is None else UNREAD,
             "pending": pending,
@@ -929,8 +928,8 @@ class Service:
             lines.append("the database cannot be used: the log says why")
         if self.pool.trouble is not None:
             lines.append("answers cannot be computed at the moment: the log says why")
-        code = SERVICE_UNAVAILABLE if lines else OK
-        if code == OK:
+        code = HTTPStatus.SERVICE_UNAVAILABLE if lines else HTTPStatus.OK
+        if code == HTTPStatus.OK:
             late = max((self.behind_seconds(name) or 0.0 for name in self.names()), default=0.0)
             lines.append(f"ready, {late:.0f} s behind the frontier")
         return code, "\n".join(lines) + "\n"
@@ -944,8 +943,8 @@ class Service:
         """HTTP status, and a line: whether every thread that must run does. If not, only a restart helps."""
         gone = [one.name for one in self.threads if one.ident and not one.is_alive()]
         if gone:
-            return SERVICE_UNAVAILABLE, f"{', '.join(gone)} ended\n"
-        return OK, "ok\n"
+            return HTTPStatus.SERVICE_UNAVAILABLE, f"{', '.join(gone)} ended\n"
+        return HTTPStatus.OK, "ok\n"
 
     def behind_seconds(self, name: str) -> float | None:
         """Delay of the stored windows behind the newest published frontier; None: nothing is published."""

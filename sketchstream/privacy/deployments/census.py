@@ -19,7 +19,6 @@ from functools import cached_property
 from typing import Any, Final
 
 from sketchstream.privacy.deployments.deployment import (
-    DAY_MS,
     Deployment,
     Measured,
     Periods,
@@ -36,6 +35,7 @@ from sketchstream.privacy.deployments.deployment import (
     utc_day,
 )
 from sketchstream.privacy.deployments.publications import FrontierNoise
+from sketchstream.privacy.deployments.surroundings import DAY_MS
 from sketchstream.privacy.ledgers.ledger import Loss
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.privacy.losses.gaussian import GaussianLoss

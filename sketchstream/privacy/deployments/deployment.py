@@ -22,13 +22,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sketchstream.errors import BudgetError
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import UNKNOWN, CopiedPositions, copied_loss, families
 from sketchstream.privacy.deployments.guarantee import approximate
 from sketchstream.privacy.deployments.publications import FrontierNoise
+from sketchstream.privacy.deployments.surroundings import DAY_MS
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, Loss, show
 from sketchstream.privacy.losses.composition import Composed, Losses, compose
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 _DELTA = str(DELTA)
 _NOTHING = GaussianLoss.none()
 Window = tuple[int, int]
-DAY_MS: Final = 86_400_000
 
 
 class Periods(Protocol):

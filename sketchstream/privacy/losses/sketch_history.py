@@ -30,6 +30,7 @@ from sketchstream.spec import Epsilon
 LEDGER_VERSION = 1
 MAX_ENTRIES = 1 << 17
 MAX_DEPTH = 32
+"""Entries of a ledger, and merges within merges, that bytes of strangers may have."""
 _FRACTION = re.compile(r"[0-9]{1,80}(/[0-9]{1,80})?\Z")
 _FIELDS = {"version", "unit", "max_weight", "history", "promised"}
 

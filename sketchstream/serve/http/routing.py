@@ -18,7 +18,6 @@ from sketchstream.serve.http.formats import FORMATS
 from sketchstream.serve.http.openapi import PROBLEMS
 from sketchstream.serve.http.parameters import Parameters, asked, refusal, require_once
 
-OK: Final = 200
 TEXT: Final = {"description": "Lines of text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
@@ -110,7 +109,7 @@ def described(endpoint: Callable[..., Any], shape: Any, *, table: bool) -> dict[
         "summary": (endpoint.__doc__ or "").strip().partition("\n")[0],
         "description": "",
         "responses": {
-            OK: {"headers": {"ETag": {"schema": {"type": "string"}}}, **({"content": content} if table else {})},
+            200: {"headers": {"ETag": {"schema": {"type": "string"}}}, **({"content": content} if table else {})},
             304: {"description": "The client has it already."},
             "default": PROBLEMS,
         },
@@ -126,7 +125,7 @@ def plain(path: str, endpoint: Callable[..., Any]) -> Path:
         response_class=_Text,
         summary=summary,
         description="",
-        responses={OK: TEXT, 503: TEXT},
+        responses={200: TEXT, 503: TEXT},
         openapi_extra={"security": []},
     )
 

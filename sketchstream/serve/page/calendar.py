@@ -12,9 +12,8 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from sketchstream.query.words import window_label
+from sketchstream.stream.windows.windows import DAY_MS, HOUR_MS
 
-DAY_MS: Final = 86_400_000
-HOUR_MS: Final = 3_600_000
 SIGNS: Final = (
     ("complete", "✓", "complete, its numbers are there"),
     ("pending", "…", "complete, its numbers are being reconstructed"),
