@@ -183,11 +183,11 @@ def checked(bodies: dict[str, bytes], statement: dict[str, Any]) -> list[dict[st
 def main(arguments: list[str]) -> int:
     """Arguments: the statement, the public key (PEM), every file that the statement names."""
     try:
-        statement, key, *files = (Path(header) for header in arguments)
+        statement, key, *files = map(Path, arguments)
         public = load_pem_public_key(key.read_bytes())
         assert isinstance(public, Ed25519PublicKey), "the public key is not an ed25519 key"
         signed = signed_payload(json.loads(statement.read_bytes()), public)
-        require(len({header.name for header in files}) == len(files), "two files have one name")
+        require(len({file.name for file in files}) == len(files), "two files have one name")
         for header in checked({file.name: file.read_bytes() for file in files}, signed):
             sys.stdout.write(f"ok: {header['kind']} {header['seal_id']}: {header['measure']} {header['loss']}\n")
         return 0
