@@ -186,12 +186,12 @@ def _words(spec: ConvolutionSpec) -> float:
 def _magnitudes(spec: ConvolutionSpec) -> Floats:
     """(M,) |eigenvalue| by character; of several filters the root of the sum of squares."""
     total = np.zeros(spec.group.shape)
-    for one in spec.filters:
+    for kernel in spec.filters:
         padded = np.zeros(spec.transform_length)
-        padded[: len(one)] = one.coefficients
+        padded[: len(kernel)] = kernel.coefficients
         total = total + np.abs(np.fft.fftn(padded.reshape(spec.group.shape))) ** 2
-    found: Floats = np.sqrt(total).reshape(-1)
-    return np.where(found > 1e-9 * found.max(), found, 0.0)
+    root: Floats = np.sqrt(total).reshape(-1)
+    return np.where(root > 1e-9 * root.max(), root, 0.0)
 
 
 def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
@@ -206,11 +206,10 @@ def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
         worst = (np.abs(np.cos(phase)) + np.abs(np.sin(phase))) @ every[1 : (size + 1) // 2] * math.sqrt(2 / size)
         worst = worst + (every[0] + (every[size // 2] if size % 2 == 0 else 0.0)) / math.sqrt(size)
         return (weight * float(worst.max()) * spec.bound / (epsilon * _words(spec))) ** 2
-    held = np.ones(size, np.bool_) if spec.layout == "time" else magnitude > 0
-    share = (1 - FLOOR) * magnitude / magnitude.sum() + FLOOR / int(held.sum())
+    stored = np.ones(size, np.bool_) if spec.layout == "time" else magnitude > 0
+    share = (1 - FLOOR) * magnitude / magnitude.sum() + FLOOR / int(stored.sum())
     claim = _claimed(spec, epsilon, delta) * _words(spec)
-    out: Floats = np.where(held, spec.bound**2 / (size * claim**2 * share), np.inf)
-    return out
+    return np.asarray(np.where(stored, spec.bound**2 / (size * claim**2 * share), np.inf))
 
 
 def _standard(spec: ConvolutionSpec, drawn: Ints, scale: Floats) -> Floats:
@@ -219,10 +218,10 @@ def _standard(spec: ConvolutionSpec, drawn: Ints, scale: Floats) -> Floats:
     if spec.noise == "toeplitz":
         return np.asarray((words if spec.scheme.by_columns else _independent(words)) / scale)
     if spec.layout == "time":
-        found = np.fft.fftn(words.reshape(spec.group.shape), norm="ortho").reshape(-1)
-        half = np.arange(1, (len(found) + 1) // 2)
-        pair = math.sqrt(2) * found[half] / scale[half]
-        return np.concatenate([[found[0].real / scale[0]], pair.real, pair.imag])
+        transform = np.fft.fftn(words.reshape(spec.group.shape), norm="ortho").reshape(-1)
+        half = np.arange(1, (len(transform) + 1) // 2)
+        pair = math.sqrt(2) * transform[half] / scale[half]
+        return np.concatenate([[transform[0].real / scale[0]], pair.real, pair.imag])
     return np.asarray(words / Coordinates.of(spec.group, _magnitudes(spec) > 0).spread(scale))
 
 
@@ -245,8 +244,8 @@ def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
     }
     for far in (1.0, 2.0, 3.0):
         share = math.erfc(far / math.sqrt(2)) if gaussian else math.exp(-far)
-        found = float(np.mean(np.abs(values) > far))
-        errors[f"beyond {far:g}"] = max(0.0, abs(found - share) - SLACK * share * far) / math.sqrt(share / n)
+        beyond = float(np.mean(np.abs(values) > far))
+        errors[f"beyond {far:g}"] = max(0.0, abs(beyond - share) - SLACK * share * far) / math.sqrt(share / n)
     worst = max(errors, key=errors.__getitem__)
     power = f"scales wrong by {(SLACK + 2 * FAR * math.sqrt((fourth / variance**2 - 1) / n)) / 2:.1%}"
     found_text = f"variance {spread:.4f} of the claimed one; {worst} off by {errors[worst]:.1f} errors, n = {n:,}"
@@ -284,7 +283,7 @@ def _loss(spec: ConvolutionSpec, moved: Ints, events: int) -> float:
     """Privacy loss of two sketches that differ so, under the noise of the promise: mu^2, 2 rho or epsilon.
 
     Args:
-        spec: of the sketches.
+        spec: spec of the sketches.
         moved: difference of the words.
         events: difference of the counters of the events counted.
     """
@@ -319,25 +318,27 @@ def _closed(case: Case) -> Outcome:
     """Check what is published of positions as they close: words that the seal shows, charged as one view with it."""
     claim, power = "the words of the sealed state, each once, charged as one bare view", "one word, or one entry"
     wrong: list[str] = []
-    wanted: Any = [("layer", case.costs["create"]), ("publication", None)]
+    expected: Any = [("layer", case.costs["create"]), ("publication", None)]
     for cuts in ((0, 60), (0, 1, 30, 31, 59)):
         sketch = case.sketch()
-        shown = []
+        instalments = []
         for first, stop in pairwise(cuts):
             sketch.update([first], [1])
-            shown.append(sketch.close_positions(first, stop))
-            if not np.array_equal(shown[-1].words, sketch.kind.closed(case.spec, state_of(sketch), first, stop)):
+            instalments.append(sketch.close_positions(first, stop))
+            if not np.array_equal(instalments[-1].words, sketch.kind.closed(case.spec, state_of(sketch), first, stop)):
                 wrong.append("words that are not of the state")
         sealed = sketch.seal()
-        for one in shown:
-            if not np.array_equal(sealed.kind.closed(case.spec, sealed.state, one.first, one.stop), one.words):
+        for instalment in instalments:
+            if not np.array_equal(
+                sealed.kind.closed(case.spec, sealed.state, instalment.first, instalment.stop), instalment.words
+            ):
                 wrong.append("words that the seal does not show")
-        for published in (*shown, sealed):
-            text = histories.differs(case, published.ledger, wanted)
-            text = text or histories.losses(case, published.ledger, wanted)
+        for published in (*instalments, sealed):
+            text = histories.differs(case, published.ledger, expected)
+            text = text or histories.losses(case, published.ledger, expected)
             wrong += [text] if text else []
-    found = "so it was, in 2 divisions" if not wrong else f"WRONG: {wrong[0]}"
-    return not wrong, claim, found, power
+    result = "so it was, in 2 divisions" if not wrong else f"WRONG: {wrong[0]}"
+    return not wrong, claim, result, power
 
 
 AUDIT: Final = ConvolutionAudit(specs, WORKERS)

@@ -82,8 +82,8 @@ class GaussianAudit(LinearAudit):
 
         def counters(cost: Number) -> dict[str, laws.Law]:
             share = float(spec.total_share) / (2 if spec.counted else 1) * float(cost)
-            found: dict[str, laws.Law] = {"total": laws.DiscreteGaussian(Fraction(most**2 / share))} if share else {}
-            return found | ({"counted": laws.DiscreteGaussian(Fraction(1 / share))} if spec.counted else {})
+            noises: dict[str, laws.Law] = {"total": laws.DiscreteGaussian(Fraction(most**2 / share))} if share else {}
+            return noises | ({"counted": laws.DiscreteGaussian(Fraction(1 / share))} if spec.counted else {})
 
         moves: list[tuple[list[int], list[Any], dict[str, int]]] = [
             ([3, 5], [1, -1], {"total": 0, "counted": 2}),
@@ -152,16 +152,16 @@ def _weights(spec: GaussianSpec) -> Outcome:
     for _ in range(3):
         items = rng.integers(-1, SLOTS + 1, 400)
         weights = [Fraction(int(one), 7 * step) * most for one in rng.integers(-9 * step, 9 * step, 400)]
-        wanted = np.zeros(SLOTS, np.int64)
+        expected = np.zeros(SLOTS, np.int64)
         for item, weight in zip(items.tolist(), weights, strict=True):
             whole = spec.fraction_bits > 0 or weight.denominator == 1  # without a lattice fractions are refused
             if 0 <= item < SLOTS and abs(weight) <= most and whole:
-                wanted[item] += math.trunc(weight * step)
+                expected[item] += math.trunc(weight * step)
         before = state_of(sketch)
         sketch.update(items, weights, invalid="noop")
-        wrong += not np.array_equal(state_of(sketch) - before, wanted)
-    found = "so it was" if not wrong else f"WRONG in {wrong} of 3 batches"
-    return not wrong, "the weight on the lattice; no-ops outside", found, "one counter, in any of 3 batches"
+        wrong += not np.array_equal(state_of(sketch) - before, expected)
+    result = "so it was" if not wrong else f"WRONG in {wrong} of 3 batches"
+    return not wrong, "the weight on the lattice; no-ops outside", result, "one counter, in any of 3 batches"
 
 
 def _answers(spec: GaussianSpec) -> Outcome:
@@ -169,12 +169,12 @@ def _answers(spec: GaussianSpec) -> Outcome:
     sketch = Sketch.create(spec)
     sketch.update(np.arange(SLOTS))
     published: Any = sketch.seal()
-    found = published.estimate(method="raw")
+    estimate = published.estimate(method="raw")
     step = 1 << spec.fraction_bits
-    asked = [(spec.epsilon, spec.delta), *([(spec.epsilon_publish, spec.delta_publish)] if spec.intrusion else [])]
-    noise = sum(_sigma2(spec, *one) for one in asked)
-    off = float(np.abs(found.values - published.state / step).max())
-    wide = float(np.abs(found.stderr / (math.sqrt(noise) / step) - 1).max())
+    layers = [(spec.epsilon, spec.delta), *([(spec.epsilon_publish, spec.delta_publish)] if spec.intrusion else [])]
+    noise = sum(_sigma2(spec, *one) for one in layers)
+    off = float(np.abs(estimate.values - published.state / step).max())
+    wide = float(np.abs(estimate.stderr / (math.sqrt(noise) / step) - 1).max())
     passed = off < 1e-9 and wide < 0.01
     return passed, "the counts, and their errors", f"off by {off:.1g}, errors by {wide:.2%}", "errors wrong by 1%"
 

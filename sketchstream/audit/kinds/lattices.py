@@ -37,22 +37,21 @@ def pmf(variance: Fraction) -> Floats:
     """Probabilities of a discrete Gaussian value from -REACH to REACH."""
     x = np.arange(-REACH, REACH + 1)
     mass = np.exp(-(x**2) / (2 * float(variance)))
-    out: Floats = mass / mass.sum()
-    return out
+    return np.asarray(mass / mass.sum())
 
 
 def deltas() -> Outcome:
     """Check delta at several epsilons of histories with one or two noises against the sum over all outcomes."""
     wrong: list[str] = []
     number = 0
-    for one in VARIANCES:
-        layer = LayerEntry(b"", "discrete-gaussian", 1 / one)
-        for two in VARIANCES:
-            both = np.convolve(pmf(one), pmf(two))
+    for first in VARIANCES:
+        layer = LayerEntry(b"", "discrete-gaussian", 1 / first)
+        for second in VARIANCES:
+            both = np.convolve(pmf(first), pmf(second))
             histories: list[tuple[tuple[Entry, ...], Floats]] = [
-                ((layer, View("publication", None)), pmf(one)),
-                ((layer, View("publication", 1 / two)), both),
-                ((layer, LayerEntry(b"", "discrete-gaussian", 1 / two), View("publication", None)), both),
+                ((layer, View("publication", None)), pmf(first)),
+                ((layer, View("publication", 1 / second)), both),
+                ((layer, LayerEntry(b"", "discrete-gaussian", 1 / second), View("publication", None)), both),
             ]
             for entries, law in histories:
                 loss = GaussianLoss.of(History(entries, (), 1), UnitShift.of(1, 1))
@@ -62,8 +61,8 @@ def deltas() -> Outcome:
                     number += 1
                     if loss.delta(epsilon) < exact * (1 - 1e-9) - 1e-15:
                         wrong.append(f"delta {loss.delta(epsilon):.3g} at epsilon {float(epsilon)}, exact {exact:.3g}")
-    found = f"{number} sums" if not wrong else f"WRONG in {len(wrong)} of {number}: {wrong[0]}"
-    return not wrong, "never below the sum over all outcomes", found, "a delta below, by 1e-9"
+    result = f"{number} sums" if not wrong else f"WRONG in {len(wrong)} of {number}: {wrong[0]}"
+    return not wrong, "never below the sum over all outcomes", result, "a delta below, by 1e-9"
 
 
 def smoothing() -> Outcome:
@@ -78,8 +77,8 @@ def smoothing() -> Outcome:
                 exact = _distance(float(variance), float(bound.rounding))
                 if bound.kappa < exact * (1 - 1e-6) - 1e-12:
                     wrong.append(f"kappa {bound.kappa:.3g}, exact {exact:.3g}")
-    found = f"{number} distances" if not wrong else f"WRONG in {len(wrong)} of {number}: {wrong[0]}"
-    return not wrong, "never below the distance of the laws", found, "a distance below, by 1e-6"
+    result = f"{number} distances" if not wrong else f"WRONG in {len(wrong)} of {number}: {wrong[0]}"
+    return not wrong, "never below the distance of the laws", result, "a distance below, by 1e-6"
 
 
 def _distance(variance: float, rounding: float) -> float:

@@ -185,8 +185,7 @@ def _log_divergence(epsilon: float, mu: Floats) -> Floats:
     from scipy.special import log_ndtr
 
     high, low = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    out: Floats = high + np.log1p(-np.exp(np.minimum(low - high, -1e-16)))
-    return out
+    return np.asarray(high + np.log1p(-np.exp(np.minimum(low - high, -1e-16))))
 
 
 @lru_cache(maxsize=64)
@@ -195,17 +194,17 @@ def _sigma(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> float:
     if spec.matrix_seed == "public":
         return _reach(spec) * math.sqrt(variance_of_unit(epsilon, delta))
     assert spec.max_norm is not None
-    wanted, norm = math.log(delta), float(spec.max_norm) * 2.0**spec.fraction_bits * _size(spec)
+    log_delta, norm = math.log(delta), float(spec.max_norm) * 2.0**spec.fraction_bits * _size(spec)
     squared, tilts = np.geomspace(spec.k / 20, spec.k * 50, 2000), np.linspace(0.005, 0.495, 99)
 
     def found(sigma: float) -> float:
-        given = _log_divergence(float(epsilon), np.sqrt(squared) * norm / sigma)
-        return min(float((given - tilt * squared).max()) - spec.k / 2 * math.log1p(-2 * tilt) for tilt in tilts)
+        divergence = _log_divergence(float(epsilon), np.sqrt(squared) * norm / sigma)
+        return min(float((divergence - tilt * squared).max()) - spec.k / 2 * math.log1p(-2 * tilt) for tilt in tilts)
 
     low, high = 0.0, 60.0
     for _ in range(45):
         middle = (low + high) / 2
-        low, high = (middle, high) if found(math.exp(middle)) > wanted else (low, middle)
+        low, high = (middle, high) if found(math.exp(middle)) > log_delta else (low, middle)
     return math.exp(high)
 
 
@@ -250,8 +249,8 @@ def _matrix(spec: ProjectionSpec) -> Outcome:
     shared = len(set(seen)) == 1
     if shared == (spec.matrix_seed == "secret"):
         return False, "a matrix for each window, where it is secret", "not so", "one seed"
-    found = f"{2 * FEATURES} events, one of each feature" if not wrong else f"WRONG at {len(wrong)} events"
-    return not wrong, "one row, by the weight times the feature's row", found, "one entry"
+    result = f"{2 * FEATURES} events, one of each feature" if not wrong else f"WRONG at {len(wrong)} events"
+    return not wrong, "one row, by the weight times the feature's row", result, "one entry"
 
 
 def _hardest(spec: ProjectionSpec) -> Outcome:
@@ -276,20 +275,20 @@ def _hardest(spec: ProjectionSpec) -> Outcome:
         sketch.update(pairs, np.tile(row[features], len(users)))
     direction = row @ rows
     length = float(np.linalg.norm(direction))
-    found, passed, claims = [], True, []
-    shown = [(_cells(sketch), sketch.ledger.loss(intrusion=True))]
+    shifts, passed, claims = [], True, []
+    observed = [(_cells(sketch), sketch.ledger.loss(intrusion=True))]
     sealed = sketch.seal()
-    shown.append((sealed.state.reshape(-1, spec.k), sealed.ledger.loss()))
-    for cells, loss in shown:
+    observed.append((sealed.state.reshape(-1, spec.k), sealed.ledger.loss()))
+    for cells, loss in observed:
         seen = cells.astype(np.float64) @ (direction / length)
         mu, error = shift_seen(seen[half:], seen[:half])
         # the row is rounded to integers, so it may be slightly below the farthest
         claim = math.sqrt(loss.mu2)
         passed &= claim * 0.9 - ERRORS * error <= mu <= claim + ERRORS * error
-        found.append(f"{mu:.3f} +- {error:.3f}")
+        shifts.append(f"{mu:.3f} +- {error:.3f}")
         claims.append(f"{claim:.3f}")
     power = f"mu wrong by {ERRORS * error / claim:.0%}"
-    return passed, f"mu {' open, '.join(claims)} sealed", f"{' and '.join(found)}, {half} trials each", power
+    return passed, f"mu {' open, '.join(claims)} sealed", f"{' and '.join(shifts)}, {half} trials each", power
 
 
 AUDIT: Final = ProjectionAudit(specs, WORKERS)

@@ -36,8 +36,8 @@ def mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Largest mu = sensitivity / sigma for which Gaussian noise is (epsilon, delta)-private.
 
     Args:
-        epsilon: at least 0.
-        delta: from 1e-300 to 0.5.
+        epsilon: a number not below 0.
+        delta: a number from 1e-300 to 0.5.
 
     Returns:
         A Fraction at most a relative 2e-11 below the true value, never above it.
@@ -57,7 +57,7 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 
     Args:
         epsilon: above 0.
-        delta: from 1e-300 to 0.5.
+        delta: a number from 1e-300 to 0.5.
 
     Returns:
         A Fraction at most a relative 2e-9 below the true value of the bound, never above it.

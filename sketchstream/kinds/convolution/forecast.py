@@ -57,34 +57,34 @@ def figure(spec: ConvolutionSpec, parts: int = 1) -> Figure:
     return Figure(spec.noise, spec.layout, spec.transform_length, rmse, spec.size, touched)
 
 
-def forecast(kernel: object, length: int | None = None, *, parts: int = 1, **given: Any) -> tuple[Figure, ...]:
+def forecast(kernel: object, length: int | None = None, *, parts: int = 1, **arguments: Any) -> tuple[Figure, ...]:
     """Every noise and layout that these arguments allow, the smallest error first.
 
     Args:
         kernel: see `ConvolutionSpec`.
         length: see `ConvolutionSpec`.
         parts: states that are merged before they are read.
-        given: the other arguments of `ConvolutionSpec`; noise and layout are tried in turn.
+        arguments: the other arguments of `ConvolutionSpec`; noise and layout are tried in turn.
 
     Raises:
         SpecError: no combination is possible; the error of the last one.
     """
-    found: dict[tuple[str, str], Figure] = {}
+    figures: dict[tuple[str, str], Figure] = {}
     refused: SpecError | None = None
-    given = {name: value for name, value in given.items() if name not in ("noise", "layout")}
+    arguments = {name: value for name, value in arguments.items() if name not in ("noise", "layout")}
     for layout in get_args(Layout):
         for noise in NOISES:
             delta = {"delta": 0} if noise == "laplace_pure" else {}
             try:
-                one = figure(ConvolutionSpec(kernel, length, noise=noise, layout=layout, **{**given, **delta}), parts)
+                spec = ConvolutionSpec(kernel, length, noise=noise, layout=layout, **{**arguments, **delta})
             except SpecError as error:
                 refused = error
                 continue
-            found[one.noise, one.layout] = one
-    if not found:
+            figures[spec.noise, spec.layout] = figure(spec, parts)
+    if not figures:
         assert refused is not None
         raise refused
-    return tuple(sorted(found.values(), key=lambda one: (sum(r * r for r in one.rmse), one.words_touched)))
+    return tuple(sorted(figures.values(), key=lambda made: (sum(r * r for r in made.rmse), made.words_touched)))
 
 
 def advice(spec: ConvolutionSpec) -> str:

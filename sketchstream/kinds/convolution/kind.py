@@ -256,20 +256,20 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
 
     def expected_error(self, spec: ConvolutionSpec) -> tuple[str, float]:
         """The error of all answers of all filters together."""
-        found = figure(spec, 1).rmse
-        return "answer", math.sqrt(sum(one * one for one in found) / len(found))
+        errors = figure(spec, 1).rmse
+        return "answer", math.sqrt(sum(one * one for one in errors) / len(errors))
 
     def estimate(self, published: Published, **options: Any) -> Series:
         """See `series.estimate`."""
         return estimate(published, **options)
 
 
-def _cells(spec: ConvolutionSpec, given: Events) -> tuple[Ints, Mask]:
+def _cells(spec: ConvolutionSpec, events: Events) -> tuple[Ints, Mask]:
     """(n,) cell of each record; (n,) whether all of its columns have a declared value."""
-    place: Ints = np.zeros(len(given), np.int64)
+    place: Ints = np.zeros(len(events), np.int64)
     good = np.ones(len(place), np.bool_)
     for name, choices in spec.choices.items():
-        codes = given.columns[name].codes(choices)
+        codes = events.columns[name].codes(choices)
         good &= codes >= 0
         place = place * len(choices) + codes
     return np.where(good, place, -1), good

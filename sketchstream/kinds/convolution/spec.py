@@ -22,7 +22,7 @@ from sketchstream.errors import SpecError
 from sketchstream.items.columns import Choices
 from sketchstream.kinds.convolution.filtering.filters import LONGEST, DeclaredColumns, Filter, kernel_of, parse_filter
 from sketchstream.kinds.convolution.filtering.group import Group
-from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind, Spectrum, choose_length
+from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind, choose_length
 from sketchstream.kinds.convolution.noises import NOISES, scheme_of
 from sketchstream.kinds.convolution.noises.scheme import (
     SLACK,
@@ -87,17 +87,17 @@ class ConvolutionSpec(FilteredSpec):
         publish: "state", or "closed" to publish each position when it closes; noise is then "gaussian",
             "toeplitz" or "counts".
         intrusion: True adds fresh noise at seal; "closed" needs False.
-        epsilon_publish: of the fresh noise; default as epsilon.
-        delta_publish: of the fresh noise; default as delta.
+        epsilon_publish: privacy of the fresh noise; default as epsilon.
+        delta_publish: privacy of the fresh noise; default as delta.
         weights: weight of each filter's error in the choice of the noise; default 1.
-        step_ms: of a series whose positions are event times: milliseconds of one position from the start of its window
+        step_ms: milliseconds of one position, of a series whose positions are event times, from the start of its window
             on; None: positions are whole numbers.
         counted_share: unit "event": share of every cost that a counter of the events counted gets; 0: none is kept.
         epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
-        transform_length: of a series, M, at least as long as series and filter together, less one; default: one of a
-            few with the smallest error.
-        levels: of noise "tree": (positions of a block, weight) of each level; default: the best found.
-        root: of noise "toeplitz": number of the filter whose root it is; default: the best.
+        transform_length: length M of a series's transform, at least as long as series and filter together, less one;
+            default: one of a few with the smallest error.
+        levels: (positions of a block, weight) of each level of noise "tree"; default: the best found.
+        root: number of the filter whose root noise "toeplitz" is on; default: the best.
 
     Raises:
         SpecError: a parameter is outside its range, or parameters contradict each other.
@@ -161,8 +161,8 @@ class ConvolutionSpec(FilteredSpec):
         if step_ms is not None and self.mode != "linear":
             msg = "step_ms is for series in mode 'linear': positions of groups and columns are no times"
             raise SpecError(msg)
-        given = [1] * len(self.filters) if weights is None else list(weights)
-        shares = tuple(exact_rational(one, "weights must be positive numbers, one a filter") for one in given)
+        numbers = [1] * len(self.filters) if weights is None else list(weights)
+        shares = tuple(exact_rational(one, "weights must be positive numbers, one a filter") for one in numbers)
         if len(shares) != len(self.filters) or min(shares) <= 0:
             msg = f"weights must be positive numbers, one for each of {len(self.filters)} filters"
             raise SpecError(msg)
@@ -307,11 +307,11 @@ class ConvolutionSpec(FilteredSpec):
         if self.publish != "closed":
             return
         needed = {"mode": "linear", "origin": 0, "intrusion": False, "layout": "time"}
-        found = [f"{name} {held!r}" for name, one in needed.items() if (held := getattr(self, name)) != one]
-        if found:
+        others = [f"{name} {value!r}" for name, one in needed.items() if (value := getattr(self, name)) != one]
+        if others:
             msg = (
                 "publish = 'closed' needs mode = 'linear', origin = 0, intrusion = False and a state by position "
-                f"(layout = 'time' or noise = 'counts'); found {', '.join(found)}"
+                f"(layout = 'time' or noise = 'counts'); found {', '.join(others)}"
             )
             raise SpecError(msg)
 
@@ -325,11 +325,6 @@ class ConvolutionSpec(FilteredSpec):
     def transform_length(self) -> int:
         """M, elements of the group of the transform."""
         return self.group.size
-
-    @property
-    def spectrum(self) -> Spectrum:
-        """The eigenvalues of the filters."""
-        return self.scheme.spectrum
 
     @property
     def size(self) -> int:
@@ -375,15 +370,15 @@ class ConvolutionSpec(FilteredSpec):
         It holds for what is left when a rounding is taken from each variance. The words have room for SMOOTHING; the
         counter beside them has little noise, and a smaller rounding, further from the integers, can leave it more.
         """
-        found = Fraction(0)
+        largest = Fraction(0)
         for rounding in COUNTER_ROUNDINGS if self.counted else (SMOOTHING,):
             # Layers of the state itself and of a view with fresh noise: an intruder before the seal sees both.
             near = 2 * (self.size + 1) * closeness(Fraction(rounding)) if self.counted else 0.0
             apart = Fraction(near)
             if apart <= epsilon / 100:
                 loss = self.scheme.loss(epsilon - 2 * apart, delta * (1 - apart))
-                found = max(found, loss / (1 + rounding * loss * self.shift.density))
-        return found
+                largest = max(largest, loss / (1 + rounding * loss * self.shift.density))
+        return largest
 
     def layer_of(self, cost: Fraction) -> NoiseLayer:
         """The law of a layer, or of fresh noise, that costs this much: mu^2, sqrt(2 rho) or epsilon.
@@ -462,9 +457,9 @@ class ConvolutionSpec(FilteredSpec):
         made = cls._made(**fields)
         if fields.get("noise") == "laplace_pure" and delta is not None:
             made._put(delta=parse_delta(delta, "delta", zero=True))
-        found = {"transform_length": made.transform_length, "grid": made.grid, "support": made.support_digest}
-        if found != derived:
-            wrong = ", ".join(name for name in found if found[name] != derived[name])
+        here = {"transform_length": made.transform_length, "grid": made.grid, "support": made.support_digest}
+        if here != derived:
+            wrong = ", ".join(name for name in here if here[name] != derived[name])
             msg = f"spec was written with another {wrong} than this machine derives: the states do not fit"
             raise SpecError(msg)
         return made
@@ -479,16 +474,16 @@ def _short(value: Fraction) -> Fraction:
 def _filters(written: object, positions: int, columns: DeclaredColumns | None, *, trim: bool) -> tuple[Filter, ...]:
     """One filter, or several that are named."""
     several = isinstance(written, (list, tuple)) and bool(written)
-    several = several and all(isinstance(one, (str, bytes, Filter)) for one in cast("Sequence[object]", written))
+    several = several and all(isinstance(kernel, (str, bytes, Filter)) for kernel in cast("Sequence[object]", written))
     out = []
-    for one in cast("Sequence[object]", written) if several else (written,):
-        if isinstance(one, str) and one.startswith("marginal:"):
+    for kernel in cast("Sequence[object]", written) if several else (written,):
+        if isinstance(kernel, str) and kernel.startswith("marginal:"):
             if columns is None:
                 msg = "kernel marginal:... needs columns"
                 raise SpecError(msg)
-            out.append(columns.marginal([name for name in one.removeprefix("marginal:").split(",") if name]))
-        elif not trim and isinstance(one, np.ndarray) and one.ndim > 1:
-            out.append(parse_filter(kernel_of(one).reshape(-1), positions, trim=False))
+            out.append(columns.marginal([name for name in kernel.removeprefix("marginal:").split(",") if name]))
+        elif not trim and isinstance(kernel, np.ndarray) and kernel.ndim > 1:
+            out.append(parse_filter(kernel_of(kernel).reshape(-1), positions, trim=False))
         else:
-            out.append(parse_filter(one, positions, trim=trim))
+            out.append(parse_filter(kernel, positions, trim=trim))
     return tuple(out)

@@ -37,8 +37,8 @@ class ConvolutionTable(LinearTable):
 
     def fields(self) -> Mapping[str, str]:
         """The field of the position, or one for each column, which has its name."""
-        found = {} if self.position is None else {"position": self.position}
-        return found | {name: name for name in self.columns or ()}
+        position = {} if self.position is None else {"position": self.position}
+        return position | {name: name for name in self.columns or ()}
 
     def listed(self) -> Mapping[str, tuple[str, ...]]:
         """The values of each column."""
@@ -67,12 +67,12 @@ class ConvolutionTable(LinearTable):
         Raises:
             SpecError, ConfigError: it is missing, or given twice.
         """
-        said = [name for name in ("step", "position", "columns") if getattr(self, name) is not None]
-        if len(said) != 1:
-            found = ", ".join(said) or "none"
+        axes = [name for name in ("step", "position", "columns") if getattr(self, name) is not None]
+        if len(axes) != 1:
+            text = ", ".join(axes) or "none"
             msg = (
                 'exactly one of step = "1h" (positions from event times), position = "FIELD" (from a field) and '
-                f"columns = {{...}} (cells) says where an event counts, found {found}"
+                f"columns = {{...}} (cells) says where an event counts, found {text}"
             )
             raise SpecError(msg)
         if (self.length is not None) != (self.position is not None):
@@ -93,8 +93,8 @@ class ConvolutionTable(LinearTable):
             kernel = str(around.folder / kernel)
         pure = self.columns is not None or self.delta == "0"
         layout = self.layout or ("fourier" if pure else "time")
-        given = self.arguments(ConvolutionSpec, around) | {"kernel": kernel, "layout": layout}
-        return ConvolutionSpec(**given | self._axis(around))
+        arguments = self.arguments(ConvolutionSpec, around) | {"kernel": kernel, "layout": layout}
+        return ConvolutionSpec(**arguments | self._axis(around))
 
 
 TABLE = ConvolutionTable

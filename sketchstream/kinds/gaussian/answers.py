@@ -60,7 +60,7 @@ class GaussianEstimate(LinearAnswers):
         variances: parameters sigma2 of every layer and fresh noise in the state, in squared lattice units.
         state: (slots,) int64, the published state.
         method: one of `denoising.methods.METHODS`.
-        target: with method "target": public counts in user units, one for each slot.
+        target: public counts in user units, one for each slot, for method "target".
         nonnegative: whether to replace negative values by 0; for weights that are never negative.
         total: public total to which the values are scaled.
         whole: whether to round the values to multiples of the lattice step.
@@ -268,8 +268,8 @@ class GaussianEstimate(LinearAnswers):
             f"{len(self.values):,} counts by {self.method}, estimated error {self.estimated_rmse:.4g} a count "
             f"(published counts: {self._error:.4g})"
         ]
-        for one in self.top(min(10, len(self.values))):
-            lines.append(f"{one.rank:3d}. {_named(one)}: {one.value:,.6g} [{one.low:,.6g}, {one.high:,.6g}]")
+        for slot in self.top(min(10, len(self.values))):
+            lines.append(f"{slot.rank:3d}. {_named(slot)}: {slot.value:,.6g} [{slot.low:,.6g}, {slot.high:,.6g}]")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -307,11 +307,11 @@ class GaussianEstimate(LinearAnswers):
             if self.spec.domain.items is None:
                 msg = "the list of items is not at hand: read the spec with its items, or ask by slot"
                 raise DomainError(msg)
-            found = self._places.get((type(item), item))
-            if found is None:
+            place = self._places.get((type(item), item))
+            if place is None:
                 msg = "an item is not in the domain (types count: 5 and '5' are two items)"
                 raise DomainError(msg)
-            return self._slot_of(found)
+            return self._slot_of(place)
         size = self.spec.domain.size
         if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
             msg = f"items of this domain are ids from 0 to {size - 1}, found {type(item).__name__}"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 OPTIONS: Final = ("target", "nonnegative", "total", "whole", "items", "kept")
-"""Of `estimate`, beside the method."""
+"""Options of `estimate`, beside the method."""
 
 
 class GaussianAccounting(LinearAccounting[GaussianSpec]):
@@ -157,7 +157,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         Args:
             published: a release, a sealed state, or a stack of either.
             items: items of a listed domain, whose names are not in published bytes.
-            kept: for parts without a slot for every item: for each part, (size,) bool, its items.
+            kept: (size,) bool of each part, its items; for parts without a slot for every item.
             options: options of `GaussianEstimate`.
 
         Raises:

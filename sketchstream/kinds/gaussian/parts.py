@@ -29,7 +29,7 @@ def joined(spec: GaussianSpec, parts: Sequence[tuple[Ints, Variances]], kept: Se
     Args:
         spec: spec of the parts.
         parts: state of each part, and the parameters of its noise.
-        kept: for each part (size,) bool, the items that have slots in it; None: all parts have all items.
+        kept: (size,) bool of each part, the items that have slots in it; None: all parts have all items.
 
     Returns:
         (n,) int64, noise included; parameters of all noise in each count; (n,) int64, ascending, the item of each
@@ -54,16 +54,16 @@ def joined(spec: GaussianSpec, parts: Sequence[tuple[Ints, Variances]], kept: Se
         msg = f"kept must be one bool array of {size} entries for each of {len(parts)} parts, true for its slots"
         raise EstimateError(msg)
     total = np.zeros(size, np.int64)
-    noise = np.zeros(size, np.int64)  # index of the variances in `found`
-    found: list[Variances] = [()]
+    noise = np.zeros(size, np.int64)  # index of the variances in `laws`
+    laws: list[Variances] = [()]
     for mask, (state, variances) in zip(kept, parts, strict=True):
         total[mask] += state
         earlier = noise.copy()
         for before in np.unique(earlier[mask]).tolist():
-            after = tuple(sorted((*found[before], *variances)))
-            if after not in found:
-                found.append(after)
-            noise[mask & (earlier == before)] = found.index(after)
+            after = tuple(sorted((*laws[before], *variances)))
+            if after not in laws:
+                laws.append(after)
+            noise[mask & (earlier == before)] = laws.index(after)
     has = noise > 0
     if len(np.unique(noise[has])) != 1:
         msg = (
@@ -71,5 +71,5 @@ def joined(spec: GaussianSpec, parts: Sequence[tuple[Ints, Variances]], kept: Se
             "in several of them; estimate its parts one by one"
         )
         raise EstimateError(msg)
-    variances = found[int(noise[has][0])]
+    variances = laws[int(noise[has][0])]
     return (total, variances, None) if has.all() else (total[has], variances, np.flatnonzero(has))

@@ -59,9 +59,9 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """The published counts, in the order of the domain."""
     low, high = np.array(answer["intervals"], np.float64).reshape(-1, 2).T
     names = [_name(answer, at) for at in range(len(answer["raw"]))]
-    found = listed("counts", "Published counts", names, (answer["raw"], low, high), ("item", "count"))
+    panel = listed("counts", "Published counts", names, (answer["raw"], low, high), ("item", "count"))
     return [
-        found.noted(
+        panel.noted(
             "In the order of the domain; each interval holds by itself. The API's parameter top gives the largest "
             "ones, with intervals that hold together."
         )

@@ -85,13 +85,13 @@ def noise_law(variances: Sequence[Fraction], slots: int) -> Floats:
     law[radius] = 1.0
     points = np.arange(-radius, radius + 1, dtype=np.float64)
     for sigma2, times in Counter(variances).items():
-        one = np.exp(-(points**2) / (2 * float(sigma2)))
-        one /= one.sum()
+        summand = np.exp(-(points**2) / (2 * float(sigma2)))
+        summand /= summand.sum()
         power = times * slots
         while power:
             if power & 1:
-                law = np.convolve(law, one)[radius:-radius]
-            one = np.convolve(one, one)[radius:-radius]
+                law = np.convolve(law, summand)[radius:-radius]
+            summand = np.convolve(summand, summand)[radius:-radius]
             power >>= 1
     law /= law.sum()
     return law

@@ -56,7 +56,7 @@ class GaussianSpec(LinearSpec):
     Args:
         epsilon: privacy of the state, with delta; exact rational (str, int, Fraction, Decimal, or float by its shortest
             repr), at least 0.
-        delta: from 1e-300 to 0.5; exact rational.
+        delta: exact rational from 1e-300 to 0.5.
         unit: unit of privacy: one "event", or all events of one "item" in this sketch. The bound determines what an
             item is: a person, a device.
         domain: ClosedDomain; one slot for each of its items, none left out by sampling.
@@ -174,8 +174,8 @@ class GaussianSpec(LinearSpec):
             raise SpecError(msg)
         records = exact_records(epsilon_records, self.unit)
         apart = (self.max_weight != 1 or self.fraction_bits > 0) if counted is None else counted
-        kept = bool(apart and self.unit == "event" and share)
-        self._put(total_share=share, counted=kept, epsilon_records=records)
+        separate = bool(apart and self.unit == "event" and share)
+        self._put(total_share=share, counted=separate, epsilon_records=records)
 
     def _bound(self, value: Epsilon, name: str) -> Fraction:
         """An exact bound of at least one lattice unit."""
@@ -360,10 +360,10 @@ def _calibrated(
     """Calibrate noise, and verify its final parameter again as it will be used."""
     shapes, sensitivity2, coordinates = reach
     if shapes is not None:
-        found = calibrate_discrete(epsilon, delta, shapes)
-        return verify_discrete(epsilon, delta, found.sigma2, shapes)
-    found = calibrate_discrete(epsilon, delta, sensitivity2=sensitivity2, coordinates=coordinates)
-    return verify_discrete(epsilon, delta, found.sigma2, sensitivity2=sensitivity2, coordinates=coordinates)
+        calibration = calibrate_discrete(epsilon, delta, shapes)
+        return verify_discrete(epsilon, delta, calibration.sigma2, shapes)
+    calibration = calibrate_discrete(epsilon, delta, sensitivity2=sensitivity2, coordinates=coordinates)
+    return verify_discrete(epsilon, delta, calibration.sigma2, sensitivity2=sensitivity2, coordinates=coordinates)
 
 
 def _partitions(total: int, largest: int) -> Iterator[Shape]:

@@ -34,10 +34,10 @@ class GaussianTable(LinearTable):
         if isinstance(domain, OpenDomain):
             msg = "kind 'gaussian' needs a closed domain: size (ids 0..size-1) or items_file (a list)"
             raise SpecError(msg)
-        given = self.arguments(GaussianSpec, around) | {"domain": domain or ClosedDomain(size=1)}
+        arguments = self.arguments(GaussianSpec, around) | {"domain": domain or ClosedDomain(size=1)}
         if self.total_share is None:
-            given["total_share"] = TOTAL_SHARE if self.unit == "event" else "0"
-        return GaussianSpec(**given)
+            arguments["total_share"] = TOTAL_SHARE if self.unit == "event" else "0"
+        return GaussianSpec(**arguments)
 
 
 TABLE = GaussianTable

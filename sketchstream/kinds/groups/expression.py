@@ -33,11 +33,10 @@ def member(groups: Sequence[str], name: str) -> Flags:
         SpecError: there is no such group.
     """
     if name not in groups:
-        shown, hint = ", ".join(groups), meant(name, groups)
-        msg = f"there is no group {name!r:.60} among those whose patterns were published ({shown:.200}){hint}"
+        names, hint = ", ".join(groups), meant(name, groups)
+        msg = f"there is no group {name!r:.60} among those whose patterns were published ({names:.200}){hint}"
         raise SpecError(msg)
-    found: Flags = (np.arange(2 ** len(groups)) >> (len(groups) - 1 - list(groups).index(name))) & 1 == 1
-    return found
+    return np.asarray((np.arange(2 ** len(groups)) >> (len(groups) - 1 - list(groups).index(name))) & 1 == 1)
 
 
 def regions_of(text: str, groups: Sequence[str]) -> Flags:
@@ -45,7 +44,7 @@ def regions_of(text: str, groups: Sequence[str]) -> Flags:
 
     Args:
         text: the expression.
-        groups: in the order of the patterns' bits, the highest first.
+        groups: names of groups in the order of the patterns' bits, the highest first.
 
     Raises:
         SpecError: it is none, with the place.
@@ -66,11 +65,11 @@ class _ExpressionReader:
 
     def whole(self) -> Flags:
         """The regions of the whole text."""
-        found = self._union(0)
+        patterns = self._union(0)
         if self._at < len(self._tokens):
             self._refuse("an operator (&, |, -) or the end")
-        found[0] = False
-        return found
+        patterns[0] = False
+        return patterns
 
     def _split(self) -> list[tuple[str, str, int]]:
         """Kind, text and place of each token."""
@@ -100,19 +99,19 @@ class _ExpressionReader:
         return self._tokens[self._at][1]
 
     def _union(self, depth: int) -> Flags:
-        found = self._product(depth)
+        patterns = self._product(depth)
         while self._next() == "|":
             self._at += 1
-            found = found | self._product(depth)
-        return found
+            patterns = patterns | self._product(depth)
+        return patterns
 
     def _product(self, depth: int) -> Flags:
-        found = self._one(depth)
+        patterns = self._one(depth)
         while (sign := self._next()) in ("&", "-"):
             self._at += 1
             other = self._one(depth)
-            found = found & (other if sign == "&" else ~other)
-        return found
+            patterns = patterns & (other if sign == "&" else ~other)
+        return patterns
 
     def _one(self, depth: int) -> Flags:
         if depth > DEEPEST:
@@ -124,22 +123,22 @@ class _ExpressionReader:
             return ~self._one(depth + 1)
         if sign == "(":
             self._at += 1
-            found = self._union(depth + 1)
+            patterns = self._union(depth + 1)
             if self._next() != ")":
                 self._refuse("a closing bracket")
             self._at += 1
-            return found
+            return patterns
         if sign is not None or self._at == len(self._tokens):
             self._refuse("the name of a group, ~ or an opening bracket")
         kind, token, _ = self._tokens[self._at]
         self._at += 1
         return member(self._groups, token[1:-1] if kind == "quoted" else token)
 
-    def _refuse(self, wanted: str) -> None:
+    def _refuse(self, expected: str) -> None:
         ended = self._at == len(self._tokens)
         place = "its end" if ended else f"position {self._tokens[self._at][2] + 1}"
-        found = "nothing" if ended else repr(self._tokens[self._at][1])
-        msg = f"expected {wanted} at {place} of {self._text!r:.120}, found {found:.60}"
+        token = "nothing" if ended else repr(self._tokens[self._at][1])
+        msg = f"expected {expected} at {place} of {self._text!r:.120}, found {token:.60}"
         raise SpecError(msg)
 
 

@@ -41,9 +41,9 @@ def require_few(number: int, slots: int, itemsize: int) -> None:
     """Refuse more groups than a sketch may have, with the memory that they would need.
 
     Args:
-        number: of groups.
-        slots: of each.
-        itemsize: of a counter, bytes.
+        number: how many groups there are.
+        slots: slots of each.
+        itemsize: bytes of a counter.
 
     Raises:
         SpecError: there are more than `MOST_GROUPS`.
@@ -101,10 +101,10 @@ class OneOfGroups(GroupRule):
     """The groups of a sketch, as the spec of one of them knows them: an item loses in each group that it was in.
 
     Args:
-        number: of groups.
-        max_groups: as in `Groups`.
-        of_item: as in `Groups`.
-        limit: as in `Groups`.
+        number: how many groups there are.
+        max_groups: see `Groups`.
+        of_item: see `Groups`.
+        limit: see `Groups`.
         patterns: cost of what was published of several groups together, in addition to what each costs.
 
     Raises:
@@ -208,7 +208,7 @@ class Groups(GroupRule):
         "p1 & p2" are the items of the first period that came back in the second.
 
         Args:
-            count: of periods in a window.
+            count: number of periods in a window.
             period_ms: length of each, ms.
 
         Raises:
@@ -252,7 +252,7 @@ class Groups(GroupRule):
         """The items of one group that count in it; None: all of them.
 
         Args:
-            position: of the group.
+            position: position of the group.
         """
         return GroupSample(position, len(self), self.of_one_item) if self.ranked else None
 
@@ -283,8 +283,8 @@ class Groups(GroupRule):
             msg = "periods need a window: events come from a stream, or as pairs of (period, item) such as ('p1', item)"
             raise SpecError(msg)
         assert self.period_ms is not None
-        found = (times - window[0]) // self.period_ms
-        return np.clip(found, 0, len(self) - 1).astype(np.int32)
+        periods = (times - window[0]) // self.period_ms
+        return np.clip(periods, 0, len(self) - 1).astype(np.int32)
 
     def locate(self, names: Items) -> Codes:
         """(n,) position of each of these groups; -1: not declared."""
@@ -310,7 +310,7 @@ class GroupSample:
     Two sketches have the same sample if they share the key and these three numbers.
 
     Args:
-        position: of the group, from 0.
+        position: position of the group, from 0.
         groups: how many groups are ranked.
         most: groups in which one item counts.
 

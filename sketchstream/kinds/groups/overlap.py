@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TYPES: exports.Types = dict.fromkeys(("value", "low", "high", "sd"), "float64")
-"""Of the columns of rows that are not text."""
+"""Types of the columns of rows that are not text."""
 
 
 class Covariance(Protocol):
@@ -108,7 +108,7 @@ class Overlap:
 
         Args:
             expression: such as "spring & (summer | ~brand)"; see `sketchstream.kinds.groups.expression`.
-            level: of the interval.
+            level: level of the interval.
 
         Raises:
             SpecError: the expression is none, or names other groups.
@@ -119,7 +119,7 @@ class Overlap:
         """Items in at least one of these groups.
 
         Args:
-            names: of groups; none: of all.
+            names: names of groups; none: all groups.
         """
         return self._sum(np.any([self._in(name) for name in names or self.groups], axis=0))
 
@@ -127,7 +127,7 @@ class Overlap:
         """Items in all of these groups.
 
         Args:
-            names: of groups; none: all.
+            names: names of groups; none: all groups.
         """
         return self._sum(np.all([self._in(name) for name in names or self.groups], axis=0))
 
@@ -135,7 +135,7 @@ class Overlap:
         """Items in all of these groups and in none of the others.
 
         Args:
-            names: of groups.
+            names: names of groups.
             not_in: the others; None: all that were not named.
         """
         others = [name for name in self.groups if name not in names] if not_in is None else not_in
@@ -146,7 +146,7 @@ class Overlap:
         """Items that a group adds to those of others.
 
         Args:
-            name: of the group.
+            name: name of the group.
             over: names of the others.
         """
         return self.only(name, not_in=over)
@@ -155,7 +155,7 @@ class Overlap:
         """Items in at least so many groups.
 
         Args:
-            number: from 1 on.
+            number: its number, from 1 on.
         """
         return self._sum(self._sizes >= whole(number, "number", 1, len(self.groups)))
 
@@ -163,7 +163,7 @@ class Overlap:
         """Items in exactly so many groups.
 
         Args:
-            number: from 1 on.
+            number: its number, from 1 on.
         """
         return self._sum(self._sizes == whole(number, "number", 1, len(self.groups)))
 
@@ -175,7 +175,7 @@ class Overlap:
         Args:
             inner: expression, such as the name of a group.
             of: expression: the items of which it is a share.
-            level: of the interval.
+            level: level of the interval.
         """
         part, every = regions_of(inner, self.groups), regions_of(of, self.groups)
         return self._ratio(part & every, every, level)
@@ -219,9 +219,9 @@ class Overlap:
         Args:
             queries: expressions; None: the usual ones.
         """
-        asked = self.usual() if queries is None else list(queries)
-        found = self._sums([regions_of(one, self.groups) for one in asked])
-        return [{"query": one, **row.to_dict()} for one, row in zip(asked, found, strict=True)]
+        expressions = self.usual() if queries is None else list(queries)
+        estimates = self._sums([regions_of(one, self.groups) for one in expressions])
+        return [{"query": one, **row.to_dict()} for one, row in zip(expressions, estimates, strict=True)]
 
     def to_dict(self, queries: Iterable[str] | None = None, *, covariance: bool = False) -> dict[str, Any]:
         """Plain data.
@@ -286,7 +286,7 @@ class Overlap:
         return exports.frame_of(self.rows(queries))
 
     def _repr_html_(self) -> str:
-        """For notebooks: how many items there are, what each group adds, the largest regions."""
+        """Card of a notebook: how many items there are, what each group adds, the largest regions."""
         return upset.card(self.to_dict())
 
     def __repr__(self) -> str:
@@ -298,8 +298,7 @@ class Overlap:
     def _sizes(self) -> Ints:
         """(2^m,) number of groups of each pattern."""
         every = np.arange(len(self.counts))
-        found: Ints = np.sum([(every >> bit) & 1 for bit in range(len(self.groups))], axis=0)
-        return found
+        return np.asarray(np.sum([(every >> bit) & 1 for bit in range(len(self.groups))], axis=0))
 
     def _in(self, name: str) -> Flags:
         return member(self.groups, name)

@@ -82,7 +82,7 @@ class HierarchyAnswers(LinearAnswers):
         return {"nodes": self.nodes.tolist(), "unbiased": self.unbiased.tolist(), "levels": list(self.spec.tree.levels)}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        """By the normal law, and half a unit of noise that is whole.
+        """Ends of intervals by the normal law, and half a unit of noise that is whole.
 
         An estimate takes at most stderr / sigma of one counter, whose noise jumps by whole units of sigma's scale.
         """
@@ -145,7 +145,7 @@ def estimate(
 
     Args:
         spec: spec of the sketch.
-        variance: of the noise in each counter, all layers together.
+        variance: variance of the noise in each counter, all layers together.
         state: (nodes,) int64, as published.
         method: see `METHODS`.
         levels: names of the levels to answer; None: all.
@@ -158,13 +158,15 @@ def estimate(
         msg = f"expected a published state of {tree.nodes} counters and the variance of its noise"
         raise EstimateError(msg)
     counts = state / np.maximum(spec.scale, 1)
-    found, variances = unbiased(tree, counts, spec.precisions)
+    estimates, variances = unbiased(tree, counts, spec.precisions)
     stderr = np.sqrt(variances) * math.sqrt(variance)
-    negative = not spec.signed and below_zero(found, stderr, gaussian=True)
+    negative = not spec.signed and below_zero(estimates, stderr, gaussian=True)
     if method == "auto":
         method = "unbiased" if spec.signed or negative else "nonnegative"
     # Where many counts are cut at 0, their sum rises far beyond its interval: so the root is known before the others.
-    values = found if method == "unbiased" else nonnegative(tree, counts, spec.precisions, max(float(found[0]), 0.0))
+    values = (
+        estimates if method == "unbiased" else nonnegative(tree, counts, spec.precisions, max(float(estimates[0]), 0.0))
+    )
     named = (ROOT, *tree.levels)
     unknown = [one for one in levels or () if one not in named]
     if unknown:
@@ -172,4 +174,4 @@ def estimate(
         raise EstimateError(msg)
     chosen = np.isin(tree.depths, [named.index(one) for one in (named if levels is None else levels)])
     nodes = np.flatnonzero(chosen)
-    return HierarchyAnswers(spec, values[nodes], stderr[nodes], found[nodes], nodes, variance, method, negative)
+    return HierarchyAnswers(spec, values[nodes], stderr[nodes], estimates[nodes], nodes, variance, method, negative)

@@ -26,7 +26,7 @@ def unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tuple[F
     Args:
         tree: the tree.
         counts: (nodes,) what each counter says; anything where its precision is 0.
-        precisions: for each level, one over the variance of its counters' noise; above 0 for the leaves.
+        precisions: one over the variance of the noise of each level's counters; above 0 for the leaves.
     """
     own = _by_level(tree, counts)
     # Up: each node from its own counter and those below it.
@@ -41,21 +41,21 @@ def unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tuple[F
         means.append((mean, variance))
     # Down: what a node is by its own counter and by all that is not below it, then both sides together.
     out = [means[-1]]
-    told, precision = own[0], np.full(1, float(precisions[0]))
+    estimate, precision = own[0], np.full(1, float(precisions[0]))
     for level, parents in enumerate(tree.parents, 1):
         (total, spread), (below, narrow) = sums[-level], means[-1 - level]
         weight = np.zeros(len(parents))
         if precision[0] > 0:  # it is so on a whole level or nowhere: no counter lies above
             weight = 1 / ((1 / precision + spread)[parents] - narrow)
-        outside = (told - total)[parents] + below
+        outside = (estimate - total)[parents] + below
         precision = precisions[level] + weight
-        told = (precisions[level] * own[level] + weight * outside) / np.where(precision > 0, precision, 1)
+        estimate = (precisions[level] * own[level] + weight * outside) / np.where(precision > 0, precision, 1)
         if level == len(tree.parents):
-            out.append((told, 1 / precision))
+            out.append((estimate, 1 / precision))
             break
         total, spread = sums[-level - 1]
         variance = 1 / (precision + 1 / spread)
-        out.append(((precision * told + total / spread) * variance, variance))
+        out.append(((precision * estimate + total / spread) * variance, variance))
     return np.concatenate([one for one, _ in out]), np.concatenate([one for _, one in out])
 
 

@@ -47,10 +47,10 @@ class Leaves(ColumnIndex):
     def add(self, state: Ints, places: Ints, weights: Ints | None) -> None:
         """Add weights along the ways to their leaves. Levels without a counter of their own stay noise alone."""
         inside = places >= 0
-        leaves, given = places[inside], np.int64(1) if weights is None else weights[inside]
+        leaves, amounts = places[inside], np.int64(1) if weights is None else weights[inside]
         for nodes, times in zip(self.spec.tree.ways, self.spec.multipliers, strict=True):
             if times:
-                np.add.at(state, nodes[leaves], given * np.int64(times))
+                np.add.at(state, nodes[leaves], amounts * np.int64(times))
 
 
 class HierarchyAccounting(LinearAccounting[HierarchySpec]):
@@ -90,15 +90,15 @@ class HierarchyKind(LinearKind[HierarchySpec]):
     def described(self, spec: HierarchySpec, slots: int) -> list[tuple[str, str]]:
         """The levels with their nodes and multipliers."""
         named = zip(("all", *spec.tree.levels), spec.tree.sizes, spec.multipliers, strict=True)
-        told = "; ".join(f"{name}: {size:,}, x{times}" for name, size, times in named)
-        return [("levels (nodes, multiplier)", told), ("counters", f"{slots:,}")]
+        rows = "; ".join(f"{name}: {size:,}, x{times}" for name, size, times in named)
+        return [("levels (nodes, multiplier)", rows), ("counters", f"{slots:,}")]
 
     def unit_said(self, spec: HierarchySpec) -> str:
         """One event with its leaf, or everything of one item."""
         return unit_of_places(spec, "leaf")
 
     def relation(self, spec: HierarchySpec) -> tuple[str, ...]:
-        """To move an event is two changes."""
+        """Sentences of the statement: to move an event is two changes."""
         return (
             "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
             "leaf is two changes: four times the mu^2",

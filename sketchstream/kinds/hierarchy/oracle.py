@@ -20,13 +20,13 @@ def specs() -> Mapping[str, HierarchySpec]:
     """Specs of both units, even and uneven trees, fresh and bare publications, with and without counters beside."""
     even = [(f"{at // 12}", f"{at // 4}", f"{at}") for at in range(48)]
     uneven = [("a", "b", f"{at}") for at in range(40)] + [("a", "c", "d"), ("e", "f", "g"), ("e", "f", "h")]
-    shown: dict[str, Any] = {"epsilon_publish": "3/4"}
+    published: dict[str, Any] = {"epsilon_publish": "3/4"}
     more: dict[str, tuple[Any, dict[str, Any]]] = {
-        "event": (even, {"max_weight": 5, **shown}),
-        "event, uneven, other multipliers": (uneven, {"multipliers": [0, 2, 1, 3], "signed": True, **shown}),
+        "event": (even, {"max_weight": 5, **published}),
+        "event, uneven, other multipliers": (uneven, {"multipliers": [0, 2, 1, 3], "signed": True, **published}),
         "event, bare state": (even, {"max_weight": 9, "intrusion": False}),
-        "event, counted": (even, {"max_weight": 5, "counted_share": "1/4", "epsilon_records": "1/5", **shown}),
-        "item": (uneven, {"unit": "item", "max_total": 20, "max_weight": 6, **shown}),
+        "event, counted": (even, {"max_weight": 5, "counted_share": "1/4", "epsilon_records": "1/5", **published}),
+        "item": (uneven, {"unit": "item", "max_total": 20, "max_weight": 6, **published}),
     }
     return {name: HierarchySpec(["x", "y", "z"], paths, "1", "1e-6", **given) for name, (paths, given) in more.items()}
 

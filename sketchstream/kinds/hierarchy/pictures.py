@@ -24,8 +24,8 @@ OFFERED: Final = 100
 def headline(answer: Mapping[str, Any]) -> str:
     """The first number, and how many there are."""
     low, high = answer["intervals"][0]
-    told = f"{charts.spelled(answer['values'][0])} (95% interval {charts.between(low, high)})"
-    return f"{len(answer['values']):,} counts; {_title(answer, 0)}: {told}."
+    total = f"{charts.spelled(answer['values'][0])} (95% interval {charts.between(low, high)})"
+    return f"{len(answer['values']):,} counts; {_title(answer, 0)}: {total}."
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
@@ -43,8 +43,8 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     if at == len(nodes) or nodes[at] != int(place):
         return None
     low, high = answer["intervals"][at]
-    found = {"value": answer["values"][at], "stderr": answer["stderr"][at], "low": low, "high": high}
-    return _title(answer, at), found
+    value = {"value": answer["values"][at], "stderr": answer["stderr"][at], "low": low, "high": high}
+    return _title(answer, at), value
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Panel]:

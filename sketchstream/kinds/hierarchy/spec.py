@@ -33,15 +33,15 @@ class HierarchySpec(PlaceCountingSpec):
 
     Args:
         levels: names of the levels below the root, such as ("country", "region", "city"); or a `Tree` with its paths.
-        paths: for each leaf the names on its way from the top, ("DE", "Bayern", "Fürth"), or one text with tabs.
+        paths: names on the way from the top to each leaf, ("DE", "Bayern", "Fürth"), or one text with tabs.
         epsilon: privacy of a layer, with delta; exact rational.
-        delta: from 1e-300 to 0.5; exact rational.
+        delta: exact rational from 1e-300 to 0.5.
         unit: unit of privacy: one "event", or all events of one "item", whose total weight the source bounds.
         max_weight: largest absolute weight of one event.
         max_total: a promise of the source, for unit "item": the absolute weights of an item's events over the sketch's
             life add up to at most this.
         signed: whether a true count may be below 0; if not, estimates are not negative either.
-        multipliers: for the root and each level, how finely it is counted: noise falls as one over it, and what a unit
+        multipliers: how finely the root and each level are counted: noise falls as one over it, and what a unit
             costs rises with the sum of the squares. 0: the level has no noise of its own, its counts are sums of those
             below. Default: 1 for each, within 2% of the smallest mean error of a level (docs/theory/hierarchy.md, 3).
         capacity: largest sum of absolute weights that the counters must hold.
@@ -53,7 +53,7 @@ class HierarchySpec(PlaceCountingSpec):
         epsilon_records: unit "event": epsilon of the noise of the number of records admitted; 0: none is kept.
 
     Raises:
-        SpecError: for anything that cannot be; the message names the argument.
+        SpecError: an argument that cannot be; the message names it.
 
     Examples:
         >>> spec = HierarchySpec(["state", "city"], [("NY", "NYC"), ("NY", "Albany"), ("NJ", "Newark")], "1", "1e-6")
@@ -99,13 +99,15 @@ class HierarchySpec(PlaceCountingSpec):
         self._require_room()
         self._warn_of_privacy()
 
-    def _multipliers(self, given: object) -> tuple[int, ...]:
+    def _multipliers(self, multipliers: object) -> tuple[int, ...]:
         """The multipliers, checked; equal ones if none are given."""
-        if given is None:
+        if multipliers is None:
             return (1,) * len(self.tree.sizes)
-        listed = list(given) if isinstance(given, (list, tuple)) else []
+        listed = list(multipliers) if isinstance(multipliers, (list, tuple)) else []
         if len(listed) != len(self.tree.sizes):
-            msg = f"multipliers must be {len(self.tree.sizes)} whole numbers, the root's first, found {given!r:.80}"
+            msg = (
+                f"multipliers must be {len(self.tree.sizes)} whole numbers, the root's first, found {multipliers!r:.80}"
+            )
             raise SpecError(msg)
         *above, last = listed
         return (*(whole(one, "multipliers", 0, MOST_TIMES) for one in above), whole(last, "multipliers", 1, MOST_TIMES))
@@ -156,7 +158,7 @@ class HierarchySpec(PlaceCountingSpec):
 
     @cached_property
     def precisions(self) -> tuple[float, ...]:
-        """For each level, one over the variance of what a counter says of its node, for noise of variance 1."""
+        """One over the variance of what a counter of each level says of its node, for noise of variance 1."""
         return tuple(float(one * one) for one in self.multipliers)
 
     @cached_property

@@ -35,8 +35,8 @@ class Tree:
 
     Args:
         levels: names of the levels below the root, from the top.
-        names: for each of them the names of its nodes, in their order.
-        children: for the root and each level but the last, the number of children of each node.
+        names: names of the nodes of each of them, in their order.
+        children: number of children of each node, for the root and each level but the last.
     """
 
     levels: tuple[str, ...]
@@ -49,16 +49,16 @@ class Tree:
 
         Args:
             levels: names of the levels, such as ("country", "region", "city").
-            paths: for each leaf the names on its way from the top; or one text with tabs between them.
+            paths: names on the way from the top to each leaf; or one text with tabs between them.
 
         Raises:
             SpecError: names that cannot be, or a leaf twice.
         """
         named = _level_names(levels)
-        given = [_path(one, len(named)) for one in paths]
-        leaves = sorted(set(given))
-        if not leaves or len(leaves) != len(given):
-            msg = f"paths must be those of all leaves, each once, found {len(given)} of {len(leaves)} leaves"
+        checked = [_path(one, len(named)) for one in paths]
+        leaves = sorted(set(checked))
+        if not leaves or len(leaves) != len(checked):
+            msg = f"paths must be those of all leaves, each once, found {len(checked)} of {len(leaves)} leaves"
             raise SpecError(msg)
         names: list[tuple[str, ...]] = []
         children: list[tuple[int, ...]] = []
@@ -170,11 +170,11 @@ class Tree:
         node = self.find(path) if len(path) == len(self.levels) else None
         return -1 if node is None else node - self.starts[-2]
 
-    def locate(self, found: Mapping[str, RecordColumn]) -> Ints:
+    def locate(self, columns: Mapping[str, RecordColumn]) -> Ints:
         """(n,) leaf of each record; -1: it has none."""
         place: Ints | None = None
         for depth, level in enumerate(self.levels):
-            codes = found[level].codes(self._choices[depth]).astype(np.int64)
+            codes = columns[level].codes(self._choices[depth]).astype(np.int64)
             place = self._below(depth, np.zeros(len(codes), np.int64) if place is None else place, codes)
         assert place is not None
         return place
@@ -182,9 +182,9 @@ class Tree:
     def _below(self, depth: int, place: Ints, codes: Ints) -> Ints:
         """(n,) the child with this name of each node on a level; -1: there is none."""
         keys = self._keys[depth]
-        wanted = place * len(self._codes[depth]) + codes
-        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where((place >= 0) & (codes >= 0) & (keys[at] == wanted), at, -1)
+        codes_there = place * len(self._codes[depth]) + codes
+        at = np.minimum(np.searchsorted(keys, codes_there), len(keys) - 1)
+        return np.where((place >= 0) & (codes >= 0) & (keys[at] == codes_there), at, -1)
 
     @cached_property
     def _codes(self) -> tuple[dict[str, int], ...]:
@@ -198,7 +198,7 @@ class Tree:
 
     @cached_property
     def _keys(self) -> tuple[Ints, ...]:
-        """For each level the (parent, name) of each node as one number; ascending, as paths are sorted."""
+        """The (parent, name) of each node of each level as one number; ascending, as paths are sorted."""
         return tuple(
             parents * len(codes) + np.array([codes[name] for name in names], np.int64)
             for parents, codes, names in zip(self.parents, self._codes, self.names, strict=True)
@@ -239,9 +239,9 @@ def _level_names(levels: object) -> tuple[str, ...]:
     return named
 
 
-def _path(given: Sequence[str] | str, depth: int) -> Path:
+def _path(written: Sequence[str] | str, depth: int) -> Path:
     """The names of a path, checked."""
-    path = tuple(given.split(BETWEEN)) if isinstance(given, str) else tuple(given)
+    path = tuple(written.split(BETWEEN)) if isinstance(written, str) else tuple(written)
     if len(path) != depth or any(not isinstance(one, str) or not one or BETWEEN in one for one in path):
         msg = (
             f"each path must have {depth} names, one for each level, without tabs in them, found {len(path)}; "

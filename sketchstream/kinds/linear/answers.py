@@ -43,7 +43,7 @@ class LinearAnswers(Answers):
         return self
 
     def sketch_facts(self) -> dict[str, Any]:
-        """From the spec."""
+        """What the spec says of the sketch: its kind, its unit, its privacy."""
         spec = self.spec
         privacy = {"epsilon": str(spec.epsilon), "delta": str(spec.delta), "no_privacy": spec.no_privacy}
         return {"kind": spec.kind, "unit": spec.unit, **privacy}
@@ -94,7 +94,7 @@ class LinearAnswers(Answers):
         return None
 
     def _repr_html_(self) -> str:
-        """For notebooks: the headline, the first tables and charts, and a note."""
+        """Card of a notebook: the headline, the first tables and charts, and a note."""
         from sketchstream.kinds import shown
 
         beside = self.further()

@@ -33,7 +33,7 @@ class CausalFactor:
     """The normalised square root of a filter.
 
     Args:
-        coefficients: of the filter by lag; the first is above 0.
+        coefficients: coefficients of the filter by lag; the first is above 0.
         length: positions.
     """
 
@@ -44,8 +44,8 @@ class CausalFactor:
     def root(self) -> Floats:
         """(N,) the power series whose square is the filter's."""
         full = np.zeros(self.length)
-        kept = self.coefficients[: self.length]
-        full[: len(kept)] = kept
+        reached = self.coefficients[: self.length]
+        full[: len(reached)] = reached
         return np.asarray(_square_root(full))
 
     @cached_property
@@ -83,7 +83,7 @@ class CausalFactor:
         """(n,) variances of answers for noise of variance 1 in each word.
 
         Args:
-            coefficients: of a filter by lag.
+            coefficients: coefficients of a filter by lag.
             rows: (n,) int64, k: the answer is the sum of coefficient j times the count at k - j.
             length: positions whose counts are in the answers.
         """
@@ -105,7 +105,7 @@ def block_energies(coefficients: Floats, first: int, stop: int, length: int, wid
     """(stop - first,) sums over blocks of the squares of a filter's coefficients, summed over each block.
 
     Args:
-        coefficients: by lag.
+        coefficients: coefficients of a filter by lag.
         first: first row, k: coefficient j falls on position k - j.
         stop: one past the last.
         length: positions, 0 to length - 1; blocks begin at 0.

@@ -62,15 +62,15 @@ def in_units(lattice: Lattice, weights: object, n: int) -> tuple[Ints, Flags]:
         WeightError: not one weight for each event.
     """
     if weights is None:
-        one = 1 << lattice.bits
-        return np.full(n, one, np.int64), np.full(n, one <= lattice.most)
+        unit = 1 << lattice.bits
+        return np.full(n, unit, np.int64), np.full(n, unit <= lattice.most)
     if getattr(weights, "ndim", 1) != 1 or not hasattr(weights, "__len__") or len(weights) != n:
         as_weights(weights, n, alone=True)  # refuses them
-    given: Any = weights
-    given = given.to_pylist() if hasattr(given, "to_pylist") else given
-    units, good = lattice.weights(given)
-    whole = isinstance(given, Units) or (isinstance(given, np.ndarray) and given.dtype.kind in "iu")
-    return units, good if lattice.bits or whole else good & _whole(given)
+    values: Any = weights
+    values = values.to_pylist() if hasattr(values, "to_pylist") else values
+    units, good = lattice.weights(values)
+    whole = isinstance(values, Units) or (isinstance(values, np.ndarray) and values.dtype.kind in "iu")
+    return units, good if lattice.bits or whole else good & _whole(values)
 
 
 def judged(
@@ -95,11 +95,11 @@ def judged(
     Raises:
         DomainError, WeightError: there is such an event; the first is named by its position.
     """
-    kept = ~outside if good is None else good & ~outside
-    if invalid != "noop" and not kept.all():
+    valid = ~outside if good is None else good & ~outside
+    if invalid != "noop" and not valid.all():
         heavy = np.zeros_like(outside) if good is None else ~good
         refuse_first(outside & (invalid == "error"), heavy, limit, bound=bound, hint=hint)
-    return kept
+    return valid
 
 
 def hint_of(lattice: Lattice) -> str:
@@ -111,5 +111,5 @@ def _whole(weights: Any) -> Flags:
     """(n,) which weights are whole numbers."""
     if isinstance(weights, np.ndarray) and weights.dtype.kind == "f":
         return np.asarray(weights == np.trunc(weights))
-    found = (exact_number(one, MOST_BITS + 1) for one in weights)
-    return np.fromiter((one is not None and one.denominator == 1 for one in found), np.bool_, len(weights))
+    numbers = (exact_number(one, MOST_BITS + 1) for one in weights)
+    return np.fromiter((one is not None and one.denominator == 1 for one in numbers), np.bool_, len(weights))

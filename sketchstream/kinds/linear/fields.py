@@ -37,8 +37,8 @@ def parse_epsilon(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] 
     """An exact epsilon from 1e-6 to 50; stored specs of some kinds have had a wider range.
 
     Args:
-        value: as the user wrote it.
-        name: of the parameter.
+        value: the number, as the user wrote it.
+        name: name of the parameter.
         allowed: range of stored specs of the kind, or None.
 
     Raises:
@@ -46,10 +46,10 @@ def parse_epsilon(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] 
     """
     if allowed is None or not isinstance(value, Stored):
         return exact_epsilon(value, name)
-    wanted = f"{name} must be a rational number from {allowed[0]} to {allowed[1]}, such as '1', '0.1' or '1/2'"
-    exact = exact_rational(value, wanted)
+    expected = f"{name} must be a rational number from {allowed[0]} to {allowed[1]}, such as '1', '0.1' or '1/2'"
+    exact = exact_rational(value, expected)
     if not allowed[0] <= exact <= allowed[1]:
-        msg = f"{wanted}, found {value!s:.40}"
+        msg = f"{expected}, found {value!s:.40}"
         raise SpecError(msg)
     return exact
 
@@ -58,8 +58,8 @@ def parse_delta(value: Epsilon, name: str, *, zero: bool) -> Fraction:
     """An exact delta from 1e-300 to 1/2.
 
     Args:
-        value: as the user wrote it.
-        name: of the parameter.
+        value: the number, as the user wrote it.
+        name: name of the parameter.
         zero: whether it may be 0, for noise whose privacy is pure.
 
     Raises:
@@ -80,12 +80,12 @@ def stored_closed(described: object, items: Sequence[Item] | None, what: str) ->
         msg = f"{what} must be a closed domain"
         raise SpecError(msg)
     try:
-        found = stored_domain(described, items)
+        domain = stored_domain(described, items)
     except TypeError:
         msg = "spec has a domain with fields that this version does not know"
         raise SpecError(msg) from None
-    assert isinstance(found, ClosedDomain)
-    return found
+    assert isinstance(domain, ClosedDomain)
+    return domain
 
 
 def require_fresh_noise(intrusion: bool, values: Iterable[object]) -> None:

@@ -54,17 +54,17 @@ class ColumnIndex(ABC):
         places = self.locate(items)
         lattice = self._lattice
         units, good = (None, None) if weights is None else in_units(lattice, weights, len(items))
-        kept = judged(places < 0, good, invalid, lattice.max_weight, hint=hint_of(lattice))
-        self.add(state, places if invalid != "noop" or units is None else np.where(kept, places, -1), units)
+        valid = judged(places < 0, good, invalid, lattice.max_weight, hint=hint_of(lattice))
+        self.add(state, places if invalid != "noop" or units is None else np.where(valid, places, -1), units)
         if counters.size:
-            counters[0] += np.count_nonzero(kept)
+            counters[0] += np.count_nonzero(valid)
 
     def apply_sums(
         self, state: Ints, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
     ) -> None:
         """See `ItemIndex`."""
         places = self.locate(items)
-        kept = judged(places < 0, None, invalid)
+        valid = judged(places < 0, None, invalid)
         self.add(state, places, sums)
         if counters.size:
-            counters[0] += events[kept].sum()
+            counters[0] += events[valid].sum()

@@ -59,7 +59,7 @@ class LinearAccounting(Accounting[L]):
         """Cost of noise of this privacy, for the whole unit.
 
         Args:
-            spec: of the sketch.
+            spec: spec of the sketch.
             epsilon: privacy of the noise.
             delta: privacy of the noise; not used where it is pure.
         """
@@ -183,7 +183,7 @@ class LinearKind(Kind[L]):
         ]
 
     def statement(self, spec: L, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
-        """In (epsilon, delta) and the measure of the noise, or in pure epsilons."""
+        """The guarantee in (epsilon, delta) and the measure of the noise, or in pure epsilons."""
         around = context or Context()
         return Guarantee.build(
             spec,

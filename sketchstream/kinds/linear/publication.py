@@ -22,10 +22,10 @@ class PublishedPart:
     """One published part.
 
     Args:
-        spec: of the part; parts of a stack may differ in privacy.
-        origin: where it belongs.
+        spec: spec of the part; parts of a stack may differ in privacy.
+        origin: name, window and partition that it belongs to.
         key_id: id of its hash key, None if it has none.
-        numbers: as published.
+        numbers: its numbers, as they were published.
         layers: parameters of the layers in them.
         fresh: parameter of the release's own noise, if it is one.
     """
@@ -47,7 +47,7 @@ def parts_of(kind: Kind[Any], published: Published) -> list[PublishedPart]:
     """The parts of a publication.
 
     Args:
-        kind: of the sketch.
+        kind: kind of the sketch.
         published: a release, a sealed state, or a stack of either.
     """
     out = []

@@ -53,8 +53,8 @@ class LinearSpec:
     Attributes:
         epsilon: privacy of a layer.
         delta: privacy of a layer; 0 where the noise is pure, or need not be anything else.
-        epsilon_publish: of the fresh layer at seal.
-        delta_publish: of the fresh layer at seal.
+        epsilon_publish: privacy of the fresh layer at seal.
+        delta_publish: privacy of the fresh layer at seal.
         intrusion: whether `seal` adds that layer.
         unit: unit of privacy.
         epsilon_records: epsilon of the discrete Laplace noise of the number of records admitted (`Sketch.admit`), which

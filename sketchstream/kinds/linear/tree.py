@@ -36,17 +36,18 @@ STEPS: Final = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 KEPT: Final = 4
 """Trees that are tried with one level more."""
 MOST_LEVELS: Final = 64
+"""Each is at least twice as wide as the one before: no number of cells needs more."""
 LEAST_GAIN: Final = 0.999
 """A level is added where it lowers the variance by a thousandth."""
 
 
-def checked_levels(given: object) -> Levels:
+def checked_levels(levels: object) -> Levels:
     """The levels of a tree, as plain data has them.
 
     Raises:
         SpecError: not pairs of whole numbers.
     """
-    pairs = given if isinstance(given, (list, tuple)) else ()
+    pairs = levels if isinstance(levels, (list, tuple)) else ()
     good = [isinstance(one, (list, tuple)) and [type(number) for number in one] == [int, int] for one in pairs]
     if not pairs or not all(good):
         msg = "levels must be pairs of whole numbers: the positions of a block, and the weight of its level"
@@ -112,8 +113,7 @@ class BlockTree:
     def shares(self) -> Floats:
         """(levels,) factor of each projection in (C'C)^-1."""
         inverse = 1 / self.eigenvalues
-        out: Floats = np.diff(inverse, prepend=0.0)
-        return out
+        return np.asarray(np.diff(inverse, prepend=0.0))
 
     @cached_property
     def _tables(self) -> tuple[Ints, Ints, Ints]:
@@ -150,14 +150,13 @@ class BlockTree:
         """Variances of answers for noise of variance 1 in each word.
 
         Args:
-            energies: for each level the sum of the squares of the answers' coefficients, summed over each block.
+            energies: sum of the squares of the answers' coefficients, each summed over a block, by level.
         """
         parts = [
             energy * (share / width)
             for energy, (width, _), share in zip(energies, self.levels, self.shares.tolist(), strict=True)
         ]
-        out: Floats = np.sum(parts, axis=0)
-        return out
+        return np.asarray(np.sum(parts, axis=0))
 
     def coefficients(self, rows: Floats) -> Floats:
         """(n, words) coefficients in the words of a state of answers with (n, size) coefficients in the cells."""
@@ -171,11 +170,11 @@ class BlockTree:
 
 
 @kernel
-def _add_blocks(state: Any, cells: Any, given: Any, widths: Any, weights: Any, starts: Any) -> None:
+def _add_blocks(state: Any, cells: Any, amounts: Any, widths: Any, weights: Any, starts: Any) -> None:
     """Add each weight to the blocks that hold its cell."""
     for i in range(len(cells)):
         for level in range(len(widths)):
-            state[starts[level] + cells[i] // widths[level]] += given[i] * weights[level]
+            state[starts[level] + cells[i] // widths[level]] += amounts[i] * weights[level]
 
 
 def best_levels(size: int, energy: Callable[[int], float], noise: Callable[[int], float]) -> Levels:
@@ -183,9 +182,9 @@ def best_levels(size: int, energy: Callable[[int], float], noise: Callable[[int]
 
     Args:
         size: cells.
-        energy: for a width, the sum over answers and blocks of the squares of the coefficients' sums in the block.
-        noise: for an L1 sensitivity, the variance of a word's noise. Noise on the integers has less than its square
-            says where it is small, so that small weights are tried too.
+        energy: sum over answers and blocks of the squares of the coefficients' sums in the block, by their width.
+        noise: variance of a word's noise, by its L1 sensitivity. Noise on the integers has less than its square says
+            where it is small, so that small weights are tried too.
     """
     known: dict[int, float] = {}
 
@@ -217,7 +216,7 @@ def _best_weights(widths: tuple[int, ...], traces: Floats, total: int) -> tuple[
     """The variance for noise of variance 1 and the levels with the best integer weights, by exchange of ever less.
 
     Args:
-        widths: of the blocks.
+        widths: widths of the blocks.
         traces: (levels,) trace of the answers' Gram matrix on each level's projection.
         total: sum of the weights.
     """
@@ -230,8 +229,7 @@ def _best_weights(widths: tuple[int, ...], traces: Floats, total: int) -> tuple[
     moves = (unit[:, None] - unit).reshape(-1, count)
 
     def variance(tried: npt.NDArray[Any]) -> Floats:
-        out: Floats = (details / np.cumsum(tried.astype(np.float64) ** 2 * scale, axis=1)).sum(axis=1)
-        return out
+        return np.asarray((details / np.cumsum(tried.astype(np.float64) ** 2 * scale, axis=1)).sum(axis=1))
 
     least = float(variance(weights[None])[0])
     step = max(1, total // 4)
@@ -244,5 +242,5 @@ def _best_weights(widths: tuple[int, ...], traces: Floats, total: int) -> tuple[
             least, weights = float(errors[place]), near[place]
         else:
             step //= 2
-    kept = tuple((width, int(weight)) for width, weight in zip(widths, weights.tolist(), strict=True) if weight)
-    return least, kept
+    levels = tuple((width, int(weight)) for width, weight in zip(widths, weights.tolist(), strict=True) if weight)
+    return least, levels

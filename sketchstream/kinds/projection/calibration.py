@@ -46,7 +46,7 @@ def paper_theorem_1(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
 
     Args:
         epsilon: above 0.
-        delta: from 1e-300 to 0.5.
+        delta: a number from 1e-300 to 0.5.
         k: columns.
 
     Source: Tu, Theorem 1, with the split of delta that its proof needs and the radicals apart.
@@ -61,8 +61,8 @@ def sub_gaussian(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     """A sigma that is enough for a secret matrix with independent columns of sub-Gaussian entries.
 
     Args:
-        epsilon: at least 0.
-        delta: from 1e-300 to 0.5.
+        epsilon: a number not below 0.
+        delta: a number from 1e-300 to 0.5.
         k: columns.
 
     Returns:
@@ -72,20 +72,20 @@ def sub_gaussian(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     """
     eps, target, k = _checked(epsilon, delta, k)
     root = math.sqrt(k)
-    found = _least(
+    sigma = _least(
         lambda log_sigma: math.exp(_search_bound(eps, math.exp(-log_sigma) / root, k)[0]),
         target,
         math.log(calibrate(eps, target)) - 1e-6,
         math.log(paper_theorem_1(max(eps, 1e-3), target, k)) + 1,
     )
-    return found * (1 + SECRET_INFLATION)
+    return sigma * (1 + SECRET_INFLATION)
 
 
 def sub_gaussian_delta(epsilon: Epsilon, scale: float, k: int) -> float:
     """An upper bound of delta for a secret sub-Gaussian matrix: certified over all lengths of the projected row.
 
     Args:
-        epsilon: at least 0.
+        epsilon: a number not below 0.
         scale: the norm of the difference of two rows over sqrt(k) sigma; above 0.
         k: columns.
     """
@@ -126,8 +126,8 @@ def public_sigma2(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
     """Parameter of the discrete noise of every cell for a public matrix; verified.
 
     Args:
-        epsilon: at least 1e-6.
-        delta: from 1e-300 to 0.5.
+        epsilon: a number not below 1e-6.
+        delta: a number from 1e-300 to 0.5.
         sensitivity2: the largest squared norm of a change of a row of the state, lattice units.
         k: number of columns, and so of cells that a neighbour can change.
 
@@ -149,8 +149,8 @@ def verify_public(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
     Raises:
         SpecError: the noise is too small.
     """
-    found = smoothed_delta(float(checked(epsilon, "epsilon", _EPSILON)), sigma2, sensitivity2, k, ROUNDING)
-    return _verified(found, delta, sigma2)
+    actual = smoothed_delta(float(checked(epsilon, "epsilon", _EPSILON)), sigma2, sensitivity2, k, ROUNDING)
+    return _verified(actual, delta, sigma2)
 
 
 def secret_sigma2(
@@ -159,8 +159,8 @@ def secret_sigma2(
     """Parameter of the discrete noise of every cell for a secret matrix with sub-Gaussian entries; verified.
 
     Args:
-        epsilon: at least 1e-6.
-        delta: from 1e-300 to 0.5.
+        epsilon: a number not below 1e-6.
+        delta: a number from 1e-300 to 0.5.
         norm2: the largest squared norm of a change of a row of the data, lattice units.
         k: columns.
         entry_variance: E[R_jc^2].
@@ -193,7 +193,7 @@ def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: Frac
     """An upper bound of the delta of discrete noise for a secret matrix.
 
     Args:
-        epsilon: at least 0, lowered by `MARGIN` if the result is for the epsilon above it.
+        epsilon: a number not below 0, lowered by `MARGIN` if the result is for the epsilon above it.
         norm2: the largest squared norm of a change of a row of the data, lattice units, times the number by which
             several views raise mu^2 (1 for a single view).
         k: columns.
@@ -214,8 +214,8 @@ def on_grid(value: Fraction) -> Fraction:
     """
     sigma2 = Fraction(math.ceil(value * GRID), GRID)
     if sigma2 >= MOST_SIGMA2:
-        found = math.isqrt(math.ceil(sigma2)).bit_length()
-        msg = f"the noise must stay below 2^40 lattice units, found about 2^{found}: use fewer fraction_bits"
+        bits = math.isqrt(math.ceil(sigma2)).bit_length()
+        msg = f"the noise must stay below 2^40 lattice units, found about 2^{bits}: use fewer fraction_bits"
         raise SpecError(msg)
     return sigma2
 
@@ -236,12 +236,12 @@ def _lowered(epsilon: Epsilon, delta: Epsilon) -> tuple[Fraction, Fraction]:
     return eps * (1 - MARGIN), max(MIN_DELTA, target * (1 - MARGIN))
 
 
-def _verified(found: float, delta: Epsilon, sigma2: Fraction) -> float:
+def _verified(actual: float, delta: Epsilon, sigma2: Fraction) -> float:
     """`found`, if it is at most delta."""
-    if found > checked(delta, "delta", _DELTA):
-        msg = f"sigma2 {sigma2} is too small: expected delta at most {delta}, found {found:.6g}"
+    if actual > checked(delta, "delta", _DELTA):
+        msg = f"sigma2 {sigma2} is too small: expected delta at most {delta}, found {actual:.6g}"
         raise SpecError(msg)
-    return found
+    return actual
 
 
 def _least(delta_at: Callable[[float], float], target: float, low: float, high: float) -> float:
@@ -299,8 +299,8 @@ def _search_bound(epsilon: float, scale: float, k: int) -> tuple[float, float]:
             left, right = fine[max(at - 1, 0)], fine[min(at + 1, 16)]
         return float(here[at] - k / 2 * math.log1p(-2 * tilt))
 
-    found = minimize_scalar(log_bound, bounds=(1e-9, 0.5 - 1e-9), method="bounded", options={"xatol": 1e-10})
-    return float(found.fun), float(found.x)
+    minimum = minimize_scalar(log_bound, bounds=(1e-9, 0.5 - 1e-9), method="bounded", options={"xatol": 1e-10})
+    return float(minimum.fun), float(minimum.x)
 
 
 def _certified_supremum(epsilon: float, scale: float, tilt: float, guess: float) -> float:

@@ -36,9 +36,9 @@ class ExpectedErrors:
         sigma: noise of one layer at creation, JL units.
         tau: noise variance of a published cell, signal units.
         distance: standard error of a squared distance.
-        sq_norm: of a squared norm.
-        inner: of an inner product.
-        feature: of a single entry that is small.
+        sq_norm: error of a squared norm.
+        inner: error of an inner product.
+        feature: error of a single entry that is small.
         identity: standard error of a squared distance if rows were kept without a projection, under the same promise.
     """
 
@@ -66,7 +66,7 @@ class RowsPlan:
     """Which number of columns to take, and whether to project at all.
 
     Args:
-        spec: with the best number of columns.
+        spec: the spec with the best number of columns.
         distance2: squared distance of two typical rows.
         parts: partitions that are merged.
         tried: what each number of columns gives, ascending.
@@ -99,38 +99,38 @@ class RowsPlan:
     def sentences(self) -> tuple[str, ...]:
         """Conclusions as sentences."""
         best, distance = self.best, f"a squared distance of {self.distance2:,.6g}"
-        said = [
+        lines = [
             f"With k = {best.k}, {distance} has a standard error of {best.distance:,.4g} "
             f"({best.distance / self.distance2:.1%}); a squared norm {best.sq_norm:,.4g}, an inner product "
             f"{best.inner:,.4g}, a single feature {best.feature:,.4g}."
         ]
         if best.identity_better:
-            said.append(
+            lines.append(
                 f"Do not project: rows kept as they are (matrix = 'identity', {self.spec.users.size:,} rows x "
                 f"{self.spec.features.size:,} features) have a standard error of {best.identity:,.4g}, "
                 f"{best.distance / best.identity:.3g} times less, under the same promise."
             )
         else:
-            said.append(
+            lines.append(
                 f"Projecting is {best.identity / best.distance:.3g} times more accurate than rows kept as they are "
                 f"(matrix = 'identity'), whose standard error is {best.identity:,.4g}."
             )
         if self.signs is not None and self.signs.distance < best.identity:
-            said.append(
+            lines.append(
                 f"Take random signs: matrix = 'rademacher' with k = {self.signs.k} has a standard error of "
                 f"{self.signs.distance:,.4g}, {best.distance / self.signs.distance:.3g} times less."
             )
         dense = self.spec.unit == "item" and self.spec.max_total is None and self.spec.max_features is None
         if dense and self.spec.matrix_seed == "public":
-            said.append(
+            lines.append(
                 "A public matrix stretches the worst row by its largest singular value, so a promise of the norm alone "
                 "never gains accuracy from it: promise max_total or max_features, or take matrix_seed = 'secret'."
             )
         if best.distance > self.distance2:
-            said.append("The error is larger than the distance itself: more data, or a larger epsilon, is needed.")
+            lines.append("The error is larger than the distance itself: more data, or a larger epsilon, is needed.")
         if (least := self.least(0.2)) < math.inf:
-            said.append(f"With this k, squared distances are known to 20% from a distance of {least:,.4g} on.")
-        return tuple(said)
+            lines.append(f"With this k, squared distances are known to 20% from a distance of {least:,.4g} on.")
+        return tuple(lines)
 
     def least(self, relative: float) -> float:
         """The smallest distance (not squared) whose square has this relative error, at the best k."""
@@ -165,12 +165,12 @@ def plan(
         SpecError: no candidate is possible.
     """
     tried = (spec.k,) if spec.matrix == "identity" else CANDIDATES
-    best, found = best_columns(spec, distance2, tried if candidates is None else candidates, parts)
+    best, errors = best_columns(spec, distance2, tried if candidates is None else candidates, parts)
     signs = None
     if spec.matrix == "gaussian":
-        k, other = best_columns(with_columns(spec, spec.k, "rademacher"), distance2, tuple(found), parts)
-        signs = other[k] if other[k].distance < found[best].distance else None
-    return RowsPlan(with_columns(spec, best), distance2, parts, tuple(found.values()), found[best], signs)
+        k, other = best_columns(with_columns(spec, spec.k, "rademacher"), distance2, tuple(errors), parts)
+        signs = other[k] if other[k].distance < errors[best].distance else None
+    return RowsPlan(with_columns(spec, best), distance2, parts, tuple(errors.values()), errors[best], signs)
 
 
 def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None, layers: int = 1) -> ExpectedErrors:
@@ -213,9 +213,9 @@ def identity_stderr(spec: ProjectionSpec, distance2: float, layers: int = 1) -> 
         distance2: squared distance of the two rows, user units.
         layers: number of equal parts that are merged.
     """
-    kept = spec if spec.matrix == "identity" else with_columns(spec, None, "identity")
-    tau, excess = _noise(kept, layers)
-    return math.sqrt(MatrixLaw.of(kept.outline).squared_norm(distance2, 2 * tau, excess=2 * excess))
+    unprojected = spec if spec.matrix == "identity" else with_columns(spec, None, "identity")
+    tau, excess = _noise(unprojected, layers)
+    return math.sqrt(MatrixLaw.of(unprojected.outline).squared_norm(distance2, 2 * tau, excess=2 * excess))
 
 
 def _noise(spec: ProjectionSpec, layers: int) -> tuple[float, float]:
@@ -238,15 +238,15 @@ def best_columns(
         candidates: the numbers that are tried; for srht those up to d'.
         layers: number of equal parts that are merged.
     """
-    found: dict[int, ExpectedErrors] = {}
+    errors: dict[int, ExpectedErrors] = {}
     for k in candidates:
         if spec.matrix == "srht" and k > spec.outline.order:
             continue
-        found[k] = expected(with_columns(spec, k), distance2, layers=layers)
-    if not found:
+        errors[k] = expected(with_columns(spec, k), distance2, layers=layers)
+    if not errors:
         msg = f"candidates must hold a number of columns that is possible, from 1 to {MOST_COLUMNS}, found none"
         raise SpecError(msg)
-    return min(found, key=lambda k: found[k].distance), found
+    return min(errors, key=lambda k: errors[k].distance), errors
 
 
 def with_columns(spec: ProjectionSpec, k: int | None, matrix: Family | None = None) -> ProjectionSpec:

@@ -86,8 +86,8 @@ def sigma2(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction
 
     Args:
         spec: spec of the sketch.
-        epsilon: of this layer: the spec's, its epsilon_publish, or that of a release.
-        delta: of this layer.
+        epsilon: privacy of this layer: the spec's epsilon, its epsilon_publish, or that of a release.
+        delta: privacy of this layer.
 
     Raises:
         SpecError: the noise has no room in 64 bits.

@@ -95,10 +95,10 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
 
     upper = np.triu_indices(len(names), 1)
     squares = []
-    for found in ends(rows):
+    for squared in ends(rows):
         square = np.full((len(names), len(names)), np.nan)
-        square[upper] = found
-        square.T[upper] = found
+        square[upper] = squared
+        square.T[upper] = squared
         squares.append(square)
     order = alike(np.sqrt(np.nan_to_num(np.maximum(squares[0], 0.0))))
     labels = [names[place] for place in order]

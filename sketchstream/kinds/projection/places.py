@@ -82,8 +82,8 @@ class RowCells:
         users, features = self.places(items)
         try:
             outside, hint = (users < 0) | (features < 0), hint_of(lattice)
-            kept = judged(outside, good, invalid, lattice.max_weight, bound=self.spec.bounding, hint=hint)
-            users[~kept] = -1
+            valid = judged(outside, good, invalid, lattice.max_weight, bound=self.spec.bounding, hint=hint)
+            users[~valid] = -1
             cells = state.reshape(-1, self.spec.k)
             mechanism.apply(self.spec, self.matrix, cells, users, features, amounts, counters)
         finally:
@@ -96,10 +96,10 @@ class RowCells:
         """Add to each user's row the sum times the feature's row of the matrix, wrapping."""
         users, features = self.places(items)
         try:
-            kept = judged((users < 0) | (features < 0), None, invalid)
+            valid = judged((users < 0) | (features < 0), None, invalid)
             cells = state.reshape(-1, self.spec.k)
             mechanism.apply(self.spec, self.matrix, cells, users, features, sums, most=MOST_SUM)
-            counters += events[kept].sum()
+            counters += events[valid].sum()
         finally:
             users.fill(0)
             features.fill(0)

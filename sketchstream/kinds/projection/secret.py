@@ -121,9 +121,9 @@ class SecretLoss(GaussianLoss):
             return EpsilonAtDelta(math.inf, float(target), math.inf, "none")
         if not self.mean:
             return EpsilonAtDelta(0.0, float(target), 0.0, "none")
-        found = _epsilon(target, bound.mu2, bound.kappa, self.columns)
+        smoothed = _epsilon(target, bound.mu2, bound.kappa, self.columns)
         plain = _epsilon(target, self.mean, 0.0, self.columns)
-        return EpsilonAtDelta(found, float(target), plain, "smoothing", bound.kappa, bound.rounding)
+        return EpsilonAtDelta(smoothed, float(target), plain, "smoothing", bound.kappa, bound.rounding)
 
 
 @dataclass(frozen=True)
@@ -161,18 +161,18 @@ def _delta(epsilon: float, mean: Fraction, kappa: float, columns: int) -> float:
         return 0.0 if epsilon >= 2 * kappa else -math.expm1(epsilon - 2 * kappa)
     scale = math.sqrt(mean / columns) * (1 + float(TABLE_EXCESS) / 2)
     inner = epsilon - 2 * kappa
-    found = sub_gaussian_delta(max(inner, 0.0), scale, columns)
-    return min(1.0, math.exp(kappa) * (found - math.expm1(min(inner, 0.0))) * (1 + 1e-12))
+    divergence = sub_gaussian_delta(max(inner, 0.0), scale, columns)
+    return min(1.0, math.exp(kappa) * (divergence - math.expm1(min(inner, 0.0))) * (1 + 1e-12))
 
 
 @lru_cache(maxsize=256)
 def _epsilon(delta: Fraction, mean: Fraction, kappa: float, columns: int) -> float:
     """An epsilon with `_delta` at most delta: found by a search without certificates, then raised until it has one."""
     scale = math.sqrt(mean / columns) * (1 + float(TABLE_EXCESS) / 2)
-    found = 2 * kappa + sub_gaussian_epsilon(float(delta) * math.exp(-kappa), scale, columns)
+    epsilon = 2 * kappa + sub_gaussian_epsilon(float(delta) * math.exp(-kappa), scale, columns)
     step = STEP
-    while _delta(found, mean, kappa, columns) > delta:
-        if found > FARTHEST:
+    while _delta(epsilon, mean, kappa, columns) > delta:
+        if epsilon > FARTHEST:
             return math.inf
-        found, step = found * (1 + step) + step * step, 2 * step
-    return found
+        epsilon, step = epsilon * (1 + step) + step * step, 2 * step
+    return epsilon

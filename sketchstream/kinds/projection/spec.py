@@ -95,19 +95,19 @@ class ProjectionSpec(EventCountingSpec):
         k: columns of the projection, 1 to 4096; each row of the state has k cells. With matrix "identity" the number
             of features, or None.
         epsilon: privacy of the state; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
-        delta: from 1e-300 to 0.5; exact as epsilon.
+        delta: a number from 1e-300 to 0.5; exact as epsilon.
         unit: unit of privacy: one "event", or all events of one user (the "item") in this sketch.
-        max_weight: for unit "event": largest absolute weight of one event; larger ones are no-ops. Default 1.
-        max_total: for unit "item": a promise of the source, that the absolute weights of one user add up to at most
+        max_weight: largest absolute weight of one event, for unit "event"; larger ones are no-ops. Default 1.
+        max_total: a promise of the source, for unit "item", that the absolute weights of one user add up to at most
             this.
-        max_norm: for unit "item": a promise of the source, that the sums of absolute weights by feature have at most
+        max_norm: a promise of the source, for unit "item", that the sums of absolute weights by feature have at most
             this L2 norm for every user. With `max_total` too, the better of both is used.
-        max_features: with max_norm: a promise that no user touches more features than this.
+        max_features: a promise, beside max_norm, that no user touches more features than this.
         matrix: "gaussian", "rademacher" (best for events and max_total), "srht" (best for max_norm), or "identity":
             rows are not projected. `sketchstream plan` says which has the smallest error.
         matrix_seed: "public", or "secret": derived from the sketch's key; then less noise is enough for max_norm, no
             release is possible, and streams must not react to publications of this sketch.
-        seed: of a public matrix: 32 bytes or 64 hexadecimal digits. Default: the bytes 0 to 31.
+        seed: seed of a public matrix, 32 bytes or 64 hexadecimal digits. Default: the bytes 0 to 31.
         fraction_bits: f, 0 to 30; weights are kept in multiples of 2^-f.
         capacity: largest sum of absolute weights of the whole sketch, user units; capacity 2^f is below 2^53.
         epsilon_publish: epsilon of the noise that is added at the seal (default: epsilon).
@@ -197,10 +197,10 @@ class ProjectionSpec(EventCountingSpec):
 
     def _bound(self, name: str, value: Epsilon) -> Fraction:
         """A bound of weights: at least one lattice unit, less than the capacity allows."""
-        wanted = f"{name} must be a number of at least one lattice unit, 2^-{self.fraction_bits}"
-        exact = exact_rational(value, wanted)
+        expected = f"{name} must be a number of at least one lattice unit, 2^-{self.fraction_bits}"
+        exact = exact_rational(value, expected)
         if exact * (1 << self.fraction_bits) < 1:
-            msg = f"{wanted}, found {str(value)[:40]}"
+            msg = f"{expected}, found {str(value)[:40]}"
             raise SpecError(msg)
         if exact > self.capacity:
             msg = f"{name} must be at most the capacity, {self.capacity}, found {str(value)[:40]}"
@@ -307,8 +307,8 @@ class ProjectionSpec(EventCountingSpec):
         if self.matrix == "identity":
             return self.outline
         if (secret is None) == (self.seed is None):
-            wanted = "needs" if self.seed is None else "takes no"
-            msg = f"matrix_seed = {self.matrix_seed!r} {wanted} secret seed"
+            verb = "needs" if self.seed is None else "takes no"
+            msg = f"matrix_seed = {self.matrix_seed!r} {verb} secret seed"
             raise SpecError(msg)
         seed = self.seed if secret is None else secret
         assert seed is not None
@@ -356,7 +356,7 @@ def secret_seed(key: Key, spec: ProjectionSpec, label: str, window: str = "") ->
 
     Args:
         key: the sketch's key, known to no producer of data.
-        spec: with matrix_seed "secret".
+        spec: a spec with matrix_seed "secret".
         label: name of the sketch. No two sketches of one spec may share label and window.
         window: name of the window, if there is one.
 
@@ -366,9 +366,9 @@ def secret_seed(key: Key, spec: ProjectionSpec, label: str, window: str = "") ->
     if spec.matrix_seed != "secret":
         msg = "a secret seed is for matrix_seed = 'secret'; this spec has a public one"
         raise SpecError(msg)
-    given: object = key
-    if not isinstance(given, Key):
-        msg = f"matrix_seed = 'secret' needs a Key, found {type(given).__name__}"
+    checked_key: object = key
+    if not isinstance(checked_key, Key):
+        msg = f"matrix_seed = 'secret' needs a Key, found {type(checked_key).__name__}"
         raise SpecError(msg)
     data = msgpack.packb([spec.fingerprint, label, window])
     digest = hashlib.blake2b(data, key=key.secret(), digest_size=SEED_BYTES, person=b"sketchstream-P2")

@@ -82,9 +82,9 @@ class ProjectionTable(LinearTable):
         if isinstance(domain, OpenDomain):
             msg = f"kind 'projection' needs a closed domain of features: domain {ONE}"
             raise SpecError(msg)
-        given = self.arguments(ProjectionSpec, around)
+        arguments = self.arguments(ProjectionSpec, around)
         rows = self.rows.to_domain(around.folder)
-        return ProjectionSpec(**given, users=rows, features=domain or ClosedDomain(size=1))
+        return ProjectionSpec(**arguments, users=rows, features=domain or ClosedDomain(size=1))
 
 
 TABLE = ProjectionTable

@@ -411,7 +411,7 @@ def check_errors(spec: ConvolutionSpec, runs: int, seeded: Any, layers: int = 1)
         terms = np.ones(1)  # a sum around the whole circle is one number at all positions
     else:
         held = Coordinates.of(spec.group, spec.scheme.shape.kept)
-        terms = held.spread(np.abs(spec.spectrum.eigenvalues[0]) ** 2 * spec.scheme.shape.relative).astype(float)
+        terms = held.spread(np.abs(spec.scheme.spectrum.eigenvalues[0]) ** 2 * spec.scheme.shape.relative).astype(float)
     spread = {"gaussian": 2, "counts": 6}.get(spec.noise, 5)
     error = math.sqrt(spread * np.sum(terms**2) / runs) / np.sum(terms)
     assert np.max(np.abs(found.mean(axis=0))) < 4.8 * math.sqrt(expected / runs)
@@ -454,7 +454,7 @@ def test_closed_forms_of_layout_time() -> None:
     spec = ConvolutionSpec("sum", 32, layout="time", **GIVEN)
     shape = float(spec.scheme.shape.mse(float(spec.layer().loss))[0])
     assert shape == pytest.approx(78.1478, abs=1e-4)
-    energy = float(spec.spectrum.energy[0])
+    energy = float(spec.scheme.spectrum.energy[0])
     for grid, expected in ((1, 80.8144), (4, 78.3144), (32, 78.1504)):
         assert shape + energy / (12 * grid**2) == pytest.approx(expected, abs=1e-4)
     for kernel, length, mode, least in (

@@ -155,7 +155,7 @@ def test_marginals_by_column_names() -> None:
 
 def test_one_way_marginals_have_the_error_of_one_count() -> None:
     spec = spec_of("marginal:a", columns=dict.fromkeys("abcdefghij", (0, 1)))
-    assert spec.spectrum.mean_magnitude == pytest.approx(1)
+    assert spec.scheme.spectrum.mean_magnitude == pytest.approx(1)
     assert spec.size == 2
 
 

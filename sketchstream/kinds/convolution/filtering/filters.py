@@ -136,12 +136,12 @@ def _plain(written: object, length: int, trim: bool) -> Filter:
 def _named(text: str, length: int) -> Filter:
     """A filter given by its name."""
     word, _, argument = text.partition(":")
-    wanted = f"kernel must be one of {NAMED}, a .npy path or numbers"
+    expected = f"kernel must be one of {NAMED}, a .npy path or numbers"
     if word in ("window", "average"):
         width = _width(argument, word, length)
         return _frozen(text, np.full(width, 1.0 if word == "window" else 1 / width), width - 1)
     if word == "decay":
-        rate = exact_rational(argument, f"{wanted}: decay:A with 0 < A < 1")
+        rate = exact_rational(argument, f"{expected}: decay:A with 0 < A < 1")
         if not Fraction(0) < rate < 1:
             msg = f"kernel decay:A needs 0 < A < 1, found {argument[:40]}"
             raise SpecError(msg)
@@ -149,7 +149,7 @@ def _named(text: str, length: int) -> Filter:
             powers = float(rate) ** np.arange(length, dtype=np.float64)
         return _frozen(text, np.trim_zeros(powers, "b"))
     if argument:
-        msg = f"{wanted}, found {text[:60]!r}"
+        msg = f"{expected}, found {text[:60]!r}"
         raise SpecError(msg)
     if word == "sum":
         return _frozen(text, np.ones(length))
@@ -157,7 +157,7 @@ def _named(text: str, length: int) -> Filter:
         return _frozen(text, np.array([1.0, -1.0]), 1)
     if word == "identity":
         return _frozen(text, np.ones(1))
-    msg = f"{wanted}, found {text[:60]!r}"
+    msg = f"{expected}, found {text[:60]!r}"
     raise SpecError(msg)
 
 
@@ -190,7 +190,7 @@ class DeclaredColumns:
     """Binary or small categorical columns, declared with all their values: the cells of a table.
 
     Args:
-        values: for each column its values in order; two at least.
+        values: the values of each column in order; two at least.
 
     Examples:
         >>> columns = DeclaredColumns({"late": (0, 1), "day": ("mo", "tu", "we")})
@@ -201,7 +201,7 @@ class DeclaredColumns:
     values: Mapping[str, tuple[int | str, ...]]
 
     def __init__(self, values: Mapping[str, Sequence[int | str]]) -> None:
-        kept: dict[str, tuple[int | str, ...]] = {}
+        checked: dict[str, tuple[int | str, ...]] = {}
         for name, listed in values.items():
             if isinstance(listed, str) or not isinstance(listed, (list, tuple)) or len(listed) < 2:
                 msg = f"column {name!r:.40} needs a list of two values or more"
@@ -212,11 +212,11 @@ class DeclaredColumns:
             if len(set(listed)) != len(listed):
                 msg = f"values of column {name!r:.40} must differ, found one twice"
                 raise SpecError(msg)
-            kept[name] = tuple(listed)
-        if not kept:
+            checked[name] = tuple(listed)
+        if not checked:
             msg = "columns must name at least one column"
             raise SpecError(msg)
-        object.__setattr__(self, "values", kept)
+        object.__setattr__(self, "values", checked)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -69,10 +69,8 @@ class Group:
         from scipy import fft
 
         if len(self.shape) == 1:
-            out: Floats = fft.irfft(transform[: self.size // 2 + 1], self.size, norm="ortho")
-            return out
-        full: Floats = fft.ifftn(transform.reshape(self.shape), norm="ortho").reshape(-1).real
-        return full
+            return np.asarray(fft.irfft(transform[: self.size // 2 + 1], self.size, norm="ortho"))
+        return np.asarray(fft.ifftn(transform.reshape(self.shape), norm="ortho").reshape(-1).real)
 
     def analyze(self, values: Floats) -> Complexes:
         """(M,) complex, the unitary transform of (M,) float64."""
@@ -84,8 +82,7 @@ class Group:
 
         if len(self.shape) == 1:
             half = self.size // 2 + 1
-            out: Floats = fft.irfft(fft.rfft(values) * eigenvalues[:half], self.size)
-            return out
+            return np.asarray(fft.irfft(fft.rfft(values) * eigenvalues[:half], self.size))
         return self.synthesize(eigenvalues * self.analyze(values))
 
     @property
@@ -160,12 +157,11 @@ class Coordinates:
         half[self.singles] = state[:s] / scale
         if p and self.pairs[-1] - self.pairs[0] == p - 1:
             first = int(self.pairs[0])
-            held = half[first : first + p]
-            np.divide(state[s : s + p], scale, out=held.real)
-            np.divide(state[s + p :], -scale, out=held.imag)
-            held *= math.sqrt(0.5)
+            complex_pairs = half[first : first + p]
+            np.divide(state[s : s + p], scale, out=complex_pairs.real)
+            np.divide(state[s + p :], -scale, out=complex_pairs.imag)
+            complex_pairs *= math.sqrt(0.5)
         else:
             half[self.pairs] = (state[s : s + p] - 1j * state[s + p :]) / scale * math.sqrt(0.5)
         half *= eigenvalues[: len(half)]
-        out: Floats = fft.irfft(half, self.group.size, norm="ortho", overwrite_x=True)
-        return out
+        return np.asarray(fft.irfft(half, self.group.size, norm="ortho", overwrite_x=True))

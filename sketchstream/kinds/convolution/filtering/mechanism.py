@@ -34,6 +34,7 @@ SEARCHED: Final = 4
 SMALL: Final = 1 << 15
 """Layout "time": up to this any length is transformed within seconds; beyond, those without large prime factors."""
 LARGEST_PRIME: Final = 31
+"""Any below `synthesis.DIRECT` would do: sums of so few terms are quick, and such lengths are close together."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Spectrum:
             tolerance = 64 * UNIT_ROUNDOFF * math.log2(2 * group.size) * float(np.abs(kernel).sum())
             row[np.abs(row) <= min(tolerance, peak / 2)] = 0
             rows.append(row)
-        given = np.ones(len(rows)) if weights is None else np.array(weights, np.float64)
-        return cls(group, np.array(rows), given)
+        by_filter = np.ones(len(rows)) if weights is None else np.array(weights, np.float64)
+        return cls(group, np.array(rows), by_filter)
 
     @cached_property
     def magnitude(self) -> Floats:
@@ -84,8 +85,7 @@ class Spectrum:
     @property
     def energy(self) -> Floats:
         """(filters,) squared 2-norm of each kernel."""
-        out: Floats = np.mean(np.abs(self.eigenvalues) ** 2, axis=1)
-        return out
+        return np.asarray(np.mean(np.abs(self.eigenvalues) ** 2, axis=1))
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def spectral_shape(spectrum: Spectrum, noise: NoiseKind, layout: Layout, floor: 
         spectrum: the filters.
         noise: "gaussian" or "laplace".
         layout: "fourier" holds the support only; "time" needs noise on every character.
-        floor: from 0 to below 1; above 0 for layout "time".
+        floor: share of the budget, from 0 to below 1; above 0 for layout "time".
 
     Raises:
         SpecError: layout "time" without a floor: the characters without noise would be published exactly.
@@ -202,7 +202,9 @@ def worst_loss(coordinates: Coordinates, weight: Floats, positions: int) -> floa
 
 
 SCANNED: Final = 1 << 24
+"""Pairs times positions up to which every position is looked at; measured: two seconds."""
 SCAN_BLOCK: Final = 256
+"""Positions at a time: their phases of all pairs are in memory."""
 
 
 def phases(coordinates: Coordinates, elements: Ints) -> Ints:

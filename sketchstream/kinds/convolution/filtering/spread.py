@@ -42,14 +42,14 @@ class SpreadFactor(CausalFactor):
     @cached_property
     def inverse(self) -> Floats:
         """(N,) the power series 1 / r: Newton's iteration for h^(-1/2), twice as many terms in each step."""
-        found = np.array([1 / math.sqrt(self.coefficients[0])])
-        while len(found) < self.length:
-            size = min(2 * len(found), self.length)
-            square = _product(found, found, size)
+        series = np.array([1 / math.sqrt(self.coefficients[0])])
+        while len(series) < self.length:
+            size = min(2 * len(series), self.length)
+            square = _product(series, series, size)
             correction = -_product(self.coefficients[:size], square, size)
             correction[0] += 3
-            found = _product(found, correction / 2, size)
-        return found
+            series = _product(series, correction / 2, size)
+        return series
 
     @cached_property
     def root(self) -> Floats:
@@ -100,23 +100,23 @@ class SpreadFactor(CausalFactor):
         away = np.unique(np.geomspace(1, last, KNOTS // 2).astype(np.int64))
         places = np.unique(np.concatenate([[0], away, last - away]))
         known = exact(coefficients, rows[places], length)
-        asked = np.stack([places[:-1], places[1:]])
-        while asked.size:
-            middles = (asked[0] + asked[1]) // 2
-            asked, middles = asked[:, middles > asked[0]], middles[middles > asked[0]]
-            found = exact(coefficients, rows[middles], length)
-            bent = np.abs(np.interp(rows[middles], rows[places], known) - found) > BEND * found
+        gaps = np.stack([places[:-1], places[1:]])
+        while gaps.size:
+            middles = (gaps[0] + gaps[1]) // 2
+            gaps, middles = gaps[:, middles > gaps[0]], middles[middles > gaps[0]]
+            exact_there = exact(coefficients, rows[middles], length)
+            bent = np.abs(np.interp(rows[middles], rows[places], known) - exact_there) > BEND * exact_there
             order = np.argsort(np.concatenate([places, middles]), kind="stable")
             places = np.concatenate([places, middles])[order]
-            known = np.concatenate([known, found])[order]
-            asked = np.stack([np.concatenate([asked[0], middles]), np.concatenate([middles, asked[1]])])
-            asked = asked[:, np.concatenate([bent, bent])]
+            known = np.concatenate([known, exact_there])[order]
+            gaps = np.stack([np.concatenate([gaps[0], middles]), np.concatenate([middles, gaps[1]])])
+            gaps = gaps[:, np.concatenate([bent, bent])]
         return np.interp(rows, rows[places], known)
 
 
-def _product(one: Floats, other: Floats, size: int) -> Floats:
+def _product(left: Floats, right: Floats, size: int) -> Floats:
     """(size,) the first coefficients of the product of two power series, by transforms; zeros where it has fewer."""
     from scipy import fft
 
-    long = fft.next_fast_len(max(size, len(one) + len(other) - 1), real=True)
-    return np.asarray(fft.irfft(fft.rfft(one, long) * fft.rfft(other, long), long)[:size])
+    long = fft.next_fast_len(max(size, len(left) + len(right) - 1), real=True)
+    return np.asarray(fft.irfft(fft.rfft(left, long) * fft.rfft(right, long), long)[:size])

@@ -25,6 +25,6 @@ NOISES: Final[dict[NoiseKind, dict[Layout, type[NoiseScheme]]]] = {
 
 def scheme_of(name: NoiseKind, spec: FilteredSpec, request: Request) -> NoiseScheme:
     """The noise of this name."""
-    found = NOISES[name][request.layout]
-    long = found is positions.Toeplitz and spec.length > LONGEST_ROOT
-    return (positions.SpreadToeplitz if long else found)(spec, request)
+    scheme = NOISES[name][request.layout]
+    long = scheme is positions.Toeplitz and spec.length > LONGEST_ROOT
+    return (positions.SpreadToeplitz if long else scheme)(spec, request)

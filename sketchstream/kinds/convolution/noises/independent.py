@@ -65,9 +65,9 @@ def add_gaussian(out: Ints, variances: Floats, entropy: WordSource | None = None
     def cells(count: int, source: WordSource) -> Ints:
         signed = np.zeros(2 * count + 64, np.int64)
         discrete_gaussian(signed, Fraction(BASE**2), source)
-        found = signed[signed >= 0][:count]
+        magnitudes = signed[signed >= 0][:count]
         signed.fill(0)
-        return found
+        return magnitudes
 
     def exponent(place: int, t: int, k: int, rest: int) -> Fraction:
         return Fraction((t * k + rest) ** 2, 2 * int(variances[place])) - Fraction(k * k, 2 * BASE**2)
@@ -107,9 +107,9 @@ def add_laplace(out: Ints, parts: Ints, entropy: WordSource | None = None) -> No
     def cells(count: int, source: WordSource) -> Ints:
         signed = np.zeros(count, np.int64)
         discrete_laplace(signed, Fraction(1, BASE), source)
-        found = np.where(signed > 0, signed - 1, -signed)
+        magnitudes = np.where(signed > 0, signed - 1, -signed)
         signed.fill(0)
-        return found
+        return magnitudes
 
     sure = np.array([SURE], np.uint32)
     _add_cells(out, np.arange(len(out)), parts, cells, sure, lambda _place, t, _k, r: Fraction(r, BASE * t), entropy)
@@ -139,15 +139,15 @@ def _add_cells(
             source.fill(words.reshape(-1))
             t = parts[now]
             rest = (((words[0].astype(np.uint64) << np.uint64(32)) | words[1]) >> shifts[now]).astype(np.int64)
-            kept = rest < t
-            for place in np.flatnonzero(kept & (words[2] >= sure[np.minimum(cells, len(sure) - 1)])).tolist():
+            accepted = rest < t
+            for place in np.flatnonzero(accepted & (words[2] >= sure[np.minimum(cells, len(sure) - 1)])).tolist():
                 exponent = exponent_of(int(now[place]), int(t[place]), int(cells[place]), int(rest[place]))
-                kept[place] = below_exponential(int(words[2, place]), WIDTH, exponent, WIDTH, draw)
+                accepted[place] = below_exponential(int(words[2, place]), WIDTH, exponent, WIDTH, draw)
             value = t * cells + rest
             negative = (words[3] >> np.uint32(31)).astype(np.bool_)
-            kept &= ~(negative & (value == 0))
-            out[now[kept]] += np.where(negative, -value, value)[kept]
-            pending = np.concatenate([now[~kept], pending[cells.size :]])
+            accepted &= ~(negative & (value == 0))
+            out[now[accepted]] += np.where(negative, -value, value)[accepted]
+            pending = np.concatenate([now[~accepted], pending[cells.size :]])
             for scratch in (cells, rest, value):
                 scratch.fill(0)
             words.fill(0)
@@ -166,10 +166,10 @@ def base_draws(count: int, *, gaussian: bool, source: WordSource) -> npt.NDArray
         cells = np.zeros(pending.size, np.int64)
         if gaussian:
             discrete_gaussian(cells, Fraction(1 << 98), source)
-            kept = cells >= 0
+            accepted = cells >= 0
         else:
             discrete_laplace(cells, Fraction(1, 1 << 49), source)
-            kept = np.ones(pending.size, np.bool_)
+            accepted = np.ones(pending.size, np.bool_)
             cells = np.where(cells > 0, cells - 1, -cells)
         words = np.empty((4, pending.size), np.uint32)
         source.fill(words.reshape(-1))
@@ -179,15 +179,15 @@ def base_draws(count: int, *, gaussian: bool, source: WordSource) -> npt.NDArray
         rest = words[0].astype(np.object_) << 47 | words[1].astype(np.object_) << 15
         rest |= (words[2] >> np.uint32(17)).astype(np.object_)
         unsure = (accept == np.uint32(0xFFFFFFFF)) | (cells >= 1 << 54)
-        for place in np.flatnonzero(kept & unsure).tolist():
+        for place in np.flatnonzero(accepted & unsure).tolist():
             k, r = int(cells[place]), int(rest[place])
             exponent = Fraction(r * ((k << 80) + r), 1 << 257) if gaussian else Fraction(r, 1 << 128)
-            kept[place] = below_exponential(int(accept[place]), WIDTH, exponent, WIDTH, draw)
+            accepted[place] = below_exponential(int(accept[place]), WIDTH, exponent, WIDTH, draw)
         value = (cells.astype(np.object_) << 79) + rest
         negative = (words[3] >> np.uint32(31)).astype(np.bool_)
-        kept &= ~(negative & (value == 0).astype(np.bool_))
-        out[pending[kept]] = np.where(negative, -value, value)[kept]
-        pending = pending[~kept]
+        accepted &= ~(negative & (value == 0).astype(np.bool_))
+        out[pending[accepted]] = np.where(negative, -value, value)[accepted]
+        pending = pending[~accepted]
         cells.fill(0)
         words.fill(0)
     return out

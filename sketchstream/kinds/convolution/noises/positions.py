@@ -44,7 +44,7 @@ COMPARED: Final = 256
 
 
 class ByPosition(NoiseScheme):
-    """Base of these noises."""
+    """Base of the noises with words of their own for positions or blocks."""
 
     own_words = True
 
@@ -82,7 +82,7 @@ class ByPosition(NoiseScheme):
         return self.spec.origin, self.spec.length + self.spec.origin, self.spec.length
 
     def mse(self, layers: Sequence[NoiseLayer]) -> Floats:
-        """The mean over the positions, whose errors differ."""
+        """See `NoiseScheme`; the mean over positions whose errors differ."""
         return self.word_variance(layers) * np.array([float(np.mean(each)) for each in self.position_variances])
 
     def variances(self, place: int, layers: Sequence[NoiseLayer], tail: tuple[int, int] | None = None) -> Floats:
@@ -125,7 +125,7 @@ class Counts(ByPosition):
         return block_energies(self.spec.filters[place].coefficients, first, stop, length, 1)
 
     def density(self, layers: Sequence[NoiseLayer]) -> float | None:
-        """Equal for all characters."""
+        """See `NoiseScheme`; equal for all characters."""
         return self.word_variance(layers)
 
 
@@ -137,7 +137,7 @@ class Blocks(Counts):
     closed_refused = "use noise = 'toeplitz' or 'counts'"
 
     def never_best(self, errors: Mapping[str, float]) -> bool:
-        """With one level it is noise "counts"."""
+        """See `NoiseScheme`: a tree of one level is noise "counts"."""
         return len(self.tree.levels) == 1
 
     @cached_property
@@ -162,7 +162,7 @@ class Blocks(Counts):
 
     @property
     def reach(self) -> int:
-        """In every level an event is in one block."""
+        """See `NoiseScheme`: in every level an event is in one block."""
         return self.spec.bound * self.tree.reach
 
     def unit_variances(self, place: int, first: int, stop: int, length: int) -> Floats:
@@ -175,7 +175,7 @@ class Blocks(Counts):
         """None: noise depends on where in its blocks a position is."""
 
     def _counts(self, state: Ints) -> Floats:
-        """Least squares."""
+        """See `NoiseScheme`: estimates by least squares."""
         return self.tree.solve(state)
 
 
@@ -184,10 +184,10 @@ class Rooted(ByPosition):
 
     name = "toeplitz"
     for_series = True
-    made: type[CausalFactor] = CausalFactor
+    factor_type: type[CausalFactor] = CausalFactor
 
     def never_best(self, errors: Mapping[str, float]) -> bool:
-        """Where another noise is far better than noise "gaussian"."""
+        """See `NoiseScheme`: it never wins where another noise is far better than noise "gaussian"."""
         return min(errors.values(), default=math.inf) < FAR_BELOW * errors.get("gaussian", 0.0)
 
     @cached_property
@@ -195,10 +195,10 @@ class Rooted(ByPosition):
         """Number of the filter: the one that was asked for, or the one with the smallest weighted error.
 
         Raises:
-            SpecError: that filter, or any, has no square root that can be used.
+            SpecError: neither that filter nor another has a square root that can be used.
         """
-        spec, asked = self.spec, self.request.root
-        places = range(len(spec.filters)) if asked is None else [whole(asked, "root", 0, len(spec.filters) - 1)]
+        spec, chosen = self.spec, self.request.root
+        places = range(len(spec.filters)) if chosen is None else [whole(chosen, "root", 0, len(spec.filters) - 1)]
         usable = [place for place in places if self._usable(place)]
         if not usable:
             msg = (
@@ -218,7 +218,7 @@ class Rooted(ByPosition):
     @cached_property
     def _factors(self) -> tuple[CausalFactor, ...]:
         """The factor of each filter, which computes what it is asked for."""
-        return tuple(self.made(each.coefficients, self.spec.length) for each in self.spec.filters)
+        return tuple(self.factor_type(each.coefficients, self.spec.length) for each in self.spec.filters)
 
     def _usable(self, place: int) -> bool:
         """Whether a filter has a square root that can be used."""
@@ -251,7 +251,7 @@ class Toeplitz(Rooted):
 
     @cached_property
     def support(self) -> bytes:
-        """A column."""
+        """See `NoiseScheme`: the first column of the factor."""
         return self.columns(np.zeros(1, np.int64)).tobytes()
 
     def columns(self, positions: Ints) -> Ints:
@@ -259,22 +259,22 @@ class Toeplitz(Rooted):
         return self.factor.columns(positions, self.grid)
 
     def _filtered(self, counts: Floats, place: int) -> Floats:
-        """In a fixed order, so that closed positions do not depend on later words."""
+        """See `NoiseScheme`; sums have a fixed order, so that closed positions do not depend on later words."""
         spec, coefficients = self.spec, self.spec.filters[place].coefficients
         return filtered(counts, coefficients, np.arange(spec.length + len(coefficients) - 1) + spec.origin)
 
     def _counts(self, state: Ints) -> Floats:
-        """Each from the words up to its own."""
+        """See `NoiseScheme`; each estimate is from the words up to its own."""
         return self.factor.solve(state / self.grid)
 
 
 class SpreadToeplitz(Rooted, Correlated):
     """Noise "toeplitz" of a long series: what `Toeplitz` leaves in the counts, added to them; see `SpreadFactor`."""
 
-    made = SpreadFactor
+    factor_type = SpreadFactor
 
     def _usable(self, place: int) -> bool:
-        """Also whether the coefficients do not grow, as the bounds of the factor's errors need."""
+        """See `Rooted`; coefficients must not grow either, as the bounds of the factor's errors need."""
         coefficients = self.spec.filters[place].coefficients
         falling = bool(coefficients[-1] >= 0 and np.all(np.diff(coefficients) <= 0))
         return self.spec.length <= LONGEST_SPREAD and falling and super()._usable(place)
@@ -297,10 +297,10 @@ class SpreadToeplitz(Rooted, Correlated):
         return self.factor.largest**2
 
     def _relative_error(self, layer: NoiseLayer) -> float:
-        """At least that of any direction: rounding then adds little to every answer."""
+        """See `Correlated`; the least variance of any direction, so that rounding adds little to every answer."""
         return self.least / self.scale_budget(layer)
 
     def _correlated(self, drawn: Objects, layer: NoiseLayer) -> Objects:
-        """By a product of power series."""
+        """See `Correlated`; a product of power series makes it."""
         deviation = math.sqrt(1 / self.scale_budget(layer)) * UP
         return filter_draws(drawn, self.factor.inverse, self.factor.norms * deviation)

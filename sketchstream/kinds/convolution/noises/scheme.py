@@ -187,12 +187,9 @@ class NoiseScheme(ABC):
         """Lattice units of one unit; `SpecError`: the words cannot hold the capacity."""
 
     def _finest(self, grid: int, room: float = math.inf, largest: float = 1.0) -> int:
-        """The grid, or half of it, and so on, on which the capacity stays below the room.
+        """The finest of the grid, its half and so on, on which the capacity stays below `room` lattice units.
 
-        Args:
-            grid: finest grid.
-            room: lattice units; infinity: the grid stays as it is.
-            largest: most units by which a weight of 1 changes a word.
+        A weight of 1 changes a word by `largest` units at most.
         """
         capacity = self.spec.capacity
         while grid > 1 and capacity * grid >= room:

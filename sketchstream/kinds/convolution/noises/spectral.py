@@ -84,7 +84,7 @@ class Spectral(NoiseScheme):
         return self.coordinates.spread(self.scales2(layer))
 
     def mse(self, layers: Sequence[NoiseLayer]) -> Floats:
-        """Equal at all positions."""
+        """See `NoiseScheme`; errors are equal at all positions."""
         return np.asarray(np.sum([self.shape.mse(self.scale_budget(layer)) for layer in layers], axis=0))
 
     def density(self, layers: Sequence[NoiseLayer]) -> Floats:
@@ -139,7 +139,7 @@ class FourierGaussian(Spectral):
         return np.ascontiguousarray(columns, np.int64)
 
     def decode(self, state: Ints, place: int = 0, known: int | None = None) -> Floats:
-        """From the coordinates, none of which belongs to a position."""
+        """See `NoiseScheme`; the coordinates are transformed, none of which belongs to a position."""
         return self.coordinates.convolve(state, self.grid_scale, self.spectrum.eigenvalues[place])
 
 
@@ -155,7 +155,7 @@ class FourierLaplace(FourierGaussian):
     )
 
     def lattice_scales(self, layer: NoiseLayer) -> Floats:
-        """Multiples of BASE."""
+        """See `NoiseScheme`; scales are multiples of BASE."""
         return np.ceil(np.sqrt(self.word_scales2(layer)) * self.grid_scale * SLACK / BASE) * BASE
 
     def add_noise(self, state: Ints, layer: NoiseLayer, entropy: WordSource | None) -> None:
@@ -177,7 +177,7 @@ class FourierPure(FourierLaplace):
 
     @cached_property
     def shape(self) -> NoiseShape:
-        """In a proportion of its own."""
+        """See `Spectral`; scales have a proportion of their own."""
         return pure_shape(self.spectrum, self.spec.length).quantized()
 
     @cached_property
@@ -266,19 +266,19 @@ class TimeGaussian(Spectral, Correlated):
         return float(np.max(self.shape.relative))
 
     def _relative_error(self, layer: NoiseLayer) -> float:
-        """The smallest of all filters."""
+        """See `Correlated`; the smallest of all filters."""
         return float(np.min(self.shape.mse(self.scale_budget(layer)) / self.spectrum.energy))
 
     def _correlated(self, drawn: Objects, layer: NoiseLayer) -> Objects:
-        """By a Fourier transform."""
+        """See `Correlated`; a Fourier transform makes it."""
         return synthesize(self.coordinates, drawn, np.sqrt(self.word_scales2(layer)) * UP)
 
     def mse(self, layers: Sequence[NoiseLayer]) -> Floats:
-        """With that of the rounding to the grid."""
+        """See `Spectral`; the rounding to the grid adds its variance."""
         return super().mse(layers) + self.spectrum.energy * len(layers) / (12 * self.grid**2)
 
     def density(self, layers: Sequence[NoiseLayer]) -> Floats:
-        """With that of the rounding to the grid."""
+        """See `Spectral`; the rounding to the grid adds its variance."""
         return super().density(layers) + len(layers) / (12 * self.grid**2)
 
 

@@ -26,6 +26,7 @@ SYNTHESIS_BITS: Final = 128
 FRACTION: Final = 192
 """Binary places: the base noise is good to 2^-129 of its scale, rounding in the transform stays far below."""
 GUARD: Final = 32
+"""Further places of the roots of unity: their errors double in each of the steps of `roots`, 25 at most."""
 DIRECT: Final = 61
 """Largest prime factor of a length that is transformed by a direct sum."""
 

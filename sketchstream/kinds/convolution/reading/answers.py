@@ -46,7 +46,7 @@ class FilterAnswers(LinearAnswers):
         values: (n,) float64, unbiased.
         stderr: (n,) float64, standard deviation of the noise in each value.
         partial: (n,) bool, answers that cover less than their filter, as the window has not filled yet.
-        cells: for marginals the column values of each answer.
+        cells: column values of each answer, of marginals.
         start_ms: start of the first position, ms since 1970; None if positions are not times.
         before: noise of the window before in the first answers; None if they were not completed with it.
     """
@@ -101,7 +101,7 @@ class FilterAnswers(LinearAnswers):
         return drawn(self.spec, (self,), self.level)
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        """By the law of the noise."""
+        """Ends of intervals by the law of the noise: normal, or sums of Laplace draws."""
         if self.spec.measure == "mu2":
             from scipy.special import ndtri
 
@@ -128,8 +128,8 @@ class FilterAnswers(LinearAnswers):
         if self.starts is None:
             return None
         whole = not np.any(self.starts % 1000)
-        found = self.starts.astype("datetime64[ms]").astype("datetime64[s]" if whole else "datetime64[ms]")
-        return [str(one) for one in np.datetime_as_string(found, timezone="UTC").tolist()]
+        stamps = self.starts.astype("datetime64[ms]").astype("datetime64[s]" if whole else "datetime64[ms]")
+        return [str(one) for one in np.datetime_as_string(stamps, timezone="UTC").tolist()]
 
     def autocovariance(self, lags: int) -> Floats:
         """(lags + 1,) float64, covariance of the noise of two answers by their distance.
@@ -147,7 +147,7 @@ class FilterAnswers(LinearAnswers):
             raise EstimateError(msg)
         from scipy import fft
 
-        power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * density
+        power = np.abs(spec.scheme.spectrum.eigenvalues[self.place]) ** 2 * density
         return np.asarray(fft.ifft(power).real[: lags + 1])
 
     def __str__(self) -> str:
@@ -191,15 +191,15 @@ def drawn(spec: ConvolutionSpec, parts: Sequence[FilterAnswers], level: float) -
     figure = charts.notebook_figure(9.0, 0.4 + 2.6 * len(parts))
     panels = figure.subplots(len(parts), 1, squeeze=False)[:, 0]
     axis = "position" if spec.step_ms is None else "time, UTC"
-    for axes, one in zip(panels, parts, strict=True):
-        title, ends = f"{one.filter.name}, {level:.0%} intervals", tuple(one.interval(level).T)
-        if one.cells is not None:
-            names = [", ".join(map(str, cell.values())) for cell in one.cells]
-            charts.draw_columns(axes, title, names, one.values, ends, "")
+    for axes, part in zip(panels, parts, strict=True):
+        title, ends = f"{part.filter.name}, {level:.0%} intervals", tuple(part.interval(level).T)
+        if part.cells is not None:
+            names = [", ".join(map(str, cell.values())) for cell in part.cells]
+            charts.draw_columns(axes, title, names, part.values, ends, "")
         else:
-            names = [f"{position}" for position in one.positions.tolist()]
-            along = names if one.starts is None else one.starts.astype("datetime64[ms]")
-            charts.draw_band(axes, title, along, one.values, ends, axis)
+            names = [f"{position}" for position in part.positions.tolist()]
+            along = names if part.starts is None else part.starts.astype("datetime64[ms]")
+            charts.draw_band(axes, title, along, part.values, ends, axis)
     return figure
 
 
@@ -223,24 +223,23 @@ def answers(
     Raises:
         EstimateError: no layers, or a state of another size.
     """
-    kept = tuple(layers)
-    if not kept or state.shape != (spec.size,):
-        msg = f"expected layers and a state of {spec.size} words, found {len(kept)} layers and shape {state.shape}"
+    if not layers or state.shape != (spec.size,):
+        msg = f"expected layers and a state of {spec.size} words, found {len(layers)} layers and shape {state.shape}"
         raise EstimateError(msg)
     out = []
-    for place, one in enumerate(spec.filters):
+    for place, kernel in enumerate(spec.filters):
         values = spec.scheme.decode(state, place)
-        positions, labels = _asked(spec, one)
+        positions, labels = _positions_of(spec, kernel)
         positions = positions[positions < (spec.length if length is None else length)]
         out.append(
             FilterAnswers(
                 spec,
                 place,
-                kept,
+                tuple(layers),
                 positions,
                 values[positions],
-                np.sqrt(spec.scheme.variances(place, kept))[positions],
-                (positions < one.partial) & (spec.mode == "linear") & (spec.origin == 0),
+                np.sqrt(spec.scheme.variances(place, layers))[positions],
+                (positions < kernel.partial) & (spec.mode == "linear") & (spec.origin == 0),
                 labels,
                 start_ms,
             )
@@ -282,16 +281,16 @@ def _running_sums(values: Floats, width: int) -> list[float]:
     mantissas, exponents = np.frexp(values)
     whole = (mantissas * 2.0**53).astype(np.int64)
     least = int(np.min(exponents[whole != 0], initial=53)) - 53  # not above 0; all are multiples of 2^least
-    shifted = [one << max(0, by) for one, by in zip(whole.tolist(), (exponents - 53 - least).tolist(), strict=True)]
-    total, one = [0, *accumulate(shifted)], 1 << -least
-    return [(after - before) / one for before, after in zip(total, total[width:], strict=False)]
+    shifted = [unit << max(0, by) for unit, by in zip(whole.tolist(), (exponents - 53 - least).tolist(), strict=True)]
+    total, unit = [0, *accumulate(shifted)], 1 << -least
+    return [(after - before) / unit for before, after in zip(total, total[width:], strict=False)]
 
 
-def _asked(spec: ConvolutionSpec, one: Filter) -> tuple[Ints, tuple[dict[str, int | str], ...] | None]:
+def _positions_of(spec: ConvolutionSpec, kernel: Filter) -> tuple[Ints, tuple[dict[str, int | str], ...] | None]:
     """Positions of a filter's answers: all, or one for each cell of a marginal table."""
-    if spec.columns is None or not one.name.startswith("marginal:"):
+    if spec.columns is None or not kernel.name.startswith("marginal:"):
         return np.arange(spec.length, dtype=np.int64), None
-    named = [name for name in one.name.removeprefix("marginal:").split(",") if name]
+    named = [name for name in kernel.name.removeprefix("marginal:").split(",") if name]
     listed = spec.columns.values
     table = np.arange(spec.length).reshape(spec.columns.shape)
     index = tuple(slice(None) if name in named else 0 for name in listed)

@@ -26,6 +26,7 @@ from sketchstream.noise.laws import DiscreteLaplace
 FEW: Final = 64
 """Up to this many terms the law of their sum is inverted numerically; beyond, its kurtosis says enough."""
 GRID: Final = 1 << 14
+"""Points for numerical inversion: a step is then 1/410 of a standard deviation."""
 EXACT: Final = 1 << 15
 """Up to this many lattice points the law of a sum is inverted point by point; beyond, on a grid of `GRID` points."""
 SPAN: Final = 40.0
@@ -33,6 +34,7 @@ SPAN: Final = 40.0
 ROWS: Final = 1 << 24
 """Products of answers and words up to which the kurtosis of every answer of a tree is computed."""
 LEAST_ROWS: Final = 64
+"""Answers whose kurtosis is computed at least, and at a time."""
 ROUNDED: Final = 1e-9
 """Relative error that coefficients of a tree may have."""
 DISTINCT: Final = 4096
@@ -176,17 +178,17 @@ def _words(scheme: Blocks, place: int, rows: Ints, length: int) -> _Words:
         some = chosen[start : start + LEAST_ROWS]
         full = np.zeros((len(some), scheme.spec.length))
         full[:, :length] = dense_rows(coefficients, some, length)
-        found = np.abs(scheme.tree.coefficients(full))
-        squares = found**2
+        sizes = np.abs(scheme.tree.coefficients(full))
+        squares = sizes**2
         total = squares.sum(axis=1)
         heaviness[start : start + LEAST_ROWS] = np.sum(squares**2, axis=1) / np.where(total > 0, total**2, 1.0)
-        held = found > ROUNDED * found.max(axis=1, keepdims=True)
-        least = np.where(held, found, np.inf).min(axis=1)
-        ratio = np.where(held, found / least[:, None], 0.0)
+        used = sizes > ROUNDED * sizes.max(axis=1, keepdims=True)
+        least = np.where(used, sizes, np.inf).min(axis=1)
+        ratio = np.where(used, sizes / least[:, None], 0.0)
         multiples = np.isclose(ratio, np.rint(ratio), rtol=ROUNDED, atol=0).all(axis=1)
         steps[start : start + LEAST_ROWS] = np.where(np.isfinite(least), np.where(multiples, least, 0.0), np.nan)
-        for i in np.flatnonzero(held.sum(axis=1) <= 2 * FEW):
-            few[int(some[i] - scheme.spec.origin)] = np.round(np.sort(found[i, held[i]]), 9)
+        for i in np.flatnonzero(used.sum(axis=1) <= 2 * FEW):
+            few[int(some[i] - scheme.spec.origin)] = np.round(np.sort(sizes[i, used[i]]), 9)
     if not len(chosen):
         return _Words(np.zeros(0), np.zeros(0), few)
     near = np.clip(np.searchsorted(chosen, rows), 0, len(chosen) - 1)
@@ -257,19 +259,18 @@ def _moments(epsilon: Fraction) -> tuple[float, float]:
 
 def _spectral(scheme: Spectral, place: int, terms: Sequence[Term], stderr: Floats, level: float) -> Floats:
     """Sums of Laplace draws in the spectrum."""
-    held = scheme.coordinates
+    coordinates = scheme.coordinates
     magnitude = np.abs(scheme.spectrum.eigenvalues[place])
     root = 1 / math.sqrt(scheme.group.size)
-    if held.size * sum(len(term.layers) for term in terms) > FEW:
+    if coordinates.size * sum(len(term.layers) for term in terms) > FEW:
         # The mean over phases of cos^4 + sin^4 is 3/4; many terms leave little of the excess.
         fourth = variance = 0.0
         for scale2 in (scheme.scales2(layer) for term in terms for layer in term.layers):
-            single = (magnitude * root)[held.singles] ** 2 * scale2[held.singles]
-            pair = 2 * (magnitude * root)[held.pairs] ** 2 * scale2[held.pairs]
+            single = (magnitude * root)[coordinates.singles] ** 2 * scale2[coordinates.singles]
+            pair = 2 * (magnitude * root)[coordinates.pairs] ** 2 * scale2[coordinates.pairs]
             variance += 2 * float(single.sum() + pair.sum())
             fourth += 12 * float(np.sum(single**2) + 0.75 * np.sum(pair**2))
-        out: Floats = normal_half_width(level, np.array(fourth / variance**2)) * stderr
-        return out
+        return np.asarray(normal_half_width(level, np.array(fourth / variance**2)) * stderr)
     every = np.concatenate([_multiples(scheme, place, term) for term in terms], axis=1)
     deviation = np.sqrt(2 * np.sum(every**2, axis=1))
     shapes = np.round(np.sort(every / deviation[:, None], axis=1), 6)
@@ -283,15 +284,15 @@ def _spectral(scheme: Spectral, place: int, terms: Sequence[Term], stderr: Float
 
 def _multiples(scheme: Spectral, place: int, term: Term) -> Floats:
     """(n, words) the scale of each word's noise in each answer."""
-    held = scheme.coordinates
+    coordinates = scheme.coordinates
     magnitude = np.abs(scheme.spectrum.eigenvalues[place])
     root = 1 / math.sqrt(scheme.group.size)
-    angle = phases(held, term.positions) * (2 * math.pi / scheme.group.period)
-    turned = np.angle(scheme.spectrum.eigenvalues[place])[held.pairs]
-    pair_size = magnitude[held.pairs] * root * math.sqrt(2)
+    angle = phases(coordinates, term.positions) * (2 * math.pi / scheme.group.period)
+    turned = np.angle(scheme.spectrum.eigenvalues[place])[coordinates.pairs]
+    pair_size = magnitude[coordinates.pairs] * root * math.sqrt(2)
     coefficients = np.concatenate(
         [
-            np.broadcast_to(magnitude[held.singles] * root, (len(term.positions), len(held.singles))),
+            np.broadcast_to(magnitude[coordinates.singles] * root, (len(term.positions), len(coordinates.singles))),
             np.abs(pair_size * np.cos(angle + turned)),
             np.abs(pair_size * np.sin(angle + turned)),
         ],

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 OPTIONS: Final = ("name", "level", "before")
-"""Of `estimate`, beside the method."""
+"""Options of `estimate`, beside the method."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Series(LinearAnswers):
     Args:
         spec: spec of the sketch.
         answers: one object for each filter.
-        level: of the intervals in rows, data and text.
+        level: level of the intervals in rows, data and text.
 
     Examples:
         >>> import sketchstream as ss
@@ -71,16 +71,16 @@ class Series(LinearAnswers):
         Raises:
             EstimateError: the filter does not exist.
         """
-        for one in self.answers:
-            if one.filter.name == name:
-                return one
+        for each in self.answers:
+            if each.filter.name == name:
+                return each
         msg = f"this sketch has the filters {', '.join(self.names)}, found {name!r:.60}"
         raise EstimateError(msg)
 
     def about(self, published: Published) -> Self:
         """See `Answers.about`: those of each filter say it too."""
-        for one in self.answers:
-            one.about(published)
+        for each in self.answers:
+            each.about(published)
         return super().about(published)
 
     @cached_property
@@ -149,8 +149,8 @@ def estimate(
     Args:
         published: a release, a sealed state, or a stack of either.
         method: "auto": the unbiased answers, the only ones.
-        name: of one filter; default all.
-        level: of intervals, above 0 and below 1.
+        name: name of the one filter that is answered; default all are.
+        level: level of the intervals, above 0 and below 1.
         before: publication of the window before, with an equal spec: the first answers of filters that reach back
             into it are completed with it, and hold the noise of both; default: they are partial.
         options: none.
@@ -163,11 +163,11 @@ def estimate(
     spec: ConvolutionSpec = published.spec
     layers, state, window = _held(published)
     start = None if window is None else window[0]
-    found = answers(spec, layers, state, length=spec.positions_of(window), start_ms=start)
+    by_filter = answers(spec, layers, state, length=spec.positions_of(window), start_ms=start)
     if before is not None:
-        found = _completed(found, spec, window, before)
+        by_filter = _completed(by_filter, spec, window, before)
     checked_level(level)
-    made = Series(spec, found, level)
+    made = Series(spec, by_filter, level)
     if name is not None:
         made = Series(spec, (made[name],), level)
     return made.about(published)
@@ -177,7 +177,7 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before:
     """Answers at positions that have closed, from the instalments of each partition.
 
     Args:
-        parts: for each partition its instalments, ascending, without gaps.
+        parts: instalments of each partition, ascending, without gaps.
         positions: number of positions to answer; every part has at least as many.
         before: see `estimate`.
 
@@ -195,27 +195,27 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before:
         state[:positions] += words[padding : padding + positions]
         layers += [spec.layer_of(kinds.of(spec).accounting.cost(spec, layer.parameter)) for layer in part[0].layers]
     start = None if first.origin.window is None else first.origin.window[0]
-    found = answers(spec, layers, state, length=positions, start_ms=start)
-    made = tuple(replace(one, values=closed_values(spec, state, 0, positions, one.place)) for one in found)
+    by_filter = answers(spec, layers, state, length=positions, start_ms=start)
+    made = tuple(replace(one, values=closed_values(spec, state, 0, positions, one.place)) for one in by_filter)
     if before is not None:
         made = _completed(made, spec, first.origin.window, before)
     return Series(spec, made)
 
 
 def _completed(
-    found: tuple[FilterAnswers, ...], spec: ConvolutionSpec, window: tuple[int, int] | None, before: Published
+    by_filter: tuple[FilterAnswers, ...], spec: ConvolutionSpec, window: tuple[int, int] | None, before: Published
 ) -> tuple[FilterAnswers, ...]:
     """Answers of a window completed with the window before.
 
     Raises:
-        EstimateError: that is another window, or one of another spec.
+        EstimateError: `before` is another window, or one of another spec.
     """
     former, tail, earlier = _held(before)
     consecutive = window is None or earlier is None or earlier[1] == window[0]
     if before.spec.fingerprint != spec.fingerprint or not consecutive:
         msg = "before must be the window that ends where this one begins, of an equal spec"
         raise EstimateError(msg)
-    return tuple(joined(one, tail, former, spec.positions_of(earlier)) for one in found)
+    return tuple(joined(one, tail, former, spec.positions_of(earlier)) for one in by_filter)
 
 
 def _held(published: Published) -> tuple[list[NoiseLayer], Ints, tuple[int, int] | None]:

@@ -69,76 +69,74 @@ class Updater:
         moved = np.zeros(2, np.int64)
         # Depends only on the size of the batch, never on its content.
         if len(items) * (1 if self._columns else SPARSE) > spec.length:
-            given = np.zeros(spec.length, np.int64)
+            amounts = np.zeros(spec.length, np.int64)
             counted = moved if len(counters) else NO_COUNTERS
-            self._positions.apply(given, items, weights, invalid=invalid, counters=counted)
+            self._positions.apply(amounts, items, weights, invalid=invalid, counters=counted)
             places = None
         else:
-            places, given = self._checked(items, weights, invalid, moved)
-        self._add(state, places, given, counters, moved)
+            places, amounts = self._checked(items, weights, invalid, moved)
+        self._add(state, places, amounts, counters, moved)
 
     def apply_sums(
         self, state: Ints, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
     ) -> None:
         """See `ItemIndex`."""
         located = self.locate(items)
-        kept = judged(located < 0, None, invalid)
-        moved = np.array([0, events[kept].sum()], np.int64)
-        places, given = np.where(kept, located, 0), np.where(kept, sums, 0)
+        valid = judged(located < 0, None, invalid)
+        moved = np.array([0, events[valid].sum()], np.int64)
+        places, amounts = np.where(valid, located, 0), np.where(valid, sums, 0)
         if len(places) > self.spec.length:
             totals = np.zeros(self.spec.length, np.int64)
-            np.add.at(totals, places, given)
+            np.add.at(totals, places, amounts)
             self._add(state, None, totals, counters, moved)
         else:
-            self._add(state, places, given, counters, moved)
+            self._add(state, places, amounts, counters, moved)
 
-    def _add(self, state: Ints, places: Ints | None, given: Ints, counters: Ints, moved: Ints) -> None:
+    def _add(self, state: Ints, places: Ints | None, amounts: Ints, counters: Ints, moved: Ints) -> None:
         """Add weights of places, or of all positions, and the number of their events; erases what it was given."""
         spec = self.spec
         try:
             if self._columns:
-                self._add_columns(state, places, given)
+                self._add_columns(state, places, amounts)
             elif spec.scheme.tree is not None:
-                spec.scheme.tree.add(state, np.arange(spec.length) if places is None else places, given)
+                spec.scheme.tree.add(state, np.arange(spec.length) if places is None else places, amounts)
             elif places is None:
-                state[: spec.length] += given * np.int64(spec.grid)
+                state[: spec.length] += amounts * np.int64(spec.grid)
             else:
-                kernels.add_scaled(state, places, given, spec.grid)
+                kernels.add_scaled(state, places, amounts, spec.grid)
             counters += moved[1 : 1 + len(counters)]
         finally:
-            given.fill(0)
+            amounts.fill(0)
             moved.fill(0)
             if places is not None:
                 places.fill(0)
 
     def _checked(self, items: Items, weights: object, invalid: Invalid, counters: Ints) -> tuple[Ints, Ints]:
         """The events themselves, invalid ones as weight 0 at position 0."""
-        given = as_weights(weights, len(items), alone=invalid == "noop").astype(np.int64)
+        amounts = as_weights(weights, len(items), alone=invalid == "noop").astype(np.int64)
         places, bound = self.locate(items), self.spec.bound
-        good = None
-        if len(given):
-            good = (given <= bound) & (given >= -bound)
-        else:
-            given = np.ones(len(items), np.int64)
+        good = (amounts <= bound) & (amounts >= -bound) if len(amounts) else None
+        if good is None:
+            amounts = np.ones(len(items), np.int64)
         left = ~judged(places < 0, good, invalid, bound)
-        places[left], given[left] = 0, 0
-        counters += np.array([given.sum(dtype=np.int64), len(given) - np.count_nonzero(left)])
-        return places, given
+        places[left], amounts[left] = 0, 0
+        counters += np.array([amounts.sum(dtype=np.int64), len(amounts) - np.count_nonzero(left)])
+        return places, amounts
 
-    def _add_columns(self, state: Ints, places: Ints | None, given: Ints) -> None:
+    def _add_columns(self, state: Ints, places: Ints | None, amounts: Ints) -> None:
         """Columns times weights: for each event, or for each position (`places` None)."""
         if places is None:
             places = np.arange(self.spec.length, dtype=np.int64)
         if self._rows is not None:
-            kernels.add_rows(state, places, given, self._rows)
+            kernels.add_rows(state, places, amounts, self._rows)
         elif self._tables is None:
             for start in range(0, len(places), CHUNK):
                 part = slice(start, start + CHUNK)
                 rows = columns(self.spec, places[part])
-                kernels.add_rows(state, np.arange(len(rows)), given[part], rows)
+                kernels.add_rows(state, np.arange(len(rows)), amounts[part], rows)
         else:
             digits = np.zeros(len(self.spec.group.shape), np.int64)
-            kernels.add_columns(state, places, given, digits, *self._tables)
+            kernels.add_columns(state, places, amounts, digits, *self._tables)
             digits.fill(0)
 
 

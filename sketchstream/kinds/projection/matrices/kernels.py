@@ -43,7 +43,7 @@ BLOCK_BYTES = 128
 AHEAD = 12
 """Events between the prefetch of a row and its update."""
 SHORT = 1 << 31
-"""Where all absolute weights are below this, they take the short product."""
+"""Largest absolute weight, plus 1, of batches that take the short product."""
 NEAR = 1 << 16
 """Entries of a matrix that stays in a core's own cache: to prefetch its rows would only cost time."""
 LINE = 8

@@ -33,7 +33,7 @@ PERSON: Final = b"sketchstream-P1\0"
 SIGMA2: Final = 4096
 """Parameter of the discrete Gaussian law of the gaussian matrix's entries, and their variance."""
 TABLE_SHA256: Final = "1957ce533487ec79c1994ee20bbc343c47c39aed2d4baf0c9ee3fe7823ba4bd9"
-"""Of the thresholds as little-endian words: a table that differs anywhere is refused."""
+"""Digest of the thresholds as little-endian words: a table that differs anywhere is refused."""
 GUIDE_BITS: Final = 12
 COLUMN_FEATURE: Final = 2**64 - 1
 """The number whose words choose the columns of the srht matrix; no feature has it."""
@@ -120,16 +120,16 @@ class Matrix:
             sign_entries,
         )
 
-        wanted = np.ascontiguousarray(features, np.uint64)
-        out: Rows = np.empty((len(wanted), self.columns), np.int16)
+        numbers = np.ascontiguousarray(features, np.uint64)
+        out: Rows = np.empty((len(numbers), self.columns), np.int16)
         if self.family == "identity":
-            np.equal(wanted[:, None], np.arange(self.columns, dtype=np.uint64), out=out)
+            np.equal(numbers[:, None], np.arange(self.columns, dtype=np.uint64), out=out)
             return out
         blocks = 1 if self.family == "srht" else -(-self.columns // WORDS)
         step = max(1, CHUNK // (blocks * WORDS))
-        words = np.empty((min(step, len(wanted)), blocks * WORDS), np.uint64)
-        for start in range(0, len(wanted), step):
-            part, target = wanted[start : start + step], out[start : start + step]
+        words = np.empty((min(step, len(numbers)), blocks * WORDS), np.uint64)
+        for start in range(0, len(numbers), step):
+            part, target = numbers[start : start + step], out[start : start + step]
             here = words[: len(part)]
             keyed_words(self._chain, part, 0, here)
             if self.family == "gaussian":
@@ -154,14 +154,14 @@ class Matrix:
         """(k,) uint64, the columns of the Hadamard matrix that the srht matrix keeps, all different."""
         from sketchstream.kinds.projection.matrices.kernels import WORDS, keyed_words
 
-        found: dict[int, None] = {}
+        columns: dict[int, None] = {}
         block, batch = 0, max(1, min(1 << 10, self.columns // 2))
         words = np.empty((1, batch * WORDS), np.uint64)
-        while len(found) < self.columns:
+        while len(columns) < self.columns:
             keyed_words(self._chain, np.array([COLUMN_FEATURE], np.uint64), block, words)
-            found.update(dict.fromkeys((words[0] & np.uint64(self.order - 1)).tolist()))
+            columns.update(dict.fromkeys((words[0] & np.uint64(self.order - 1)).tolist()))
             block += batch
-        return np.array(list(found)[: self.columns], np.uint64)
+        return np.array(list(columns)[: self.columns], np.uint64)
 
     @cached_property
     def _chain(self) -> npt.NDArray[np.uint64]:

@@ -166,14 +166,14 @@ def largest_overlap(matrix: Matrix) -> int:
         )
         raise SpecError(msg)
     blocks = list(_blocks(matrix, PAIRED_ROWS))
-    found = 0
+    largest = 0
     for i, left in enumerate(blocks):
         for right in blocks[i:]:
             products = left @ right.T
             if left is right:
                 np.fill_diagonal(products, 0.0)
-            found = max(found, int(np.abs(products).max()))
-    return found
+            largest = max(largest, int(np.abs(products).max()))
+    return largest
 
 
 def sparse(matrix: Matrix, max_features: int) -> Fraction:

@@ -101,7 +101,7 @@ class MatrixLaw:
 
         Args:
             left2: estimated squared norm of one row, unbiased.
-            right2: of the other; the exact one of a public vector.
+            right2: squared norm of the other; the exact one of a public vector.
             value: the estimated inner product.
             tau: noise variance a cell of both, signal units; 0 for a public vector.
         """

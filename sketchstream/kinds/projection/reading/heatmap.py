@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PIXELS: Final = 512
 """Rows of a picture; of more users, each stands for a run of them."""
 NAMED: Final = 120
-"""At most so many rows have their names."""
+"""Most rows that have their names beside the picture."""
 HELD: Final = 1 << 24
 """Distances that are held at a time, at most."""
 
@@ -86,18 +86,18 @@ def drawn(projection: PublishedRows) -> Figure:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    found = heat_map(projection)
+    heat = heat_map(projection)
     names = None
-    if found.run == 1 and len(found.order) <= NAMED:
-        names = [_name(projection.user_name(place)) for place in found.order.tolist()]
-    size = 4.5 + 0.075 * min(len(found.order), NAMED)
+    if heat.run == 1 and len(heat.order) <= NAMED:
+        names = [_name(projection.user_name(place)) for place in heat.order.tolist()]
+    size = 4.5 + 0.075 * min(len(heat.order), NAMED)
     figure = charts.notebook_figure(size + 1, size)
-    each = "" if found.run == 1 else f", averages over runs of {found.run:,}"
+    each = "" if heat.run == 1 else f", averages over runs of {heat.run:,}"
     title = (
         f"Distances between {projection.spec.users.size:,} rows{each}\n"
-        f"equal rows may look {np.sqrt(found.error):.4g} apart, by noise and projection alone"
+        f"equal rows may look {np.sqrt(heat.error):.4g} apart, by noise and projection alone"
     )
-    charts.draw_heat_map(figure, title, found.values, names, "distance")
+    charts.draw_heat_map(figure, title, heat.values, names, "distance")
     return figure
 
 
@@ -129,8 +129,7 @@ def alike(values: Floats) -> Ints:
     between = values.copy()
     np.fill_diagonal(between, 0.0)
     tree = linkage(squareform(between, checks=False), "average", optimal_ordering=len(values) <= NAMED)
-    out: Ints = leaves_list(tree).astype(np.int64)
-    return out
+    return np.asarray(leaves_list(tree).astype(np.int64))
 
 
 def _name(item: Any) -> str:

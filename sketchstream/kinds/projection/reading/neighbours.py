@@ -122,7 +122,7 @@ class Distances:
 
         Args:
             values: what `block` returned.
-            level: of the intervals.
+            level: level of the intervals.
             share: part of the error probability that each interval may have; 1 over their number makes all of them
                 hold together.
             step: `gap_steps` of their pairs.
@@ -149,7 +149,7 @@ def nearest(projection: PublishedRows, users: Who, count: int = 10, level: float
         projection: published projection.
         users: one user or several.
         count: number of neighbours of each; at most users - 1.
-        level: for one user, all intervals hold together with this probability, whichever rows are chosen.
+        level: probability with which all intervals of one user hold together, whichever rows are chosen.
 
     Raises:
         DomainError: an unknown user.
@@ -160,22 +160,22 @@ def nearest(projection: PublishedRows, users: Who, count: int = 10, level: float
         msg = "nearest needs at least two users, found one"
         raise EstimateError(msg)
     count = whole(count, "count", 1, n - 1)
-    asked = np.atleast_1d(projection.user_places(users))
+    places = np.atleast_1d(projection.user_places(users))
     distances = Distances(projection)
-    chosen = np.empty((len(asked), count), np.int64)
-    values = np.empty((len(asked), count))
+    chosen = np.empty((len(places), count), np.int64)
+    values = np.empty((len(places), count))
     step = max(1, SEARCHED // n)
-    for start in range(0, len(asked), step):
-        part = asked[start : start + step]
+    for start in range(0, len(places), step):
+        part = places[start : start + step]
         block = distances.block(part)
         block[np.arange(len(part)), part] = np.inf
         best = np.argpartition(block, count - 1, axis=1)[:, :count]
-        found = np.take_along_axis(block, best, axis=1)
-        order = np.argsort(found, axis=1, kind="stable")
+        smallest = np.take_along_axis(block, best, axis=1)
+        order = np.argsort(smallest, axis=1, kind="stable")
         chosen[start : start + step] = np.take_along_axis(best, order, axis=1)
-        values[start : start + step] = np.take_along_axis(found, order, axis=1)
-    steps = projection.gap_steps(np.repeat(asked, count).reshape(chosen.shape), chosen, projection)
-    return Neighbours(asked, chosen, distances.estimates(values, level, 1 / (n - 1), steps))
+        values[start : start + step] = np.take_along_axis(smallest, order, axis=1)
+    steps = projection.gap_steps(np.repeat(places, count).reshape(chosen.shape), chosen, projection)
+    return Neighbours(places, chosen, distances.estimates(values, level, 1 / (n - 1), steps))
 
 
 def _positions(which: Any, n: int) -> Ints:

@@ -51,8 +51,8 @@ class RowAnswer(LinearAnswers):
         names: columns that say whose number it is.
         ask: computes the numbers with the intervals of a level. Those of "nearest" hold for all candidates together,
             so for the chosen ones too.
-        question: of `QUANTITIES`.
-        level: of the intervals.
+        question: one of `QUANTITIES`.
+        level: level of the intervals.
     """
 
     spec: ProjectionSpec = field(repr=False)
@@ -130,39 +130,39 @@ def asked(
         DomainError: an unknown user.
         MergeError: a later window has another matrix.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    unknown = given.keys() - QUANTITIES.keys() - BESIDE.keys() - {"among", "level"}
-    questions = given.keys() & {*QUANTITIES, "among"}
-    alone = any(name in given and question not in given for name, question in BESIDE.items())
-    without = ("drift" in given and "later" not in given) or ("with_vector" in given and "vector" not in given)
+    chosen = {name: value for name, value in options.items() if value is not None}
+    unknown = chosen.keys() - QUANTITIES.keys() - BESIDE.keys() - {"among", "level"}
+    questions = chosen.keys() & {*QUANTITIES, "among"}
+    alone = any(name in chosen and question not in chosen for name, question in BESIDE.items())
+    without = ("drift" in chosen and "later" not in chosen) or ("with_vector" in chosen and "vector" not in chosen)
     if unknown or len(questions) > 1 or alone or without:
         msg = (
             "estimate of kind 'projection' takes one question: distance= or inner= (pairs of users), among= (how many "
             "of the first users), nearest= (users) with count=, sq_norm= (users), with_vector= (users) with vector= "
             "(features and numbers), or drift= (users) with later= (published objects); and level, key, users, "
             "features; found "
-            f"{', '.join(sorted(map(str, given)))}"
+            f"{', '.join(sorted(map(str, chosen)))}"
         )
         raise EstimateError(msg)
-    level = given.get("level", LEVEL)
+    level = chosen.get("level", LEVEL)
     for question in ("distance", "inner"):
-        if question in given:
-            return between(projection, question, given[question], level)
-    if "among" in given:
-        return between(projection, "distance", first_pairs(projection, given["among"]), level)
-    if "nearest" in given:
-        return neighbours(projection, given["nearest"], given.get("count", 10), level)
-    if "sq_norm" in given:
-        rows = _several(given["sq_norm"])
+        if question in chosen:
+            return between(projection, question, chosen[question], level)
+    if "among" in chosen:
+        return between(projection, "distance", first_pairs(projection, chosen["among"]), level)
+    if "nearest" in chosen:
+        return neighbours(projection, chosen["nearest"], chosen.get("count", 10), level)
+    if "sq_norm" in chosen:
+        rows = _several(chosen["sq_norm"])
         return RowAnswer(projection.spec, {"user": rows}, partial(projection.sq_norm, rows), "sq_norm", level)
-    if "with_vector" in given:
-        rows = _several(given["with_vector"])
-        ask = partial(projection.with_vector, rows, _summed(given["vector"]))
+    if "with_vector" in chosen:
+        rows = _several(chosen["with_vector"])
+        ask = partial(projection.with_vector, rows, _summed(chosen["vector"]))
         return RowAnswer(projection.spec, {"user": rows}, ask, "with_vector", level)
-    if "drift" in given:
+    if "drift" in chosen:
         assert read is not None
-        published = [projection, *(one if isinstance(one, PublishedRows) else read(one) for one in given["later"])]
-        return drift(published, given["drift"], level, given.get("windows"))
+        published = [projection, *(one if isinstance(one, PublishedRows) else read(one) for one in chosen["later"])]
+        return drift(published, chosen["drift"], level, chosen.get("windows"))
     return projection
 
 
@@ -204,20 +204,20 @@ def neighbours(projection: PublishedRows, users: Any, count: int, level: float) 
         projection: published projection.
         users: one user or several.
         count: number of neighbours of each; all other users, if there are fewer.
-        level: of the intervals, which hold together.
+        level: level of the intervals, which hold together.
     """
     others = projection.spec.users.size - 1
     most = min(whole(count, "count", 1, projection.spec.users.size + (1 << 32)), max(others, 1))
-    found = nearest(projection, users, most, level)
-    each, ranks = found.nearest.shape[1], range(1, found.nearest.shape[1] + 1)
+    rows = nearest(projection, users, most, level)
+    each, ranks = rows.nearest.shape[1], range(1, rows.nearest.shape[1] + 1)
     names = {
-        "user": [projection.user_name(place) for place in np.repeat(found.users, each).tolist()],
-        "rank": [*ranks] * len(found.users),
-        "neighbour": [projection.user_name(place) for place in np.ravel(found.nearest).tolist()],
+        "user": [projection.user_name(place) for place in np.repeat(rows.users, each).tolist()],
+        "rank": [*ranks] * len(rows.users),
+        "neighbour": [projection.user_name(place) for place in np.ravel(rows.nearest).tolist()],
     }
 
-    def ask(asked: float) -> RowEstimates:
-        return found.distances if asked == level else nearest(projection, users, most, asked).distances
+    def ask(at_level: float) -> RowEstimates:
+        return rows.distances if at_level == level else nearest(projection, users, most, at_level).distances
 
     return RowAnswer(projection.spec, names, ask, "nearest", level)
 
@@ -226,10 +226,10 @@ def drift(windows: Sequence[PublishedRows], users: Any, level: float, names: Seq
     """Squared distances between a user's rows in consecutive windows.
 
     Args:
-        windows: in order of time, with the same users, features and matrix.
+        windows: publications in order of time, with the same users, features and matrix.
         users: one user or several.
-        level: of the intervals, each for itself.
-        names: of the windows; by default their numbers, from 0.
+        level: level of the intervals, each for itself.
+        names: names of the windows; by default their numbers, from 0.
 
     Raises:
         EstimateError: fewer than two windows.
@@ -247,12 +247,12 @@ def drift(windows: Sequence[PublishedRows], users: Any, level: float, names: Seq
         "after": list(called[1 : len(windows)]) * len(places),
     }
 
-    def ask(asked: float) -> RowEstimates:
-        steps = [before.drift(after, places, asked, located=True) for before, after in pairwise(windows)]
+    def ask(at_level: float) -> RowEstimates:
+        steps = [before.drift(after, places, at_level, located=True) for before, after in pairwise(windows)]
         value, stderr, low, high = (
             np.stack([getattr(one, end) for one in steps], axis=1) for end in ("value", "stderr", "low", "high")
         )
-        return RowEstimates(value, low, high, None, stderr, "drift", asked)
+        return RowEstimates(value, low, high, None, stderr, "drift", at_level)
 
     return RowAnswer(windows[0].spec, names_there, ask, "drift", level)
 

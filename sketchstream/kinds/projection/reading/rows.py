@@ -59,8 +59,7 @@ class RowEstimates(Estimate):
     @property
     def clipped(self) -> Floats:
         """The value, at least 0: for squared distances and norms."""
-        found: Floats = np.maximum(self.value, 0.0)
-        return found
+        return np.asarray(np.maximum(self.value, 0.0))
 
     def __len__(self) -> int:
         return len(self.value)
@@ -125,14 +124,12 @@ class PublishedRows(LinearAnswers):
     @cached_property
     def values(self) -> Floats:
         """(users,) squared norms of the rows; unbiased, so that they can be below 0."""
-        found: Floats = self._norms(self.level).value
-        return found
+        return np.asarray(self._norms(self.level).value)
 
     @cached_property
     def stderr(self) -> Floats:
         """(users,) standard errors of the squared norms."""
-        found: Floats = self._norms(self.level).stderr
-        return found
+        return np.asarray(self._norms(self.level).stderr)
 
     @cached_property
     def labels(self) -> Mapping[str, Column]:
@@ -192,7 +189,7 @@ class PublishedRows(LinearAnswers):
         Args:
             u: users.
             v: users; as many, or one.
-            level: of the intervals.
+            level: level of the intervals.
 
         Raises:
             DomainError: an unknown user.
@@ -201,9 +198,9 @@ class PublishedRows(LinearAnswers):
         sums = np.empty(first.size)
         squared_gaps(self.cells, self.cells, np.ravel(first), np.ravel(second), sums)
         step, excess = self.gap_steps(first, second, self), 2 * self.excess
-        found = self.from_sums("distance", sums.reshape(first.shape), 2 * self.tau, level, excess=excess, step=step)
+        gaps = self.from_sums("distance", sums.reshape(first.shape), 2 * self.tau, level, excess=excess, step=step)
         other = np.asarray(first != second, np.float64)
-        value, stderr, low, high = (one * other for one in (found.value, found.stderr, found.low, found.high))
+        value, stderr, low, high = (one * other for one in (gaps.value, gaps.stderr, gaps.low, gaps.high))
         return RowEstimates(value, low, high, None, stderr, "distance", level)
 
     def sq_norm(self, u: Who, level: float = LEVEL, *, located: bool = False) -> RowEstimates:
@@ -211,7 +208,7 @@ class PublishedRows(LinearAnswers):
 
         Args:
             u: users.
-            level: of the intervals.
+            level: level of the intervals.
             located: `u` are numbers of rows already.
 
         Raises:
@@ -229,7 +226,7 @@ class PublishedRows(LinearAnswers):
         Args:
             u: users.
             v: users; as many, or one; none equal to its partner.
-            level: of the intervals.
+            level: level of the intervals.
 
         Raises:
             DomainError: an unknown user.
@@ -248,7 +245,7 @@ class PublishedRows(LinearAnswers):
         Args:
             u: users.
             vector: (features,) numbers, or a mapping from features to numbers.
-            level: of the intervals.
+            level: level of the intervals.
 
         Raises:
             DomainError: an unknown user or feature.
@@ -276,7 +273,7 @@ class PublishedRows(LinearAnswers):
         Args:
             u: users.
             j: features; as many, or one.
-            level: of the intervals.
+            level: level of the intervals.
 
         Raises:
             DomainError: an unknown user or feature.
@@ -293,7 +290,7 @@ class PublishedRows(LinearAnswers):
         Args:
             later: a sketch with the same users, features and matrix.
             u: users.
-            level: of the intervals.
+            level: level of the intervals.
             located: `u` are numbers of rows already.
 
         Raises:
@@ -340,7 +337,7 @@ class PublishedRows(LinearAnswers):
             quantity: name of the estimated quantity.
             sums: squared norms of cells or of their differences, squared lattice units.
             tau: noise variance a cell in `sums`, signal units.
-            level: of the intervals.
+            level: level of the intervals.
             share: part of the error probability that each interval may have; 1 over their number makes all of them
                 hold together.
             excess: fourth cumulant of the noise of a cell in `sums`, in the square of signal units.
@@ -409,8 +406,7 @@ class PublishedRows(LinearAnswers):
 
     def _signal2(self, cells: Floats) -> Floats:
         """Squared norms of rows, unbiased."""
-        out: Floats = (cells * cells).sum(axis=-1) * self.scale - self.tau
-        return out
+        return np.asarray((cells * cells).sum(axis=-1) * self.scale - self.tau)
 
     def _product(self, left: Floats, right: Floats, level: float) -> RowEstimates:
         """Inner products of two rows: a quarter of how much longer their sum is than their difference.
@@ -504,15 +500,15 @@ def _places(who: Any, domain: ClosedDomain, names: dict[Item, int] | None, what:
     flat = list(np.ravel(np.asarray(who, object))) if many else [who]
     flat = [one.item() if isinstance(one, np.generic) else one for one in flat]
     if names is not None:
-        found = [names.get(one, -1) if not isinstance(one, bool) else -1 for one in flat]
+        places = [names.get(one, -1) if not isinstance(one, bool) else -1 for one in flat]
     else:
         whole = [isinstance(one, int) and not isinstance(one, bool) for one in flat]
-        found = [one if good and 0 <= one < domain.size else -1 for one, good in zip(flat, whole, strict=True)]
-    if -1 in found:
-        wanted = "of the list" if names is not None else f"with an id from 0 to {domain.size - 1}"
-        msg = f"expected a {what} {wanted}, found an unknown one at position {found.index(-1)}"
+        places = [one if good and 0 <= one < domain.size else -1 for one, good in zip(flat, whole, strict=True)]
+    if -1 in places:
+        expected = "of the list" if names is not None else f"with an id from 0 to {domain.size - 1}"
+        msg = f"expected a {what} {expected}, found an unknown one at position {places.index(-1)}"
         raise DomainError(msg)
-    return np.array(found, np.int64).reshape(np.shape(np.asarray(who, object)) if many else ())
+    return np.array(places, np.int64).reshape(np.shape(np.asarray(who, object)) if many else ())
 
 
 def _together(first: Ints, second: Ints) -> tuple[Ints, Ints]:
