@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 73_933, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 73_996, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -41,6 +41,7 @@ reads the history and prints what each of them brought. A limit is raised only w
 * what constants are, in docstrings of their own, which count as code 11
   for its name: 138 (398 of the linear kinds, as each class names what it overrides)
 * reasons beside constants of convolutions 5 (2 of the linear kinds)
+  names that say what they hold, which take more lines 6; reasons beside constants, which are strings 56
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

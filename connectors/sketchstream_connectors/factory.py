@@ -73,36 +73,36 @@ def file_layout(config: Config) -> Layout:
 def history_layout(config: Config) -> Layout:
     """How the table of earlier records is read."""
     own = {} if config.history is None else config.history.model_dump(include={"item", "weight", "time"})
-    given = config.input.model_copy(update={name: value for name, value in own.items() if value})
-    return _layout(config, "parquet", given)
+    table = config.input.model_copy(update={name: value for name, value in own.items() if value})
+    return _layout(config, "parquet", table)
 
 
-def _layout(config: Config, form: str, given: InputTable) -> Layout:
+def _layout(config: Config, form: str, table: InputTable) -> Layout:
     return Layout(
         form,  # type: ignore[arg-type]  # a file's format, checked by the configuration
-        given.item,
-        given.item_type,
-        given.weight,
-        None if given.time == RECORD_TIME else given.time,
+        table.item,
+        table.item_type,
+        table.weight,
+        None if table.time == RECORD_TIME else table.time,
         config.columns,
         config.decimal_weights,
-        given.time_unit,
+        table.time_unit,
     )
 
 
 def decoder_of(config: Config) -> Decoder:
     """How the payloads of the configured topic are read."""
-    given = config.input
+    table = config.input
     form = {"jsonl": "json", "msgpack": "packed"}.get(config.format, config.format)
     return Decoder(
         form,
-        given.item,
-        given.item_type,
-        given.weight,
-        given.time,
+        table.item,
+        table.item_type,
+        table.weight,
+        table.time,
         config.columns,
         config.decimal_weights,
-        given.time_unit,
+        table.time_unit,
         config.payload,
         config.folder,
     )
@@ -110,8 +110,8 @@ def decoder_of(config: Config) -> Decoder:
 
 def wanted_fields(config: Config) -> Wanted:
     """The fields that a configuration names, to be compared with a sample of its input."""
-    asked = (kinds.of(plan.spec).intake.most_weight(plan.spec) for plan in config.sketches)
-    limits = [most for most in asked if most is not None]
+    weights = (kinds.of(plan.spec).intake.most_weight(plan.spec) for plan in config.sketches)
+    limits = [most for most in weights if most is not None]
     return Wanted(
         item=config.input.item,
         weight=config.input.weight,

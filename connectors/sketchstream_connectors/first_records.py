@@ -54,11 +54,11 @@ def of_file(path: Path, form: str) -> list[Document]:
     first = next(lines, b"")
     require_utf8(path, first)
     if form == "jsonl":
-        found = _objects(itertools.chain([first], lines))
-        if not found and first.lstrip()[:1] == b"[":
+        documents = _objects(itertools.chain([first], lines))
+        if not documents and first.lstrip()[:1] == b"[":
             msg = f"{path} is {ARRAY}"
             raise ConfigError(msg)
-        return found
+        return documents
     texts = (line.decode("utf-8-sig", "replace") for line in itertools.chain([first], lines))
     rows = csv.DictReader(texts, delimiter=separator_of(first.rstrip(b"\r\n")))
     return [{name: _number(cell) for name, cell in row.items() if name and cell} for row in rows]
@@ -112,15 +112,15 @@ def _objects(texts: Iterable[bytes]) -> list[Document]:
     """Texts that are JSON objects."""
     import orjson
 
-    found = []
+    documents = []
     for text in texts:
         try:
             document = orjson.loads(text)
         except orjson.JSONDecodeError:
             continue
         if isinstance(document, dict):
-            found.append(document)
-    return found
+            documents.append(document)
+    return documents
 
 
 def _parquet(path: Path) -> list[Document]:

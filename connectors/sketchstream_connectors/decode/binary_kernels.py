@@ -263,7 +263,7 @@ def scan_avro(
     left = np.empty(MOST_LOOPS, np.int64)  # items of the block that is read, by depth of loops
     stops = np.empty(MOST_LOOPS, np.int64)  # where that block ends; -1: it does not say
     n = starts.size
-    known_high, known_low, known = U(0), U(0), np.int64(-1)
+    known_high, known_low, known_place = U(0), U(0), np.int64(-1)
     table = first_byte(rows)
     base = np.int64(data.size)
     if symbols.size:
@@ -289,19 +289,19 @@ def scan_avro(
             if p == -1:
                 status[U(i)] = BROKEN
                 continue
-            if known < 0 or high != known_high or low != known_low:
-                known = find_id(ids, high, low)
-                if known < 0:
+            if known_place < 0 or high != known_high or low != known_low:
+                known_place = find_id(ids, high, low)
+                if known_place < 0:
                     state[0] = i
                     return i
                 known_high, known_low = high, low
-            pc = entries[U(known)]
+            pc = entries[U(known_place)]
             if p < 0 and pc >= 0:
                 pc = np.int64(TREE)
         if pc < 0:
             status[U(i)] = BROKEN if pc == REFUSED else BY_TREE
             continue
-        said = BROKEN
+        verdict = BROKEN
         while True:
             row = table + U(40 * pc)
             op = np.int64(word_at(row))
@@ -374,7 +374,7 @@ def scan_avro(
                 found_start[U(a), U(i)] = signed(raw)
                 found_end[U(a), U(i)] = -1
             elif op == END:
-                said = GOOD if p == end or framing == ADJOINING else BROKEN
+                verdict = GOOD if p == end or framing == ADJOINING else BROKEN
                 break
             elif op == FIXED:
                 if end - p < a:
@@ -484,7 +484,7 @@ def scan_avro(
                 else:
                     p += size
                 if size > 8:
-                    said = BY_TREE
+                    verdict = BY_TREE
                     break
                 if size == 0:
                     kinds[U(a), U(i)] = OTHER
@@ -520,15 +520,15 @@ def scan_avro(
                 found_start[U(a), U(i)] = value
                 found_end[U(a), U(i)] = found_end[source, U(i)]
             elif op == SLOW:
-                said = BY_TREE
+                verdict = BY_TREE
                 break
-        if said != GOOD:
+        if verdict != GOOD:
             for k in range(k_slots):
                 kinds[U(k), U(i)] = MISSING
         if framing == ADJOINING:
-            behind = p if said == GOOD else np.int64(-1)
+            behind = p if verdict == GOOD else np.int64(-1)
             found_end[U(0), U(i)] = behind
-        status[U(i)] = said
+        status[U(i)] = verdict
     state[0] = n
     return n
 
@@ -659,7 +659,7 @@ def scan_protobuf(
     base = np.int64(data.size) + symbols[symbols.size - 1]
     outer_end = np.empty(MOST_DEPTH, np.int64)
     outer_node = np.empty(MOST_DEPTH, np.int64)
-    known_high, known_low, known = U(0), U(0), np.int64(-1)
+    known_high, known_low, known_place = U(0), U(0), np.int64(-1)
     for i in range(state[0], n):
         p = starts[U(i)]
         end = ends[U(i)]
@@ -684,17 +684,17 @@ def scan_protobuf(
             if p < 0:
                 status[U(i)] = BROKEN
                 continue
-            if known < 0 or high != known_high or low != known_low:
-                known = find_id(ids, high, low)
-                if known < 0:
+            if known_place < 0 or high != known_high or low != known_low:
+                known_place = find_id(ids, high, low)
+                if known_place < 0:
                     state[0] = i
                     return i
                 known_high, known_low = high, low
-            node = entries[U(known)]
+            node = entries[U(known_place)]
         if node < 0:
             status[U(i)] = BROKEN
             continue
-        said = BROKEN
+        verdict = BROKEN
         depth = np.int64(0)
         entered = True
         stop = end
@@ -722,7 +722,7 @@ def scan_protobuf(
                         found_end[U(slot), U(i)] = data.size + symbols[U(symbol + 1)]
             if p == stop:
                 if depth == 0:
-                    said = GOOD
+                    verdict = GOOD
                     break
                 depth -= 1
                 stop = outer_end[U(depth)]
@@ -863,9 +863,9 @@ def scan_protobuf(
                 p = begin
                 node = inner
                 entered = True
-        if said != GOOD:
+        if verdict != GOOD:
             for k in range(k_slots):
                 kinds[U(k), U(i)] = MISSING
-        status[U(i)] = said
+        status[U(i)] = verdict
     state[0] = n
     return n

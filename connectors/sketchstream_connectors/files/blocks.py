@@ -25,6 +25,7 @@ from sketchstream_connectors.files import compression
 from sketchstream_connectors.files.layout import FileFormat, Layout, require_length
 
 BLOCK_BYTES = 4 << 20
+"""Bytes that are read from a file at a time: thousands of lines, and little memory."""
 LONGEST_BYTES = 64 << 20
 """A line or a map beyond this is not one: the file has another format."""
 
@@ -165,7 +166,7 @@ def chunk_of(
     offsets: Ints,
     positions: tuple[int, int],
     n_bytes: int,
-    shown: Callable[[bytes | None], bytes | None] = lambda value: value,
+    raw_of: Callable[[bytes | None], bytes | None] = lambda value: value,
 ) -> Chunk:
     """Values of a file as records without keys.
 
@@ -177,12 +178,12 @@ def chunk_of(
         offsets: (n,) offsets of the records.
         positions: positions of the chunk, from and next.
         n_bytes: number of bytes that were read for them.
-        shown: what `Chunk.raw` shows of a value.
+        raw_of: what `Chunk.raw` shows of a value.
     """
     none = np.full(starts.size, NO_TIMESTAMP, np.int64)
     records = Records(offsets, none, buffer, none, none, starts, ends, *positions)
 
     def raw(index: int) -> RawRecord:
-        return RawRecord(int(offsets[index]), NO_TIMESTAMP, None, shown(records.value(index)))
+        return RawRecord(int(offsets[index]), NO_TIMESTAMP, None, raw_of(records.value(index)))
 
     return Chunk(0, *positions, offsets, None, reader.decode(records), raw, n_bytes)

@@ -102,11 +102,11 @@ def codec(name: str, path: object) -> Codec:
     if name not in _CODECS:
         msg = f"the blocks of {path} have the codec {name!r:.40}, which is not one of {', '.join(_CODECS)}"
         raise FormatError(msg)
-    found, package = _CODECS[name]
+    made, package = _CODECS[name]
     if package:
         try:
             __import__(package)
         except ImportError:
             msg = f"the blocks of {path} are compressed with {name}, which needs {package}: pip install {package}"
             raise MissingExtraError(msg) from None
-    return found
+    return made

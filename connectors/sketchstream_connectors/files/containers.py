@@ -75,9 +75,9 @@ def documents(path: Path, most: int) -> Iterator[dict[str, Any]]:
             for block in container.blocks(0):
                 data, starts, ends, _ = _split(splitter, [block])
                 for start, end in zip(starts[:most].tolist(), ends[:most].tolist(), strict=True):
-                    found = tree.document(container.schema, data[start:end].tobytes())
-                    if isinstance(found, dict):
-                        yield found
+                    document = tree.document(container.schema, data[start:end].tobytes())
+                    if isinstance(document, dict):
+                        yield document
 
 
 def _files(path: Path | None) -> list[Path]:
@@ -134,15 +134,15 @@ class _Container:
             FormatError: what lies around a block is damaged, or the file ends in a block.
         """
         size = os.fstat(self.file.fileno()).st_size
-        wanted = False
+        needed = False
         while (at := self.file.tell()) < size:
             count, length = _number(self.file, self.path), _number(self.file, self.path)
             if not 0 <= count <= MOST_RECORDS or not 0 <= length <= MOST_BYTES:
                 msg = f"{self.path} is damaged: the block at byte {at} has no valid number of records and bytes"
                 raise FormatError(msg)
-            wanted = wanted or self.skipped + count > skip
+            needed = needed or self.skipped + count > skip
             data = b""
-            if wanted:
+            if needed:
                 data = _take(self.file, length, self.path)
             else:
                 self.file.seek(length, os.SEEK_CUR)
@@ -150,7 +150,7 @@ class _Container:
             if _take(self.file, MARKER, self.path) != self.marker:
                 msg = f"{self.path} is damaged: the block at byte {at} does not end with the marker of the file"
                 raise FormatError(msg)
-            if wanted and count:
+            if needed and count:
                 plain = self.codec(data, MOST_BYTES)
                 yield _Block(at, count, plain if plain is not None and count <= len(plain) else None)
 
@@ -168,17 +168,17 @@ def _opened(path: Path) -> _Container:
         if file.read(len(MAGIC)) != MAGIC:
             msg = f"{path} is not an Avro container file"
             raise FormatError(msg)
-        held = _metadata(file, path)
+        metadata = _metadata(file, path)
         marker = _take(file, MARKER, path)
         try:
-            schema = parse(held.get("avro.schema", b"").decode())
+            schema = parse(metadata.get("avro.schema", b"").decode())
         except (FormatError, UnicodeDecodeError):
             msg = f"the header of {path} holds no Avro schema that can be read"
             raise FormatError(msg) from None
         if schema.least == 0:
             msg = f"the records of {path} have no bytes, and so no fields"
             raise FormatError(msg)
-        name = held.get("avro.codec", b"null").decode("utf-8", "replace")
+        name = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
         return _Container(path, file, schema, codec(name, path), marker)
     except BaseException:
         file.close()
@@ -187,17 +187,17 @@ def _opened(path: Path) -> _Container:
 
 def _metadata(file: IO[bytes], path: Path) -> dict[str, bytes]:
     """The map in the header: in blocks, and those with a negative count have their size in bytes in front."""
-    held = {}
+    metadata = {}
     while count := _number(file, path):
         if count < 0:
             _number(file, path)
         for _ in range(abs(count)):
             name = _take(file, _number(file, path), path)
-            held[name.decode("utf-8", "replace")] = _take(file, _number(file, path), path)
+            metadata[name.decode("utf-8", "replace")] = _take(file, _number(file, path), path)
             if file.tell() > MOST_BYTES:
                 msg = f"the header of {path} is damaged: it has no end"
                 raise FormatError(msg)
-    return held
+    return metadata
 
 
 def _take(file: IO[bytes], size: int, path: Path) -> bytes:
@@ -205,11 +205,11 @@ def _take(file: IO[bytes], size: int, path: Path) -> bytes:
     if not 0 <= size <= MOST_BYTES:
         msg = f"{path} is damaged: a length before byte {file.tell()} is not valid"
         raise FormatError(msg)
-    found = file.read(size)
-    if len(found) != size:
+    content = file.read(size)
+    if len(content) != size:
         msg = f"{path} is not whole: it ends within its header or a block"
         raise FormatError(msg)
-    return found
+    return content
 
 
 def _number(file: IO[bytes], path: Path) -> int:

@@ -58,7 +58,7 @@ class DirectoryFeed:
             self._seen = dict(positions)
         seen = self._seen
         listing = _Listing(self.root)
-        new = sorted(one for one in listing.files() if seen.get(one[1]) != one[2])
+        new = sorted(frontier for frontier in listing.files() if seen.get(frontier[1]) != frontier[2])
         problems += listing.problems
         unread: set[tuple[str, str, int]] = set()
         for at in range(0, len(new), FILES):
@@ -80,9 +80,10 @@ class DirectoryFeed:
             seen |= read
             yield FeedBatch(entries=entries, unreadable=unreadable, positions=read, behind=len(new) - at - len(read))
         covering = [
-            one
-            for one in frontiers
-            if one.sketch not in listing.partly and (one.sketch, f"r{one.revision}", one.partition) not in unread
+            frontier
+            for frontier in frontiers
+            if frontier.sketch not in listing.partly
+            and (frontier.sketch, f"r{frontier.revision}", frontier.partition) not in unread
         ]
         yield FeedBatch(frontiers=covering, problems=problems)
 

@@ -64,14 +64,14 @@ def decode_frontier(data: bytes) -> Frontier:
     try:
         fields = json.loads(data)
         sketch, revision, partition = (fields[name] for name in _NAMES)
-        found = frontiers.read(sketch, revision, partition, fields)
+        frontier = frontiers.read(sketch, revision, partition, fields)
         good = isinstance(sketch, str) and "partial_through" in fields and fields.keys() <= {*_NAMES, *frontiers.NAMES}
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         good = False
     if not good:
         msg = "these bytes are not a frontier of this version"
         raise FormatError(msg)
-    return found.plausible()
+    return frontier.plausible()
 
 
 def start_name(start_ms: int) -> str:
@@ -142,16 +142,16 @@ class DirectoryPublisher:
         folder = self._folder(sketch, revision) / "boundary"
         while True:
             number, before = read_boundary(folder)
-            found = claim(before)
+            boundary = claim(before)
             with files.reading(folder):
-                if found == before:
+                if boundary == before:
                     if number:
                         files.sync_folder(folder)  # whoever wrote it may have been killed before that
                     return before
                 files.make_folder(folder)
                 path = folder / f"{number + 1:07d}.json"
-                if files.write_new(path, found.encode(), mode=files.PUBLIC, step="boundary"):
-                    return found
+                if files.write_new(path, boundary.encode(), mode=files.PUBLIC, step="boundary"):
+                    return boundary
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of all partitions."""
@@ -253,10 +253,10 @@ def readable_frontiers(root: Path) -> tuple[list[Frontier], list[str]]:
 
 def _frontier_files(root: Path, sketch: str | None) -> list[Path]:
     with files.reading(root):
-        found = sorted(
+        paths = sorted(
             root.glob("*/r*/frontier.p*.json") if sketch is None else (root / sketch).glob("r*/frontier.p*.json")
         )
-    return [path for path in found if FRONTIER_NAME.fullmatch(path.name) and REVISION_NAME.fullmatch(path.parent.name)]
+    return [path for path in paths if FRONTIER_NAME.fullmatch(path.name) and REVISION_NAME.fullmatch(path.parent.name)]
 
 
 def read_regular(path: Path, most: int) -> bytes:
@@ -277,21 +277,21 @@ def read_regular(path: Path, most: int) -> bytes:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FormatError(msg)
-        found = file.read(most + 1)
-    if len(found) > most:
+        content = file.read(most + 1)
+    if len(content) > most:
         msg = f"{path.name} has more than {most:,} bytes"
         raise FormatError(msg)
-    return found
+    return content
 
 
 def _read_frontier(path: Path) -> Frontier:
     try:
-        found = decode_frontier(read_regular(path, MOST_FRONTIER_BYTES))
-        said = (found.sketch, f"r{found.revision}", f"frontier.p{found.partition:05d}.json")
-        if said != (path.parent.parent.name, path.parent.name, path.name):
+        frontier = decode_frontier(read_regular(path, MOST_FRONTIER_BYTES))
+        place = (frontier.sketch, f"r{frontier.revision}", f"frontier.p{frontier.partition:05d}.json")
+        if place != (path.parent.parent.name, path.parent.name, path.name):
             msg = "it holds the frontier of another sketch, revision or partition"
             raise FormatError(msg)
-        return found
+        return frontier
     except FormatError as error:
         msg = f"{path}: {error}; remove it: the owner of its partition writes it again when it publishes next"
         raise FormatError(msg) from None

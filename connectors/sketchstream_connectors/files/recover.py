@@ -41,24 +41,24 @@ def recover_directory(
             return _look(root, end)
         with contextlib.closing(stores.DirectoryStore(root, mend=True)) as store:
             findings = _look(root, end, mended=store.mended)
-            for found in findings:
-                if found.outcome == "accept" and accept_loss:
-                    _move(store, found)
+            for finding in findings:
+                if finding.outcome == "accept" and accept_loss:
+                    _move(store, finding)
     return findings
 
 
 def _look(root: Path, end: int | None, *, mended: bool = False) -> list[Diagnosis]:
-    revision, known = stores.read_about(root)
+    revision, readable = stores.read_about(root)
     partitions = stores.partitions_in(root) or [0]
-    found = [_judge(root, p, end, revision) for p in partitions]
-    if known and not mended:
-        return found
+    findings = [_judge(root, p, end, revision) for p in partitions]
+    if readable and not mended:
+        return findings
     text = "store.json was gone or damaged: written again from the snapshot"
     return [
-        Diagnosis(one.partition, "adopt", f"{text}; {one.text}", one.position, one.revision)
-        if one.outcome == "healthy"
-        else one
-        for one in found
+        Diagnosis(finding.partition, "adopt", f"{text}; {finding.text}", finding.position, finding.revision)
+        if finding.outcome == "healthy"
+        else finding
+        for finding in findings
     ]
 
 
@@ -84,17 +84,17 @@ def _judge(root: Path, partition: int, end: int | None, revision: int) -> Diagno
     return Diagnosis(partition, "healthy", f"revision {revision} at position {position}", position, revision)
 
 
-def _move(store: stores.DirectoryStore, found: Diagnosis) -> None:
+def _move(store: stores.DirectoryStore, at: Diagnosis) -> None:
     """Move a snapshot to an earlier position, its open windows marked."""
-    header = stores.newest_snapshot(store.root, found.partition)
-    restored = store.take(found.partition)
+    header = stores.newest_snapshot(store.root, at.partition)
+    restored = store.take(at.partition)
     assert header is not None
     manifest: dict[str, Any] = dict(header["manifest"])
-    manifest["position"] = found.position
+    manifest["position"] = at.position
     mark_diverged(manifest)
-    kept = frozenset(header["blobs"])
+    blobs = frozenset(header["blobs"])
     del restored
     store.commit(
-        found.partition,
-        Snapshot(found.partition, found.position, manifest, {}, kept, found.revision, header["fingerprint"], True),
+        at.partition,
+        Snapshot(at.partition, at.position, manifest, {}, blobs, at.revision, header["fingerprint"], True),
     )

@@ -30,6 +30,7 @@ from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.layout import Layout, require_length
 
 ROWS = 1 << 16
+"""Rows of a chunk, as many as `containers.ROWS`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,7 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
     another. A line that is not a row of the header's cells is an event that cannot be used; an empty one is none.
     """
     header: list[str] | None = None
-    wanted: dict[str, int] = {}
+    columns: dict[str, int] = {}
     separator = ","
     number = 0 if path is not None else position
     for part in blocks.parts(path, "csv", 0, wait_s):
@@ -63,7 +64,7 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
             separator = separator_of(line)
             header = _header(path, line, separator)
             try:
-                wanted = _columns(layout, header)
+                columns = _columns(layout, header)
             except ConfigError:
                 require_utf8(path, line)  # then nobody finds a name in it
                 raise
@@ -71,7 +72,7 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
         skip = max(0, position - number) if path is not None else 0
         number += starts.size
         if skip < starts.size:
-            yield _csv_chunk(layout, wanted, len(header), separator, data, starts[skip:], ends[skip:], number)
+            yield _csv_chunk(layout, columns, len(header), separator, data, starts[skip:], ends[skip:], number)
     if header is None:
         msg = f"{path or 'standard input'} is empty: a csv file begins with the names of its columns"
         raise FormatError(msg)
@@ -91,14 +92,14 @@ def require_utf8(path: Path | None, line: bytes) -> None:
         FormatError: it is UTF-16 or has an encoding of one byte a letter.
     """
     try:
-        told = "\0" in line.decode()
+        wrong = "\0" in line.decode()
     except UnicodeDecodeError:
-        told = True
-    if told:
-        known = "UTF-16" if b"\0" in line else "ISO-8859-1"
+        wrong = True
+    if wrong:
+        encoding = "UTF-16" if b"\0" in line else "ISO-8859-1"
         msg = (
-            f"{path or 'standard input'} is not UTF-8, which is expected: where it is {known}, "
-            f"`iconv -f {known} -t UTF-8` makes it so"
+            f"{path or 'standard input'} is not UTF-8, which is expected: where it is {encoding}, "
+            f"`iconv -f {encoding} -t UTF-8` makes it so"
         )
         raise FormatError(msg)
 
@@ -121,13 +122,13 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
         if name is None or name in out:
             continue
         if list(header).count(name) != 1:
-            found = f"column {name!r:.60} among the {len(header)} columns of the file"
+            column = f"column {name!r:.60} among the {len(header)} columns of the file"
             if name in header:
-                msg = f"there is more than one {found}: give the others another name"
+                msg = f"there is more than one {column}: give the others another name"
             elif layout.format == "csv":  # one without a header would show its first row here: give no name
-                msg = f"there is no {found}: its first line must name them; add a line of names if it begins with data"
+                msg = f"there is no {column}: its first line must name them; add a line of names if it begins with data"
             else:
-                msg = f"there is no {found}; there are: {', '.join(header[:SHOWN])}{meant(name, header)}"
+                msg = f"there is no {column}; there are: {', '.join(header[:SHOWN])}{meant(name, header)}"
             raise ConfigError(msg)
         out[name] = list(header).index(name)
     return out
@@ -135,7 +136,7 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
 
 def _csv_chunk(
     layout: Layout,
-    wanted: Mapping[str, int],
+    places: Mapping[str, int],
     columns: int,
     separator: str,
     data: bytes,
@@ -144,7 +145,7 @@ def _csv_chunk(
     number: int,
 ) -> Chunk:
     """Lines number-n .. number-1 of a file with this number of columns."""
-    cells, broken = _table(data, starts, ends, columns, separator, wanted)
+    cells, broken = _table(data, starts, ends, columns, separator, places)
     n = starts.size
     valid, weights, weight = ~broken, None, None
     if layout.weight is not None:
@@ -158,7 +159,7 @@ def _csv_chunk(
 
 
 def _table(
-    data: bytes, starts: Ints, ends: Ints, columns: int, separator: str, wanted: Mapping[str, int]
+    data: bytes, starts: Ints, ends: Ints, columns: int, separator: str, places: Mapping[str, int]
 ) -> tuple[dict[str, RecordColumn], Flags]:
     """The wanted cells of each line, and a mask of invalid lines."""
     buffer = np.frombuffer(data, np.uint8)
@@ -171,7 +172,7 @@ def _table(
     broken = there & ~quoted & (last - first != columns - 1)
     plain = there & ~quoted & ~broken
     spans = {}
-    for name, at in wanted.items():
+    for name, at in places.items():
         left = begin if at == 0 else marks[np.minimum(first + at - 1, marks.size - 1)] + 1
         right = ends if at == columns - 1 else marks[np.minimum(first + at, marks.size - 1)]
         spans[name] = np.where(plain & (right > left), left, -1), np.where(plain, right, 0)
@@ -181,7 +182,7 @@ def _table(
         if cells is None or len(cells) != columns:
             broken[i] = True
             continue
-        for name, at in wanted.items():
+        for name, at in places.items():
             left, right = spans[name]
             left[i] = len(data) + len(side) if cells[at] else -1
             side += cells[at]
@@ -265,15 +266,15 @@ def files_of(path: Path, ending: str) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    found = [
-        one
-        for one in path.rglob(f"*{ending}")
-        if one.is_file() and not any(part.startswith((".", "_")) for part in one.relative_to(path).parts)
+    paths = [
+        file
+        for file in path.rglob(f"*{ending}")
+        if file.is_file() and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     ]
-    if not found:
+    if not paths:
         msg = f"the folder {path} has no file that ends in {ending}"
         raise FormatError(msg)
-    return sorted(found, key=lambda one: one.relative_to(path).parts)
+    return sorted(paths, key=lambda file: file.relative_to(path).parts)
 
 
 def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Generator[Chunk, None, int]:
@@ -284,13 +285,13 @@ def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Gen
     try:
         with reading(path), pq.ParquetFile(path) as file:
             nested = any(map(pa.types.is_struct, file.schema_arrow.types))
-            wanted = list(_columns(layout, _flat(file.schema_arrow.empty_table()).column_names))
+            columns = list(_columns(layout, _flat(file.schema_arrow.empty_table()).column_names))
             for group in range(file.num_row_groups):
                 length = file.metadata.row_group(group).num_rows
                 if number + length <= position:
                     number += length
                     continue
-                for batch in file.iter_batches(batch_size=ROWS, row_groups=[group], columns=wanted):
+                for batch in file.iter_batches(batch_size=ROWS, row_groups=[group], columns=columns):
                     number += batch.num_rows
                     skip = max(0, position - (number - batch.num_rows))
                     if skip < batch.num_rows:
@@ -324,11 +325,11 @@ def arrow_chunk(layout: Layout, batch: Any, number: int) -> Chunk:
     n = batch.num_rows
     valid, weights, weight = np.ones(n, np.bool_), None, None
     if layout.weight is not None:
-        given = batch.column(layout.weight)
-        if layout.decimals and (pa.types.is_floating(given.type) or pa.types.is_decimal(given.type)):
-            weights, weight = read_weights(_arrow_column(given, layout.weight), valid, decimals=True)
+        weight_column = batch.column(layout.weight)
+        if layout.decimals and (pa.types.is_floating(weight_column.type) or pa.types.is_decimal(weight_column.type)):
+            weights, weight = read_weights(_arrow_column(weight_column, layout.weight), valid, decimals=True)
         else:
-            numbers = _arrow_ints(given, layout.weight, 1)
+            numbers = _arrow_ints(weight_column, layout.weight, 1)
             weights, valid = numbers.values, numbers.readable.copy()
     times = np.full(n, NO_TIME, np.int64)
     if layout.time is not None:
@@ -370,13 +371,13 @@ def _arrow_column(column: Any, name: str) -> RecordColumn:
         nowhere = np.zeros(len(column), np.int64)
         return RecordColumn(kinds, np.zeros(0, np.uint8), nowhere, nowhere, floats=floats)
     texts = _arrow_texts(column.cast(pa.large_string()) if pa.types.is_decimal(kind) else column, name)
-    held = INTEGER if pa.types.is_integer(kind) else DECIMAL if pa.types.is_decimal(kind) else STRING
-    return replace(texts, kinds=np.where(texts.kinds == NULL, NULL, held).astype(np.uint8), raw=held == STRING)
+    stored = INTEGER if pa.types.is_integer(kind) else DECIMAL if pa.types.is_decimal(kind) else STRING
+    return replace(texts, kinds=np.where(texts.kinds == NULL, NULL, stored).astype(np.uint8), raw=stored == STRING)
 
 
-def _known_times(found: Numbers) -> Ints:
+def _known_times(times: Numbers) -> Ints:
     """Times, `NO_TIME` where there is none that can be used."""
-    return np.where(found.readable, found.values, NO_TIME)
+    return np.where(times.readable, times.values, NO_TIME)
 
 
 def _arrow_texts(column: Any, name: str) -> RecordColumn:

@@ -87,14 +87,14 @@ class DirectorySealed:
         Files outside the range are not opened; those for which `order` knows no number are others than ours.
         """
         first, last = ("" if since is None else start_name(since)), (None if until is None else start_name(until))
-        found = []
+        entries = []
         with reading(self.root):
             for path in (self.root / sketch).glob("r*/*/p*"):
                 revision, named = REVISION_NAME.fullmatch(path.parent.parent.name), names.fullmatch(path.name)
                 start = path.parent.name
                 if revision and named and start >= first and (last is None or start < last):
-                    found.append((start, order(int(revision[1]), named), path))
-            for _, _, path in sorted(one for one in found if None not in one[1]):
+                    entries.append((start, order(int(revision[1]), named), path))
+            for _, _, path in sorted(one for one in entries if None not in one[1]):
                 entry = read_entry(read_regular(path, limit_bytes()), str(path))
                 if within(entry.window, since, until):
                     yield entry
@@ -114,8 +114,8 @@ def read_entry(body: bytes, name: str) -> SealedEntry:
     early = EARLY_NAME.fullmatch(file)
     if early is not None:
         entry = replace(entry, early=start_ms(early[2]))
-    found = (entry.sketch, f"r{entry.revision}", start_ms(start), file_name(entry))
-    if found != (sketch, revision, entry.window[0], file):
+    place = (entry.sketch, f"r{entry.revision}", start_ms(start), file_name(entry))
+    if place != (sketch, revision, entry.window[0], file):
         msg = f"{name} holds another sketch than its name says: {entry.sketch} of {iso(entry.window[0])}"
         raise FormatError(msg)
     return entry
@@ -149,13 +149,13 @@ def describe_instalment(body: bytes, where: str) -> SealedEntry:
     Raises:
         FormatError: they are not those of closed positions of one window of one partition.
     """
-    one = Instalment.from_bytes(body)
-    origin = one.origin
+    instalment = Instalment.from_bytes(body)
+    origin = instalment.origin
     if origin.window is None or origin.partition is None:
         msg = f"{where} was not published by a worker: it has no window"
         raise FormatError(msg)
     place = (origin.name, origin.revision, origin.window, origin.partition)
-    return SealedEntry(*place, one.seal_id, body, (one.first, one.stop))
+    return SealedEntry(*place, instalment.seal_id, body, (instalment.first, instalment.stop))
 
 
 def start_ms(name: str) -> int | None:

@@ -243,18 +243,18 @@ def batches(
             continue
         if inspect is not None:
             inspect(chunk)
-        found = chunk.events
-        wrong = found.poison
+        events = chunk.events
+        wrong = events.poison
         left_out = int(np.count_nonzero(wrong))
         if left_out and not skip_invalid:
             at = int(np.argmax(wrong))
-            record = at if found.record is None else int(found.record[at])
+            record = at if events.record is None else int(events.record[at])
             number = "a weight" if layout.decimals else "an integer weight"
-            what = f"{number} and an item" if layout.weight else "an item"
+            contents = f"{number} and an item" if layout.weight else "an item"
             place = f"byte {int(chunk.offsets[record])}" if layout.format == "msgpack" else f"line {lines + record + 1}"
             if layout.format in COUNTED:
                 place = f"row {lines + record + 1}"
-            msg = f"{place} of {path or 'standard input'} does not hold {what} of type {layout.item_type}"
+            msg = f"{place} of {path or 'standard input'} does not hold {contents} of type {layout.item_type}"
             raise ItemError(msg)
         lines += chunk.offsets.size
-        yield found.usable(), left_out
+        yield events.usable(), left_out

@@ -40,6 +40,7 @@ _SNAPSHOT = re.compile(r"(\d{12})\.[0-9a-f]{16}\.snapshot")
 _BLOB = re.compile(r"([0-9a-f]{32})\.blob")
 _PARTITION = re.compile(r"p\d{5}")
 _DIGEST = 16
+"""Bytes of the digest in front of what is stored; 128 bits do not agree by accident."""
 
 
 class DirectoryStore:
@@ -126,8 +127,8 @@ class DirectoryStore:
             raise StoreError(msg)
 
     def _mend(self) -> None:
-        revision, known = read_about(self.root)
-        if not known:
+        revision, readable = read_about(self.root)
+        if not readable:
             self._write_about(revision)
             self.mended = True
 
@@ -203,7 +204,7 @@ class DirectoryStore:
             self._sweep(folder, {name, *(f"{blob}.blob" for blob in digests)})
             files.sync_folder(folder)
 
-    def _sweep(self, folder: Path, wanted: set[str], *, everything: bool = False) -> None:
+    def _sweep(self, folder: Path, names: set[str], *, everything: bool = False) -> None:
         """Remove our files that are not wanted; older snapshots go before the blobs they name.
 
         With `everything` after them: a snapshot of an earlier revision is what says, after a crash, that its blobs may
@@ -214,17 +215,17 @@ class DirectoryStore:
         looks damaged.
         """
         ours = [
-            one
-            for one in folder.iterdir()
-            if one.name not in wanted
-            and (_SNAPSHOT.fullmatch(one.name) or _BLOB.fullmatch(one.name) or files.written_for(one) is not None)
+            file
+            for file in folder.iterdir()
+            if file.name not in names
+            and (_SNAPSHOT.fullmatch(file.name) or _BLOB.fullmatch(file.name) or files.written_for(file) is not None)
         ]
-        for one in sorted(ours, key=lambda path: (path.suffix != ".snapshot") != everything):
+        for file in sorted(ours, key=lambda path: (path.suffix != ".snapshot") != everything):
             faults.reach("sweep")
-            if _SNAPSHOT.fullmatch(one.name):
-                one.unlink(missing_ok=True)
+            if _SNAPSHOT.fullmatch(file.name):
+                file.unlink(missing_ok=True)
             else:
-                files.erase(one)
+                files.erase(file)
 
     def peers(self) -> Sequence[Peer]:
         """Return no peers: a file is one partition, and its own snapshot is complete."""
@@ -269,9 +270,9 @@ def partitions_in(root: Path) -> list[int]:
 def read_about(root: Path) -> tuple[int, bool]:
     """The revision of a store, and whether it is from `store.json`; else the newest one of a complete snapshot."""
     try:
-        said = json.loads((root / "store.json").read_bytes())
-        if isinstance(said, dict) and said.get("format") == FORMAT and isinstance(said.get("revision"), int):
-            return int(said["revision"]), True
+        fields = json.loads((root / "store.json").read_bytes())
+        if isinstance(fields, dict) and fields.get("format") == FORMAT and isinstance(fields.get("revision"), int):
+            return int(fields["revision"]), True
     except (FileNotFoundError, ValueError):
         pass
     revisions = [0]
@@ -294,9 +295,9 @@ def newest_snapshot(root: Path, partition: int) -> dict[str, Any] | None:
     """
     folder = root / f"p{partition:05d}"
     names = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
-    found = [name for name in names if _SNAPSHOT.fullmatch(name)]
-    if found:
-        return _read_snapshot(folder / found[-1], partition) | {"name": found[-1]}
+    snapshots = [name for name in names if _SNAPSHOT.fullmatch(name)]
+    if snapshots:
+        return _read_snapshot(folder / snapshots[-1], partition) | {"name": snapshots[-1]}
     if any(_BLOB.fullmatch(name) for name in names):
         msg = (
             f"partition {partition}: {folder} holds blobs but no snapshot, so something was removed; put it back, or "
@@ -333,13 +334,13 @@ def _read_snapshot(path: Path, partition: int) -> dict[str, Any]:
     """The contents of a snapshot file, or DataLossError."""
     data = path.read_bytes()
     digest, body = data[:_DIGEST], data[_DIGEST:]
-    wanted = f"partition {partition}: the snapshot {path.name} in {path.parent} is damaged"
+    damaged = f"partition {partition}: the snapshot {path.name} in {path.parent} is damaged"
     if hashlib.blake2b(body, digest_size=_DIGEST).digest() != digest:
-        msg = f"{wanted}; start a new revision with `sketchstream reset`"
+        msg = f"{damaged}; start a new revision with `sketchstream reset`"
         raise DataLossError(msg)
     header = msgpack.unpackb(body, strict_map_key=False)
     if header.get("format") != FORMAT or header.get("partition") != partition:
-        msg = f"{wanted}, or of another version or partition"
+        msg = f"{damaged}, or of another version or partition"
         raise DataLossError(msg)
     out: dict[str, Any] = header
     return out

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 OPERATIONS = ("read", "write", "delete", "alter", "describe_configs")
 ASK_AGAIN_S = 0.2
+"""Pause before a question is asked again, seconds."""
 PROBE = "validate"
 """Ends the transactional id that is tried; those of partitions end in a number."""
 UNBOUNDED_MS = 2**62
+"""Limits from here on are none: the default of brokers is the largest int64."""
 STATE_ERASED_MS = 26 * 60_000
 """Superseded snapshots leave the disk within about 26 minutes: a silent partition's last rewriting, retention check."""
 
@@ -46,19 +48,19 @@ def check(
         ConfigError: the input topic does not exist.
         BrokerError: the cluster does not answer.
     """
-    found = list(_access(connection, names))
+    problems = list(_access(connection, names))
     try:
         wanted(connection, names)
-        found += [f"topic {c.topic}: {c.text}" for c in create(connection, names, dry_run=True) if c.kind == "wrong"]
-        found += _timestamps_and_retention(connection, config, names)
-        found += _brokers(connection)
-        found += _sample(connection, config, names, sample)
-        found += _group(connection, names)
+        problems += [f"topic {c.topic}: {c.text}" for c in create(connection, names, dry_run=True) if c.kind == "wrong"]
+        problems += _timestamps_and_retention(connection, config, names)
+        problems += _brokers(connection)
+        problems += _sample(connection, config, names, sample)
+        problems += _group(connection, names)
     except BrokerError as error:
-        if not found:
+        if not problems:
             raise
-        found.append(f"nothing more could be checked: {error}")
-    return found
+        problems.append(f"nothing more could be checked: {error}")
+    return problems
 
 
 def timestamps_ahead_ms(settings: Mapping[str, str]) -> int | None:
@@ -115,12 +117,12 @@ def _brokers(connection: Connection) -> Iterator[str]:
             node = client.describe_cluster()["brokers"][0]
             number = node.get("broker_id", node.get("node_id"))
             resource = ConfigResource(ConfigResourceType.BROKER, str(number))
-            found = client.describe_configs([resource], config_filter="all")
+            configs = client.describe_configs([resource], config_filter="all")
     except BrokerError as error:
         if isinstance(error.__cause__, ClusterAuthorizationFailedError):
             return  # operators may ask that, workers need not
         raise
-    settings = next(iter(found["broker"].values()))
+    settings = next(iter(configs["broker"].values()))
     limits = {"offset.metadata.max.bytes": LARGEST, "transaction.max.timeout.ms": TRANSACTION_TIMEOUT_MS}
     for name, needed in limits.items():
         value = settings.get(name, {}).get("value")
@@ -129,22 +131,22 @@ def _brokers(connection: Connection) -> Iterator[str]:
 
 
 def _sample(
-    connection: Connection, config: Config, names: TopicNames, given: kafka_sample.TopicSample | None
+    connection: Connection, config: Config, names: TopicNames, sample: kafka_sample.TopicSample | None
 ) -> Iterator[str]:
     """The newest records of every partition: readable, old, and each item in the partition that it belongs to."""
     settings = connection.admin.configs(names.input)
     retention = int(settings.get("retention.ms", "-1"))
-    found = given or kafka_sample.read(connection, config, kafka_sample.FEW_RECORDS)
-    mistakes, doubts = found.fields.verdict()
+    newest = sample or kafka_sample.read(connection, config, kafka_sample.FEW_RECORDS)
+    mistakes, doubts = newest.fields.verdict()
     yield from (*mistakes, *doubts)
-    if found.misplaced:
+    if newest.misplaced:
         yield (
             "items of a sample lie in partitions that the partitioner does not send them to: the topic is keyed by "
             "something else, or its producer uses another partitioner (input.partitioner); such events are not counted"
         )
     now = time.time_ns() // 1_000_000
     appended = settings.get("message.timestamp.type") == "LogAppendTime"
-    if retention >= 0 and not appended and found.oldest_ms < now - retention:
+    if retention >= 0 and not appended and newest.oldest_ms < now - retention:
         yield (
             "records of a sample are older by their timestamps than the topic's retention: they can be trimmed at any "
             "moment, read or not; raise retention.ms for a back-fill"
@@ -188,15 +190,15 @@ def _allowed(connection: Connection, kind: str, name: str) -> set[str] | None:
 
     deadline = time.monotonic() + connection.patience_ms / 1000
     while True:
-        error, said = _description(connection, kind, name)
+        error, operations = _description(connection, kind, name)
         if error is errors.UnknownTopicOrPartitionError:
             return set(OPERATIONS)  # what is missing is the topic, not a right
         if error is errors.GroupIdNotFoundError:  # not joined by anybody yet: nobody says what may be done with it
             return {"read"} if _may_join(connection, name) else set()
         if issubclass(error, errors.AuthorizationError):
             return None
-        if said:
-            return {str(operation).lower() for operation in said}
+        if operations:
+            return {str(operation).lower() for operation in operations}
         if time.monotonic() > deadline:
             msg = f"asking what is allowed with {kind} {name!r}: {error.__name__}"
             raise BrokerError(msg)
@@ -212,21 +214,21 @@ def _description(connection: Connection, kind: str, name: str) -> tuple[type[Exc
 
     if kind == "group":
         try:
-            found = connection.admin.ask_group(name)
+            description = connection.admin.ask_group(name)
         except BrokerError as error:
             if isinstance(error.__cause__, errors.GroupAuthorizationFailedError):
                 return errors.GroupAuthorizationFailedError, None
             raise
-        code = re.match(r"\[Error (-?\d+)\]", str(found.get("error") or ""))
+        code = re.match(r"\[Error (-?\d+)\]", str(description.get("error") or ""))
         kind_of_error = errors.NoError if code is None else errors.for_code(int(code[1]))
     else:
         with connection.admin.client(f"asking what is allowed with topic {name!r}") as client:
-            (found,) = client.describe_topics([name])
-        kind_of_error = errors.for_code(found["error_code"])
-    said = found.get("authorized_operations")
-    if kind_of_error is errors.NoError and not said:
+            (description,) = client.describe_topics([name])
+        kind_of_error = errors.for_code(description["error_code"])
+    operations = description.get("authorized_operations")
+    if kind_of_error is errors.NoError and not operations:
         kind_of_error = errors.TopicAuthorizationFailedError
-    return kind_of_error, said
+    return kind_of_error, operations
 
 
 def _may_join(connection: Connection, group: str) -> bool:
@@ -237,10 +239,10 @@ def _may_join(connection: Connection, group: str) -> bool:
     stranger = MemberToRemove(group_instance_id=f"{group}-{PROBE}")
     try:
         with connection.admin.client("asking what is allowed with the group") as client:
-            found = client.remove_group_members(group, [stranger])
+            answer = client.remove_group_members(group, [stranger])
     except BrokerError as error:
         return not isinstance(error.__cause__, GroupAuthorizationFailedError)
-    return GroupAuthorizationFailedError.__name__ not in str(found)
+    return GroupAuthorizationFailedError.__name__ not in str(answer)
 
 
 def _may_fence(connection: Connection, transactional_id: str) -> bool:

@@ -78,15 +78,15 @@ class KafkaSurroundings(Surroundings):
 
     def retention_ms(self) -> float | None:
         """How long the input topics keep records, infinity for ever; None if we may not ask, or get no answer."""
-        kept = []
+        retentions = []
         try:
             for config in self._config.apart():
                 settings = self._connection.admin.configs(config.input.topic or "")
-                kept.append(float(settings.get("retention.ms", "-1")))
+                retentions.append(float(settings.get("retention.ms", "-1")))
         except (BrokerError, ConfigError) as error:
             say(log, logging.INFO, "retention_unknown", reason=error)
             return None
-        return math.inf if min(kept) < 0 else max(kept)
+        return math.inf if min(retentions) < 0 else max(retentions)
 
 
 def sealed_source(connection: Connection, config: Config) -> SealedSource:

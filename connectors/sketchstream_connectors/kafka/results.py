@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.kafka")
 
 EVERY_S = 5.0
+"""Seconds between two looks for windows whose results are due."""
 PRELIMINARY = "ss-preliminary"
 """Header of results of windows that are still open."""
 
@@ -107,8 +108,8 @@ class KafkaResults:
                 try:
                     value = published.given_out(window).to_json().encode()
                 except (EstimateError, MergeError) as error:  # it will never be otherwise, and others come after it
-                    what = {"sketch": plan.name, "window_start": window.window[0], "error": type(error).__name__}
-                    say(log, logging.WARNING, "result_impossible", **what)
+                    fields = {"sketch": plan.name, "window_start": window.window[0], "error": type(error).__name__}
+                    say(log, logging.WARNING, "result_impossible", **fields)
                     done.add(key)
                     continue
                 headers = [("content-type", b"application/json"), ("ss-format", b"1")]

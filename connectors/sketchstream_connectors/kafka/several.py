@@ -74,9 +74,9 @@ def _routed(method: F) -> F:
     """The method of the part that has a partition, by the number that the partition has there."""
 
     @wraps(method)
-    def of_part(self: _Several[Any], partition: int = 0, *given: Any, **named: Any) -> Any:
-        one, here = self._of(partition)
-        return getattr(one, method.__name__)(here, *given, **named)
+    def of_part(self: _Several[Any], partition: int = 0, *arguments: Any, **named: Any) -> Any:
+        part, here = self._of(partition)
+        return getattr(part, method.__name__)(here, *arguments, **named)
 
     return cast("F", of_part)
 
@@ -115,18 +115,18 @@ class Sources(_Several[Source]):
 
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Fresh high watermarks."""
-        found: dict[int, int] = {}
-        for t, one in enumerate(self._parts):
+        by_partition: dict[int, int] = {}
+        for t, part in enumerate(self._parts):
             here = None if partitions is None else [p - APART * t for p in partitions if p // APART == t]
             if here is None or here:
-                found |= {APART * t + p: end for p, end in one.high_watermarks(here).items()}
-        return found
+                by_partition |= {APART * t + p: end for p, end in part.high_watermarks(here).items()}
+        return by_partition
 
     def close(self, *, leave: bool = False) -> None:
         """Close all."""
         with ExitStack() as stack:
-            for one in self._parts:
-                stack.callback(one.close, leave=leave)
+            for part in self._parts:
+                stack.callback(part.close, leave=leave)
 
 
 def _numbered(event: SourceEvent, topic: int) -> SourceEvent:
@@ -147,8 +147,8 @@ class Stores(_Several[StateStore]):
     @property
     def broker_time(self) -> tuple[int, float] | None:
         """The newest that is known."""
-        known = [one.broker_time for one in self._parts if one.broker_time is not None]
-        return max(known, key=lambda one: one[1], default=None)
+        times = [one.broker_time for one in self._parts if one.broker_time is not None]
+        return max(times, key=lambda one: one[1], default=None)
 
     @broker_time.setter
     def broker_time(self, value: tuple[int, float] | None) -> None:
@@ -206,12 +206,12 @@ class SealedSources(_Several[SealedSource]):
         n, behind = 0, list(range(len(readers)))
         while True:
             for t in behind:
-                for said in readers[t]:
-                    if isinstance(said, SealedEntry):
-                        heapq.heappush(waiting, (said.window, t, n, said))
+                for published in readers[t]:
+                    if isinstance(published, SealedEntry):
+                        heapq.heappush(waiting, (published.window, t, n, published))
                         n += 1
                         break
-                    yield said
+                    yield published
             if not waiting:
                 return
             _, t, _, entry = heapq.heappop(waiting)
@@ -220,13 +220,13 @@ class SealedSources(_Several[SealedSource]):
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions."""
-        found = (one.closed(sketch, since, until) for one in self._parts)
-        return heapq.merge(*found, key=lambda one: (one.window, one.partition, one.positions))
+        by_topic = (one.closed(sketch, since, until) for one in self._parts)
+        return heapq.merge(*by_topic, key=lambda one: (one.window, one.partition, one.positions))
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open."""
-        found = (one.early(sketch, since, until) for one in self._parts)
-        return heapq.merge(*found, key=lambda one: (one.window, one.early))
+        by_topic = (one.early(sketch, since, until) for one in self._parts)
+        return heapq.merge(*by_topic, key=lambda one: (one.window, one.early))
 
     def sketches(self) -> Sequence[str]:
         """Names of all sketches that have published anything."""
@@ -247,9 +247,9 @@ class Feeds(_Several[Feed]):
 
     def read(self, positions: Mapping[str, str]) -> Iterator[FeedBatch]:
         """Batches of one topic after the other."""
-        for t, one in enumerate(self._parts):
+        for t, part in enumerate(self._parts):
             own = {name.partition("/")[2]: at for name, at in positions.items() if name.startswith(f"{t}/")}
-            for batch in one.read(own):
+            for batch in part.read(own):
                 last = t == len(self._parts) - 1
                 behind = batch.behind if last else max(batch.behind, 1)
                 yield replace(

@@ -79,8 +79,8 @@ def warm_up(config: Config, rules: Rules) -> None:
     compile_first()
     now = time.time_ns() // 1_000_000
     try:
-        for one in config.apart():
-            decoder = factory.decoder_of(one)
+        for part in config.apart():
+            decoder = factory.decoder_of(part)
             reader, payload = formats.named(decoder.format).example(decoder, now)
             for size in CHUNKS:
                 samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(size)]
@@ -106,8 +106,8 @@ def look_at_input(config: Config) -> None:
             does not fit; one line for each.
         BrokerError: the cluster cannot be reached, and no partitioner is set.
     """
-    for one in config.beside:
-        look_at_input(one)
+    for part in config.beside:
+        look_at_input(part)
     with contextlib.closing(connect(config)) as connection:
         connection.admin.topic(config.input.topic or "")  # an unreachable cluster is said once, and at once
         first = _nothing_counted(connection, config)
@@ -186,12 +186,12 @@ def open_ports(config: Config) -> Ports:
 
 def newest_revision(connections: Sequence[Connection], config: Config) -> int | None:
     """Largest revision that any of several topics has begun: a window is complete in one revision of all of them."""
-    found = []
-    for connection, one in zip(connections, config.apart(), strict=True):
-        given = connection.admin.topic(one.input.topic or "")
-        if given is not None:
-            found.append(traces.revision_of(connection, given.name, given.topic_id))
-    return max((one for one in found if one is not None), default=None)
+    revisions = []
+    for connection, part in zip(connections, config.apart(), strict=True):
+        described = connection.admin.topic(part.input.topic or "")
+        if described is not None:
+            revisions.append(traces.revision_of(connection, described.name, described.topic_id))
+    return max((part for part in revisions if part is not None), default=None)
 
 
 def _open_topic(
@@ -210,8 +210,8 @@ def _open_topic(
     stack.callback(store.close)
     names = [one.name for one in config.sketches]
     publisher = None if sealed is None else KafkaPublisher(connection, sealed, names)
-    given = config.input
-    sink = KafkaSink(connection, topic, late_topic=given.late_topic, dead_letter_topic=given.dead_letter_topic)
+    settings = config.input
+    sink = KafkaSink(connection, topic, late_topic=settings.late_topic, dead_letter_topic=settings.dead_letter_topic)
     return source, store, publisher, sink
 
 

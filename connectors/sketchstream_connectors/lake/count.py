@@ -102,9 +102,9 @@ class Rows:
         """Note the types of the wanted columns; those of all files must be one family."""
         layout = self._layout
         for name in sorted({one for one in (layout.item, layout.weight, self._time, *layout.columns) if one}):
-            found = schema.get_all_field_indices(name)
-            if len(found) != 1:
-                msg = f"{where} has {'more than one' if found else 'no'} column {name!r:.60}"
+            places = schema.get_all_field_indices(name)
+            if len(places) != 1:
+                msg = f"{where} has {'more than one' if places else 'no'} column {name!r:.60}"
                 raise FormatError(msg)
             kind = str(schema.field(name).type) if name == layout.time else family(schema.field(name).type)
             if self._types.setdefault(name, kind) != kind:
@@ -118,14 +118,15 @@ class Rows:
         """End the engine."""
         self._engine.close()
 
-    def _require_instant(self, found: Any) -> None:
+    def _require_instant(self, arrow_type: Any) -> None:
         """Refuse event times that are not instants."""
         import pyarrow as pa
 
-        if pa.types.is_timestamp(found) and found.tz is None:
+        if pa.types.is_timestamp(arrow_type) and arrow_type.tz is None:
             raise FormatError(no_instant(str(self._time)))
-        if not pa.types.is_timestamp(found) and not pa.types.is_integer(found):
-            msg = f"column {self._time!r:.60} has type {found}; timestamps with a time zone, or integers, were expected"
+        if not pa.types.is_timestamp(arrow_type) and not pa.types.is_integer(arrow_type):
+            name = f"column {self._time!r:.60}"
+            msg = f"{name} has type {arrow_type}; timestamps with a time zone, or integers, were expected"
             raise FormatError(msg)
 
     def counts(self, plan: SketchPlan, window: tuple[int, int]) -> Iterator[tuple[int, Any, Ints, Ints]]:
@@ -163,10 +164,10 @@ class Rows:
         names = list(dict.fromkeys(names))
         instants = self._types[self._time].startswith("timestamp")
         step = kinds.of(plan.spec).intake.stretch_ms(plan.spec)
-        told = None if self._groups is None else bounds(self._groups, *window)
+        row_bounds = None if self._groups is None else bounds(self._groups, *window)
         unit = (1, 1) if instants else TO_MS[layout.time_unit]
-        asked = EngineQuestion(self._source, names, self._time, instants, window, step, weight, told, unit)
-        for batch in self._engine.count(asked):
+        question = EngineQuestion(self._source, names, self._time, instants, window, step, weight, row_bounds, unit)
+        for batch in self._engine.count(question):
             for name in names:
                 kind = family(batch.schema.field(name).type)
                 if kind != self._types[name]:
@@ -186,9 +187,9 @@ def row_groups(about: Any, time: str, unit: tuple[int, int] = (1, 1)) -> Iterato
         time: column of times, which it has. Row groups without known ends may have any time.
         unit: unit of times that are integers, see `EngineQuestion`.
     """
-    for found, rows in _statistics(about, time):
+    for ends, rows in _statistics(about, time):
         try:
-            yield _ms(found.min, unit) - 1, _ms(found.max, unit) + 1, found.num_values, rows
+            yield _ms(ends.min, unit) - 1, _ms(ends.max, unit) + 1, ends.num_values, rows
         except (AttributeError, TypeError, ValueError, OverflowError):  # none, or beyond the years of Python
             yield -MOST_SUM, MOST_SUM, 0, rows
 
@@ -200,9 +201,9 @@ def extents(about: Any, weight: str) -> Iterator[tuple[float, float]]:
         about: metadata of a Parquet file.
         weight: column of integers, which it has.
     """
-    for found, rows in _statistics(about, weight):
-        whole = found is not None and found.has_min_max and found.has_null_count and found.num_values == rows
-        yield (found.min, found.max) if whole and found.null_count == 0 else UNKNOWN
+    for ends, rows in _statistics(about, weight):
+        whole = ends is not None and ends.has_min_max and ends.has_null_count and ends.num_values == rows
+        yield (ends.min, ends.max) if whole and ends.null_count == 0 else UNKNOWN
 
 
 def _statistics(about: Any, name: str) -> Iterator[tuple[Any, int]]:
@@ -281,13 +282,13 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     )
     decoded = arrow_chunk(replace(layout, time_unit="ms"), table, len(events)).events
     columns = {role: decoded.columns[field] for role, field in plan.fields.items()}
-    found = kind.intake.events(spec, replace(decoded, columns=columns, window=window))
-    good = decoded.valid if found.good is None else decoded.valid & found.good
+    counted = kind.intake.events(spec, replace(decoded, columns=columns, window=window))
+    good = decoded.valid if counted.good is None else decoded.valid & counted.good
     if SUM in batch.schema.names:
-        return int(events.sum()), *_summed(spec, batch, found.items, good)
-    units, valid = _units(spec, found.weights, len(events))
+        return int(events.sum()), *_summed(spec, batch, counted.items, good)
+    units, valid = _units(spec, counted.weights, len(events))
     good = good & valid
-    items, numbers = found.items, events
+    items, numbers = counted.items, events
     if not good.all():
         items, units, numbers = items.take(good), units[good], events[good]
     room = MOST_SUM // int(numbers.max(initial=1))  # of the row with most events: for nearly all batches enough
@@ -331,30 +332,30 @@ def _units(spec: Any, weights: Any, n: int) -> tuple[Ints, npt.NDArray[np.bool_]
     if (lattice := kinds.of(spec).intake.lattice(spec)) is not None:
         return in_units(lattice, weights, n)
     most = kinds.of(spec).intake.most_weight(spec)
-    given = np.ones(n, np.int64) if weights is None else as_weights(weights, n, alone=True).astype(np.int64)
-    return given, np.ones(n, np.bool_) if most is None else (given <= most) & (given >= -most)
+    units = np.ones(n, np.int64) if weights is None else as_weights(weights, n, alone=True).astype(np.int64)
+    return units, np.ones(n, np.bool_) if most is None else (units <= most) & (units >= -most)
 
 
-def family(found: Any) -> str:
+def family(arrow_type: Any) -> str:
     """What a column's type means to a worker: types of one family give equal items, weights and texts.
 
     Args:
-        found: an Arrow type.
+        arrow_type: an Arrow type.
     """
     import pyarrow as pa
 
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_integer(found):
+    if pa.types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if pa.types.is_integer(arrow_type):
         return "integers"
-    if pa.types.is_floating(found):
+    if pa.types.is_floating(arrow_type):
         return "floats"
-    name = str(found)
+    name = str(arrow_type)
     if name in ("string", "large_string", "string_view"):
         return "text"
-    if pa.types.is_binary(found) or pa.types.is_large_binary(found) or name == "binary_view":
+    if pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type) or name == "binary_view":
         return "bytes"
-    return "bytes" if pa.types.is_fixed_size_binary(found) and not pa.types.is_decimal(found) else name
+    return "bytes" if pa.types.is_fixed_size_binary(arrow_type) and not pa.types.is_decimal(arrow_type) else name
 
 
 @contextlib.contextmanager

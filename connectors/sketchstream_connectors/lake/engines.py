@@ -86,7 +86,7 @@ class Engine(Protocol):
     def schema(self, table: Any) -> Any:
         """The Arrow schema of a table that is no list of files."""
 
-    def count(self, asked: EngineQuestion) -> Iterator[Any]:
+    def count(self, question: EngineQuestion) -> Iterator[Any]:
         """Arrow batches: the columns of the question, `POSITION`, `EVENTS`, sums if asked; each distinct row once."""
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class DuckDB:
             return self._connection.read_parquet(table)
         return table if isinstance(table, duckdb.DuckDBPyRelation) else self._connection.from_arrow(table)
 
-    def count(self, asked: EngineQuestion) -> Iterator[Any]:
+    def count(self, question: EngineQuestion) -> Iterator[Any]:
         """See `Engine`."""
         from duckdb import (
             CaseExpression,
@@ -131,11 +131,11 @@ class DuckDB:
             FunctionExpression,
         )
 
-        start, end = asked.window
-        first, stop = asked.numbers
-        rows = self._rows(asked.table)
-        ms = time = ColumnExpression(asked.time)
-        if asked.instants:
+        start, end = question.window
+        first, stop = question.numbers
+        rows = self._rows(question.table)
+        ms = time = ColumnExpression(question.time)
+        if question.instants:
             # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
             low, high = (EPOCH + timedelta(milliseconds=one) for one in (start - 1, end + 1))
             rows = rows.filter((time >= ConstantExpression(low)) & (time < ConstantExpression(high)))
@@ -143,35 +143,35 @@ class DuckDB:
             ms = FunctionExpression("//", us, ConstantExpression(1000))
         rows = rows.filter((ms >= ConstantExpression(first)) & (ms < ConstantExpression(stop)))
         position = ConstantExpression(0)
-        if asked.step is not None:
-            factor, divisor = asked.unit
+        if question.step is not None:
+            factor, divisor = question.unit
             since = ms.cast("BIGINT") * ConstantExpression(factor) - ConstantExpression(start * divisor)
-            position = FunctionExpression("//", since, ConstantExpression(asked.step * divisor))
+            position = FunctionExpression("//", since, ConstantExpression(question.step * divisor))
         counted, sums = [FunctionExpression("count_star").alias(EVENTS)], list[str]()
-        if asked.weight is not None:
-            name, most = asked.weight
-            weight, taken = ColumnExpression(name).cast("BIGINT"), dict[str, Any]()
+        if question.weight is not None:
+            name, most = question.weight
+            weight, summed = ColumnExpression(name).cast("BIGINT"), dict[str, Any]()
             if most is None:
-                taken[SUM] = weight
+                summed[SUM] = weight
             else:
                 weight = CoalesceOperator(weight, ConstantExpression(1))
                 within = weight.between(ConstantExpression(-most), ConstantExpression(most))
-                for what, one in ((SUM, weight), (WEIGHED, ConstantExpression(1))):
-                    taken[what] = CaseExpression(within, one).otherwise(ConstantExpression(0))
-            sums = [*taken]
-            counted += [FunctionExpression("sum", one).cast("BIGINT").alias(what) for what, one in taken.items()]
+                for alias, one in ((SUM, weight), (WEIGHED, ConstantExpression(1))):
+                    summed[alias] = CaseExpression(within, one).otherwise(ConstantExpression(0))
+            sums = [*summed]
+            counted += [FunctionExpression("sum", one).cast("BIGINT").alias(alias) for alias, one in summed.items()]
         texts = set[str]()
-        if isinstance(asked.table, DuckDBPyRelation):  # its texts may have a collation: they are grouped as bytes
+        if isinstance(question.table, DuckDBPyRelation):  # its texts may have a collation: they are grouped as bytes
             texts = {name for name, kind in zip(rows.columns, rows.types, strict=True) if str(kind) == "VARCHAR"}
 
         def through(function: str) -> list[Any]:
-            named = [(name, ColumnExpression(name)) for name in asked.names]
+            named = [(name, ColumnExpression(name)) for name in question.names]
             return [(FunctionExpression(function, one) if name in texts else one).alias(name) for name, one in named]
 
-        found = rows.aggregate([*through("encode"), position.alias(POSITION), *counted])
+        grouped = rows.aggregate([*through("encode"), position.alias(POSITION), *counted])
         if texts:
-            found = found.project(*through("decode"), *map(ColumnExpression, (POSITION, EVENTS, *sums)))
-        yield from found.to_arrow_reader(BATCH)
+            grouped = grouped.project(*through("decode"), *map(ColumnExpression, (POSITION, EVENTS, *sums)))
+        yield from grouped.to_arrow_reader(BATCH)
 
     def close(self) -> None:
         """See `Engine`."""
@@ -195,16 +195,17 @@ class Polars:
 
         return table.lazy().limit(0).collect().to_arrow(compat_level=pl.CompatLevel.oldest()).schema
 
-    def count(self, asked: EngineQuestion) -> Iterator[Any]:
+    def count(self, question: EngineQuestion) -> Iterator[Any]:
         """See `Engine`."""
         import polars as pl
 
-        start, end = asked.window
-        first, stop = asked.numbers
-        rows: Any = pl.scan_parquet(asked.table, glob=False) if isinstance(asked.table, list) else asked.table.lazy()
-        time, kind = pl.col(asked.time), rows.collect_schema()[asked.time]
+        start, end = question.window
+        first, stop = question.numbers
+        table = question.table
+        rows: Any = pl.scan_parquet(table, glob=False) if isinstance(table, list) else table.lazy()
+        time, kind = pl.col(question.time), rows.collect_schema()[question.time]
         ms = time if kind == pl.Int64 else time.cast(pl.Int64, strict=False)  # beyond 64 bits: no time
-        if asked.instants:
+        if question.instants:
             per_ms = {"ms": 1, "us": 1000, "ns": 1_000_000}[kind.time_unit]
             # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
             low, high = (pl.lit(one * per_ms, pl.Int64).cast(kind) for one in (start - 1, end + 1))
@@ -212,22 +213,23 @@ class Polars:
             ms = time.to_physical()
             ms = pl.when(ms < 0).then(-((-ms) // per_ms)).otherwise(ms // per_ms)
         position = pl.lit(0, pl.Int64)
-        if asked.step is not None:
-            factor, divisor = asked.unit
-            position = (ms * factor - start * divisor) // (asked.step * divisor)
+        if question.step is not None:
+            factor, divisor = question.unit
+            position = (ms * factor - start * divisor) // (question.step * divisor)
         counted = [pl.len().alias(EVENTS)]
-        if asked.weight is not None:
-            name, most = asked.weight
+        if question.weight is not None:
+            name, most = question.weight
             weight = pl.col(name).cast(pl.Int64)
             if most is None:
                 counted.append(weight.sum().alias(SUM))
             else:
                 weight = weight.fill_null(1)
                 within = weight.is_between(-most, most)
-                taken = pl.when(within).then(weight).otherwise(0)
-                counted += [taken.sum().alias(SUM), within.cast(pl.Int64).sum().alias(WEIGHED)]
-        found = rows.filter((ms >= first) & (ms < stop)).group_by([*asked.names, position.alias(POSITION)]).agg(counted)
-        for frame in found.collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
+                summed = pl.when(within).then(weight).otherwise(0)
+                counted += [summed.sum().alias(SUM), within.cast(pl.Int64).sum().alias(WEIGHED)]
+        groups = rows.filter((ms >= first) & (ms < stop)).group_by([*question.names, position.alias(POSITION)])
+        counts = groups.agg(counted)
+        for frame in counts.collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
             yield from frame.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches(max_chunksize=BATCH)
 
     def close(self) -> None:
@@ -256,35 +258,35 @@ class Spark:
         """See `Engine`."""
         return table.limit(0).toArrow().schema
 
-    def count(self, asked: EngineQuestion) -> Iterator[Any]:
+    def count(self, question: EngineQuestion) -> Iterator[Any]:
         """See `Engine`."""
         from pyspark.sql import functions as f
         from pyspark.sql.types import StringType
 
-        start, end = asked.window
-        first, stop = asked.numbers
-        rows = self._session.read.parquet(*asked.table) if isinstance(asked.table, list) else asked.table
+        start, end = question.window
+        first, stop = question.numbers
+        rows = self._session.read.parquet(*question.table) if isinstance(question.table, list) else question.table
 
         def column(name: str) -> Any:
-            found, kind = rows[f"`{name.replace('`', '``')}`"], rows.schema[name].dataType
-            return f.collate(found, _BYTES) if isinstance(kind, StringType) and kind.collation != _BYTES else found
+            of_rows, kind = rows[f"`{name.replace('`', '``')}`"], rows.schema[name].dataType
+            return f.collate(of_rows, _BYTES) if isinstance(kind, StringType) and kind.collation != _BYTES else of_rows
 
-        unit = 1000 if asked.instants else 1
-        time = column(asked.time)
-        at = f.unix_micros(time) if asked.instants else time.cast("long")
-        if asked.instants:
+        unit = 1000 if question.instants else 1
+        time = column(question.time)
+        at = f.unix_micros(time) if question.instants else time.cast("long")
+        if question.instants:
             # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
             low, high = (f.timestamp_micros(f.lit(one * unit)) for one in (start - 1, end + 1))
             rows, at = rows.filter((time >= low) & (time < high)), at - at % unit
         position = f.lit(0)
-        if asked.step is not None:
-            factor, divisor = asked.unit
-            since, step = at * factor - start * divisor * unit, asked.step * divisor * unit
+        if question.step is not None:
+            factor, divisor = question.unit
+            since, step = at * factor - start * divisor * unit, question.step * divisor * unit
             position = ((since - since % step) / step).cast("long")  # exact: multiples of a step below 2^53
         rows = rows.filter((at >= first * unit) & (at < stop * unit))
         counted = [f.count(f.lit(1)).alias(EVENTS)]
-        if asked.weight is not None:
-            name, bound = asked.weight
+        if question.weight is not None:
+            name, bound = question.weight
             weight = column(name).cast("long")
             if bound is None:
                 counted.append(f.sum(weight).alias(SUM))
@@ -292,31 +294,31 @@ class Spark:
                 weight = f.coalesce(weight, f.lit(1))
                 within = weight.between(-bound, bound)
                 counted += [f.sum(f.when(within, weight).otherwise(0)).alias(SUM), f.count_if(within).alias(WEIGHED)]
-        found = rows.groupBy(*(column(name).alias(name) for name in asked.names), position.alias(POSITION)).agg(
+        grouped = rows.groupBy(*(column(name).alias(name) for name in question.names), position.alias(POSITION)).agg(
             *counted
         )
         # A window that the driver can hold is not written to Spark's cache. Events of files are counted first, from one
         # column, where their footers do not tell; what a frame costs to count is not known, so it is computed once.
-        least, most = asked.events or (0, PART + 1)
-        small = most <= PART or (least <= PART and isinstance(asked.table, list) and rows.count() <= PART)
-        for part in [found.toArrow()] if small else self._parts(found):
+        least, most = question.events or (0, PART + 1)
+        small = most <= PART or (least <= PART and isinstance(question.table, list) and rows.count() <= PART)
+        for part in [grouped.toArrow()] if small else self._parts(grouped):
             for first in range(0, part.num_rows, BATCH):  # chunks of Spark are small
                 yield from part.slice(first, BATCH).combine_chunks().to_batches()
 
     @staticmethod
-    def _parts(found: Any) -> Iterator[Any]:
+    def _parts(frame: Any) -> Iterator[Any]:
         """Tables of about `PART` rows, each of whole partitions; the rows are computed once and kept until the end."""
         from pyspark.sql import functions as f
 
-        kept = found.withColumn(_PLACE, f.spark_partition_id()).persist()
+        cached = frame.withColumn(_PLACE, f.spark_partition_id()).persist()
         try:
-            sizes = sorted((row[0], row[1]) for row in kept.groupBy(_PLACE).count().collect())
+            sizes = sorted((row[0], row[1]) for row in cached.groupBy(_PLACE).count().collect())
             ends = accumulate(rows for _, rows in sizes)
             for _, places in groupby(zip(sizes, ends, strict=True), key=lambda one: one[1] // PART):
                 here = [place for (place, _), _ in places]
-                yield kept.filter(f.col(_PLACE).isin(here)).drop(_PLACE).toArrow()
+                yield cached.filter(f.col(_PLACE).isin(here)).drop(_PLACE).toArrow()
         finally:
-            kept.unpersist()
+            cached.unpersist()
 
     def close(self) -> None:
         """End a session that was begun here."""

@@ -192,22 +192,22 @@ class Backfill:
         """The claims of a sketch now, with live windows that no claim names; none is added."""
         if self.begins_revision:
             return Boundary()
-        known = self._series.publisher.settle(plan.name, self.revision, lambda before: before)
+        boundary = self._series.publisher.settle(plan.name, self.revision, lambda before: before)
         first = self._series.first_live(plan.name)
-        return known if first is None else known.with_live(first)
+        return boundary if first is None else boundary.with_live(first)
 
-    def planned(self, plan: SketchPlan, known: Boundary) -> Iterator[WindowDone]:
+    def planned(self, plan: SketchPlan, boundary: Boundary) -> Iterator[WindowDone]:
         """What a run would do with each window of a sketch that has records; nothing is claimed or written.
 
         Args:
             plan: plan of the sketch.
-            known: its boundary.
+            boundary: its boundary.
         """
         secret = self._folder / "ledger.secret"
         ledger = _named(secret, b"sketch-ledger", None) if secret.exists() else "of the first run"
         for window in self.windows(plan):
             try:
-                known.with_history(plan.calendar.end(window[0]), ledger, plan.name)
+                boundary.with_history(plan.calendar.end(window[0]), ledger, plan.name)
                 booked = not self.begins_revision and self._is_booked(plan, window, self._job(plan, window))
                 again = booked and self._stored(plan, window) is not None
                 yield WindowDone(plan.name, window, "to publish again" if again else "to publish")
@@ -276,7 +276,7 @@ class Backfill:
 
     def _job(self, plan: SketchPlan, window: tuple[int, int]) -> str:
         """Name of the job: equal for equal sketches, windows, fields and data."""
-        said = [
+        parts = [
             *(FORMAT, plan.name, self.revision, plan.spec.fingerprint.hex(), list(window), self.input),
             *(
                 self._key.id.hex() if self._key is not None and plan.spec.needs_key else None,
@@ -285,10 +285,10 @@ class Backfill:
             *(self._layout.item, self._layout.item_type, self._layout.weight, self._layout.time),
             *(() if self._layout.time_unit == "ms" else (self._layout.time_unit,)),
         ]
-        return hashlib.blake2b(json.dumps(said).encode(), digest_size=16, person=b"sketch-backfill").hexdigest()
+        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16, person=b"sketch-backfill").hexdigest()
 
-    def _path(self, plan: SketchPlan, window: tuple[int, int], what: str) -> Path:
-        return self._folder / plan.name / f"r{self.revision}" / f"{start_name(window[0])}.{what}"
+    def _path(self, plan: SketchPlan, window: tuple[int, int], ending: str) -> Path:
+        return self._folder / plan.name / f"r{self.revision}" / f"{start_name(window[0])}.{ending}"
 
     def _is_booked(self, plan: SketchPlan, window: tuple[int, int], job: str) -> bool:
         """Whether the ledger has the row of this job.
@@ -299,13 +299,13 @@ class Backfill:
         path = self._path(plan, window, "booked")
         try:
             row = json.loads(path.read_bytes())
-            known = row["job"]
+            booked_job = row["job"]
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError) as error:
             msg = f"{path} cannot be read: it says what was drawn for its window, so nothing is drawn again"
             raise DataLossError(msg) from error
-        if known != job:
+        if booked_job != job:
             msg = (
                 f"the window of sketch {plan.name} that begins at {iso(window[0])} was booked for other data or "
                 f"another configuration ({path}): a second noise over one history would be a second view of it, "
@@ -354,8 +354,8 @@ class Backfill:
         path = self._path(plan, window, "body")
         faults.reach("backfill:sealed")
         while not files.write_new(path, body, step="body"):
-            if (found := self._stored(plan, window)) is not None:
-                return found
+            if (stored := self._stored(plan, window)) is not None:
+                return stored
         return body
 
     # ------------------------------------------------------------------------------------------ one series
@@ -369,8 +369,8 @@ class Backfill:
         through, first = plan.calendar.end(windows[-1][0]), self._series.first_live(plan.name)
 
         def claim(before: Boundary) -> Boundary:
-            known = before if first is None else before.with_live(first)
-            return known.with_history(through, self._ledger(), plan.name)
+            boundary = before if first is None else before.with_live(first)
+            return boundary.with_history(through, self._ledger(), plan.name)
 
         self._series.publisher.settle(plan.name, self.revision, claim)
         faults.reach("backfill:claimed")
@@ -418,14 +418,14 @@ class Backfill:
             return
         sequence = 1 if before is None else before.sequence + 1
         partial = UNMARKED if before is None else before.partial
-        said = Frontier(plan.name, self.revision, HISTORY, through, 1, sequence, partial, evidence=REFUSED_NONE)
-        self._series.publisher.publish(HISTORY, [], [said])
+        frontier = Frontier(plan.name, self.revision, HISTORY, through, 1, sequence, partial, evidence=REFUSED_NONE)
+        self._series.publisher.publish(HISTORY, [], [frontier])
 
 
-def _named(secret: Path, use: bytes, what: Any) -> str:
+def _named(secret: Path, use: bytes, content: Any) -> str:
     """A name that says nothing to those who do not have the secret in this file."""
     key = files.read_file(secret)[0]
-    return hashlib.blake2b(json.dumps(what).encode(), digest_size=16, key=key, person=use).hexdigest()
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16, key=key, person=use).hexdigest()
 
 
 def booked(folder: Path) -> list[tuple[dict[str, Any], bool]]:
@@ -439,12 +439,12 @@ def booked(folder: Path) -> list[tuple[dict[str, Any], bool]]:
     Raises:
         DataLossError: a row cannot be read.
     """
-    found = []
+    rows = []
     for path in sorted(folder.glob("*/r*/*.booked")):
         try:
             row = json.loads(path.read_bytes())
         except (OSError, ValueError) as error:
             msg = f"{path} cannot be read: it says what was drawn for its window"
             raise DataLossError(msg) from error
-        found.append((row, path.with_suffix(".body").exists()))
-    return found
+        rows.append((row, path.with_suffix(".body").exists()))
+    return rows

@@ -52,9 +52,9 @@ class DeploymentSeries:
             from sketchstream_connectors.kafka.state.traces import newest_revision as newest_published
             from sketchstream_connectors.kafka.worker import connect, newest_revision
 
-            connections = [connect(one) for one in config.apart()]
-            for one in connections:
-                stack.callback(one.close)
+            connections = [connect(connection) for connection in config.apart()]
+            for connection in connections:
+                stack.callback(connection.close)
             begun = newest_revision(connections, config)
             revision = max(0, newest_published(connections[0], config.sealed_topic)) if begun is None else begun
             if config.history_topic is not None:
@@ -83,8 +83,8 @@ class DeploymentSeries:
                 "say --again"
             )
             raise ConfigError(msg)
-        with contextlib.closing(store.DirectoryStore(where)) as kept:
-            self.revision = kept.reset()
+        with contextlib.closing(store.DirectoryStore(where)) as directory:
+            self.revision = directory.reset()
 
     def first_live(self, sketch: str) -> int | None:
         """Start (ms) of the first window that workers have published, or hold open in their snapshots; None: of none.
@@ -93,8 +93,8 @@ class DeploymentSeries:
         """
         with open_published(self._config) as published:
             starts = [start for start, _ in published.around.open_windows().get(sketch, ())]
-            for one in published.source.read(sketch):
-                if isinstance(one, SealedEntry) and one.revision == self.revision and one.partition != HISTORY:
-                    starts.append(one.window[0])
+            for entry in published.source.read(sketch):
+                if isinstance(entry, SealedEntry) and entry.revision == self.revision and entry.partition != HISTORY:
+                    starts.append(entry.window[0])
                     break
         return min(starts, default=None)

@@ -125,8 +125,8 @@ def backfill(
     columns = tuple(sorted({*plan.fields.values()}))
     decimals = kinds.of(plan.spec).intake.decimal_weights(plan.spec)
     layout = Layout("parquet", item, item_type, weight, time, columns, decimals)
-    source, used, said = _source(table, engine)
-    return _sealed(source, used, layout, plan, plan.within(start, end), key, revision, (said, snapshot))
+    source, used, source_text = _source(table, engine)
+    return _sealed(source, used, layout, plan, plan.within(start, end), key, revision, (source_text, snapshot))
 
 
 def _text(time: Time | None) -> str | None:
@@ -136,8 +136,8 @@ def _text(time: Time | None) -> str | None:
 def _source(table: object, engine: str | None) -> tuple[Any, str, str]:
     """What the engine gets, its name, and the name of the table."""
     if isinstance(table, (str, Path)):
-        found = [Path(one) for one in sorted(glob.glob(str(table), recursive=True))]  # noqa: PTH207 - absolute too
-        files = list(chain.from_iterable(files_of(one, ".parquet") for one in found or [Path(table)]))
+        paths = [Path(one) for one in sorted(glob.glob(str(table), recursive=True))]  # noqa: PTH207 - absolute too
+        files = list(chain.from_iterable(files_of(one, ".parquet") for one in paths or [Path(table)]))
         return files, engine or "duckdb", str(table)
     home = type(table).__module__.partition(".")[0].strip("_")
     own = {"polars": "polars", "pyspark": "spark", "duckdb": "duckdb", "pyarrow": "duckdb"}.get(home)
@@ -165,12 +165,12 @@ def _sealed(
         tempfile.TemporaryDirectory(prefix="sketchstream-backfill-") as spill,
         contextlib.closing(Rows(source, layout, Path(spill), engine)) as counted,
     ):
-        for one in windows:
-            counts = counted.counts(plan, one)
+        for window in windows:
+            counts = counted.counts(plan, window)
             first = next(counts, None)
             if first is None:
                 continue
-            origin = Origin(name=plan.name, revision=revision, window=one, table=table)
+            origin = Origin(name=plan.name, revision=revision, window=window, table=table)
             sketch = Sketch.create(plan.spec, key, origin=origin)
             fill(sketch, chain([first], counts))
             yield sketch.seal()

@@ -37,11 +37,13 @@ log = logging.getLogger("sketchstream.registry")
 
 ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 MOST_BYTES: Final = 16 << 20
+"""Bytes of an answer; a longer one is refused, before it fills the memory."""
 MOST_DENIED: Final = 1_000
 """Denied ids that are remembered."""
 FREE_DENIALS: Final = 20
 """Ids that may be denied at once; then one a second is asked for, so that made-up ids do not flood the registry."""
 MOST_REFERENCES: Final = 200
+"""Schemas to which one refers, directly or not; more of them are a mistake or a circle."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 NO_SUCH: Final = frozenset({40401, 40402, 40403})
 """Error codes by which a registry denies a schema, a version or a subject."""
@@ -160,10 +162,10 @@ class SchemaRegistry:
             SchemaUnavailableError: it cannot be known now; the same call may succeed later. Until a pause that grows
                 with the failures is over, nothing is asked.
         """
-        found = self._known.get(number) or self._stored(number)
-        if found is not None:
-            self._known[number] = found
-            return found
+        registered = self._known.get(number) or self._stored(number)
+        if registered is not None:
+            self._known[number] = registered
+            return registered
         if number in self._denied:
             self._denied.move_to_end(number)
             return None
@@ -174,7 +176,7 @@ class SchemaRegistry:
             msg = f"{FREE_DENIALS} schema ids that do not exist were asked for within a minute: asking for one a second"
             raise SchemaUnavailableError(msg)
         try:
-            found = self._resolved(number)
+            registered = self._resolved(number)
         except _Denied:
             self._denials.append(now)
             self._denied[number] = None
@@ -183,10 +185,10 @@ class SchemaRegistry:
             say(log, logging.WARNING, "schema_denied", registry=self._access.urls[0], denied=len(self._denied))
             return None
         self._failures = 0
-        self._known[number] = found
-        self._store(number, found)
-        say(log, logging.INFO, "schema_read", registry=self._access.urls[0], id=number, kind=found.kind)
-        return found
+        self._known[number] = registered
+        self._store(number, registered)
+        say(log, logging.INFO, "schema_read", registry=self._access.urls[0], id=number, kind=registered.kind)
+        return registered
 
     # ---------------------------------------------------------------------------------------- requests
 
@@ -201,9 +203,9 @@ class SchemaRegistry:
 
     def _follow(self, answer: Mapping[str, Any], into: dict[tuple[str, int], tuple[str, str]], depth: int) -> None:
         """Read the schemas that an answer refers to, those that they use first."""
-        for one in answer.get("references") or ():
+        for reference in answer.get("references") or ():
             try:
-                name, subject, version = str(one["name"]), str(one["subject"]), int(one["version"])
+                name, subject, version = str(reference["name"]), str(reference["subject"]), int(reference["version"])
             except (KeyError, TypeError, ValueError):
                 self._fail("its answer has references without name, subject and version")
             if (subject, version) in into:
@@ -226,8 +228,8 @@ class SchemaRegistry:
                 reasons.append(str(error))
         if denials == len(self._access.urls):
             raise _Denied
-        found: dict[str, Any] = self._fail("; ".join(reasons))
-        return found
+        answer: dict[str, Any] = self._fail("; ".join(reasons))
+        return answer
 
     def _fail(self, reason: str) -> Any:
         """Raise, and let nothing be asked for a while."""
@@ -238,8 +240,8 @@ class SchemaRegistry:
             f"the schema registry gives no answer: {reason}. Records wait until it does; check payload.registry, its "
             "credentials and the network"
         )
-        said = {"registry": self._access.urls[0], "failures": self._failures, "reason": reason}
-        say(log, logging.WARNING, "registry_unavailable", **said)
+        fields = {"registry": self._access.urls[0], "failures": self._failures, "reason": reason}
+        say(log, logging.WARNING, "registry_unavailable", **fields)
         raise SchemaUnavailableError(self._why)
 
     def _ask(self, url: str) -> dict[str, Any]:
@@ -288,21 +290,21 @@ class SchemaRegistry:
         if path is None:
             return None
         try:
-            said = json.loads(path.read_bytes())
-            references = tuple((str(name), str(text)) for name, text in said["references"])
-            return Registered(str(said["kind"]), str(said["schema"]), references)
+            fields = json.loads(path.read_bytes())
+            references = tuple((str(name), str(text)) for name, text in fields["references"])
+            return Registered(str(fields["kind"]), str(fields["schema"]), references)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _store(self, number: int, found: Registered) -> None:
+    def _store(self, number: int, registered: Registered) -> None:
         """Keep an answer; without it only the next start would have to ask again."""
         path = self._path(number)
         if path is None:
             return
-        said = {"kind": found.kind, "schema": found.text, "references": found.references}
+        fields = {"kind": registered.kind, "schema": registered.text, "references": registered.references}
         try:
             make_folder(path.parent)
-            write_durably(path, json.dumps(said).encode(), mode=PUBLIC, replace=True)
+            write_durably(path, json.dumps(fields).encode(), mode=PUBLIC, replace=True)
         except (OSError, StoreError) as error:
             say(log, logging.WARNING, "schema_not_kept", reason=type(error).__name__)
 
@@ -310,12 +312,12 @@ class SchemaRegistry:
 def _denies(body: bytes, global_ids: bool) -> bool:
     """Whether an answer denies an id; not if a proxy or another program sent it."""
     try:
-        said = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
         return False
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         return False
-    return said.get("name") in NONE_FOUND if global_ids else said.get("error_code") in NO_SUCH
+    return fields.get("name") in NONE_FOUND if global_ids else fields.get("error_code") in NO_SUCH
 
 
 def _tls(access: RegistryAccess) -> ssl.SSLContext:
@@ -333,6 +335,6 @@ def _tls(access: RegistryAccess) -> ssl.SSLContext:
     return context
 
 
-def urls_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def urls_of(urls: str | Sequence[str] | None) -> tuple[str, ...]:
     """One URL or several, as in a configuration."""
-    return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+    return () if urls is None else (urls,) if isinstance(urls, str) else tuple(urls)

@@ -89,21 +89,21 @@ def _mistaken_ids(payload: Any, urls: Sequence[str], form: str) -> Iterator[str]
         )
 
 
-def require_fields(wanted: Sequence[str], known: Sequence[str], path: Path) -> None:
+def require_fields(names: Sequence[str], existing: Sequence[str], path: Path) -> None:
     """Refuse fields that the one schema of all values does not have.
 
     Args:
-        wanted: dotted fields.
-        known: those of the schema.
+        names: dotted fields.
+        existing: those of the schema.
         path: path of the schema's file.
 
     Raises:
         ConfigError: one line for each field that is missing.
     """
     mistakes = []
-    for name in wanted:
-        if name not in known:
-            there = f"fields there are: {', '.join(sorted(known)[:SHOWN])}{meant(name, known)}"
+    for name in names:
+        if name not in existing:
+            there = f"fields there are: {', '.join(sorted(existing)[:SHOWN])}{meant(name, existing)}"
             mistakes.append(f"the schema in {path} has no field {name!r:.60}; {there}")
     if mistakes:
         raise ConfigError(*mistakes)
@@ -121,8 +121,8 @@ def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -
         ConfigError: see `SchemaRegistry`.
     """
 
-    def path(given: Path | None) -> Path | None:
-        return None if given is None else Path(resolve(str(given.expanduser())))
+    def path(file: Path | None) -> Path | None:
+        return None if file is None else Path(resolve(str(file.expanduser())))
 
     access = RegistryAccess(
         urls_of(payload.registry),
@@ -141,8 +141,8 @@ def log_unreadable(number: int, form: str) -> None:
     say(log, logging.WARNING, "schema_unreadable", id=number, format=form)
 
 
-def log_lacking(number: int, wanted: Sequence[str], known: Sequence[str]) -> None:
+def log_lacking(number: int, names: Sequence[str], existing: Sequence[str]) -> None:
     """Say which fields a schema of the registry lacks: its records are no-ops if one is the item or the time."""
-    lacking = [name for name in wanted if name not in known]
+    lacking = [name for name in names if name not in existing]
     if lacking:
         say(log, logging.WARNING, "schema_lacks_fields", id=number, fields=",".join(lacking))

@@ -34,7 +34,9 @@ EPSILON: Final = Fraction(1, 10)
 ENOUGH: Final = 1024
 """Distinct items from which a choice is reliable."""
 UNKNOWN_SCORE: Final = Fraction(512)
+"""Items that a partitioner must place right before it is chosen: half of `ENOUGH`."""
 NONE_SHARE: Final = Fraction(3, 4)
+"""Share of the items that a partitioner must place right, or else records are not partitioned by item."""
 
 Choice = Literal["murmur2", "consistent_random", "fnv1a", "none", "unknown"]
 CANDIDATES: Final[tuple[Literal["murmur2", "consistent_random", "fnv1a"], ...]] = (

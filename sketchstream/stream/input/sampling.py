@@ -38,10 +38,13 @@ UNREACHABLE: Final = (
     '`jq -c \'with_entries(.key |= gsub("[.]"; "_"))\' FILE` does'
 )
 SHOWN: Final = 20
+"""Names of fields that a message lists."""
 DEPTH: Final = 3
+"""Levels of objects inside of each other whose fields are named."""
 TOLERATED: Final = 20
 """One record in so many may be unusable before that is a warning."""
 YEAR_MS: Final = 366 * DAY_MS
+"""Distance from the records' own timestamps from which event times are suspected to be in another unit."""
 UNIT_NAMES: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 RECENT_S: Final = (631_152_000, 4_102_444_800)
 """Seconds since 1970 of the years 1990 to 2099. Read as milliseconds, seconds are 6 weeks of 1970, and microseconds and

@@ -22,6 +22,7 @@ from sketchstream.stream.interfaces import Bytes
 from sketchstream.stream.state.outbox import new_name
 
 NONCE_BYTES = 12
+"""The length that NIST SP 800-38D, section 8.2, recommends for nonces of AES-GCM."""
 
 
 class DomainLists:

@@ -15,6 +15,7 @@ from sketchstream.stream import kernels
 from sketchstream.stream.state.quorum import Admission
 
 NO_INTS: Ints = np.zeros(0, np.int64)
+"""No records."""
 
 
 @dataclass

@@ -25,6 +25,7 @@ _BYTES = {
     "TiB": 1 << 40,
 }
 _LONGEST_MS = 10 * 366 * _MS["d"]
+"""Ten years: a longer duration is a mistake."""
 
 
 def duration_ms(text: object, name: str = "a duration") -> int:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from sketchstream.stream.interfaces import Peer
 
 ASK_EVERY_S = 15.0
+"""Seconds between two looks at other partitions' snapshots."""
 LASTS_S = 45.0
 """Seconds for which another configuration has to be at work before it is named."""
 

@@ -46,8 +46,8 @@ class AvroReader:
         Raises:
             SchemaUnavailableError: a schema is needed and cannot be read now; nothing was decoded.
         """
-        found = self._finder.find(records.buffer, records.value_start, records.value_end)
-        return assemble(self.fields, records, found, lambda _: binary_times(found.column(self._time)))
+        fields = self._finder.find(records.buffer, records.value_start, records.value_end)
+        return assemble(self.fields, records, fields, lambda _: binary_times(fields.column(self._time)))
 
     def shown(self, payload: bytes | None) -> bytes | None:
         """A value as JSON text; None if it is malformed."""
@@ -56,8 +56,8 @@ class AvroReader:
         body = None if payload is None else self._finder.body(payload)
         if body is None:
             return None
-        found = tree.document(*body)
-        return None if found is None else orjson.dumps(found)
+        document = tree.document(*body)
+        return None if document is None else orjson.dumps(document)
 
 
 class AvroFormat:
@@ -93,11 +93,12 @@ class AvroFormat:
         registry = sources.open_registry(payload, resolve)
 
         def lookup(number: int) -> Type | None:
-            found = registry.schema(number)
-            if found is None:
+            entry = registry.schema(number)
+            if entry is None:
                 return None
             try:
-                schema = parse(found.text, [text for _, text in found.references]) if found.kind == "AVRO" else None
+                references = [text for _, text in entry.references]
+                schema = parse(entry.text, references) if entry.kind == "AVRO" else None
             except FormatError:
                 schema = None
             if schema is None:
@@ -130,8 +131,8 @@ def _in_folder(fields: Fields, folder: Path) -> Lookup:
             "`aws glue get-schema-version` prints it; it has none"
         )
         raise ConfigError(msg)
-    known = {name for path in files if path.stat().st_size for name in leaf_names(_from_file(path), sources.DEPTH)}
-    sources.require_fields(wanted_fields(fields), sorted(known), folder)
+    names = {name for path in files if path.stat().st_size for name in leaf_names(_from_file(path), sources.DEPTH)}
+    sources.require_fields(wanted_fields(fields), sorted(names), folder)
 
     def lookup(number: int) -> Type | None:
         version = UUID(int=number)

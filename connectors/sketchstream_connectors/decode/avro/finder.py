@@ -106,24 +106,24 @@ class AvroFinder:
         n, k = starts.size, len(self._slots)
         status = np.full(n, kernels.WAITING, np.uint8)
         kinds = np.full((k, n), MISSING, np.uint8)
-        found = int_rows(k, n), int_rows(k, n)
+        places = int_rows(k, n), int_rows(k, n)
         while True:
             texts = np.empty(n * k * kernels.TEXT_BYTES if self._decimals else 0, np.uint8)
             state = np.zeros(2, np.int64)
             plans = self._ids, self._entries, self._rows, self._jumps, self._symbols
-            at = kernels.scan_avro(buffer, starts, ends, self._framing, *plans, status, kinds, *found, texts, state)
+            at = kernels.scan_avro(buffer, starts, ends, self._framing, *plans, status, kinds, *places, texts, state)
             if at == n:
                 break
             high, low, _ = kernels.frame(buffer, starts[at], ends[at], self._framing)
             self._learn(int(high) << 64 | int(low))
         parts = [buffer, self._symbol_bytes, texts[: state[1]]]
-        side = self._by_tree(buffer, starts, ends, status, kinds, found, sum(part.size for part in parts))
+        side = self._by_tree(buffer, starts, ends, status, kinds, places, sum(part.size for part in parts))
         if self._symbol_bytes.size or state[1] or side.size:
             buffer = read_only(np.concatenate([*parts, side]))
-        return Found(buffer, kinds, *found, status == kernels.BROKEN, binary=True)
+        return Found(buffer, kinds, *places, status == kernels.BROKEN, binary=True)
 
     def _by_tree(
-        self, buffer: Bytes, starts: Ints, ends: Ints, status: Bytes, kinds: Bytes, found: tuple[Ints, Ints], base: int
+        self, buffer: Bytes, starts: Ints, ends: Ints, status: Bytes, kinds: Bytes, places: tuple[Ints, Ints], base: int
     ) -> Bytes:
         """Read the values that the loop left; returns the bytes that their fields refer to, from `base` on."""
         side = bytearray()
@@ -144,7 +144,7 @@ class AvroFinder:
                 elif kind in (INTEGER, DECIMAL):
                     end = -1
                     begin = content if isinstance(content, int) else int(np.float64(content).view(np.int64))
-                found[0][slot, i], found[1][slot, i] = begin, end
+                places[0][slot, i], places[1][slot, i] = begin, end
         return np.frombuffer(bytes(side), np.uint8)
 
     def body(self, payload: bytes) -> tuple[Type, bytes] | None:

@@ -21,11 +21,13 @@ from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.slots import Slot
 
 MOST_ROWS: Final = 4096
+"""Rows of a plan; a schema that needs more is read by `decode.avro.tree`."""
 MOST_TYPES: Final = 128
 """Types inside of each other."""
 MOST_PLACES: Final = 18
 """Digits behind the point of a decimal that the loop writes."""
 WORD: Final = 8
+"""Bytes of a decimal that the loop reads: those of an int64."""
 TAKEN: Final = {
     "int": ops.TAKE_INT,
     "long": ops.TAKE_LONG,
@@ -100,33 +102,33 @@ class _SchemaBuilder:
         self._straight = False
         return len(self.plan.rows)
 
-    def emit(self, made: Type, wanted: Wanted, optional: int = 0) -> None:
+    def emit(self, schema: Type, wanted: Wanted, optional: int = 0) -> None:
         """Add the rows of a type."""
         if self._depth == MOST_TYPES:
             raise TooLargeError
         self._depth += 1
-        self._emit(made, wanted, optional)
+        self._emit(schema, wanted, optional)
         self._depth -= 1
 
-    def _emit(self, made: Type, wanted: Wanted, optional: int) -> None:
-        taken = [slot for slot, path in wanted if not path]
-        if made.kind == "union":
-            self._union(made, wanted)
-        elif made.kind == "record":
-            self._record(made, wanted, taken, optional)
-        elif made.kind in ("array", "map"):
-            self._loop(made, taken, optional)
-        elif made.kind == "null":
-            for slot in taken:
+    def _emit(self, schema: Type, wanted: Wanted, optional: int) -> None:
+        slots = [slot for slot, path in wanted if not path]
+        if schema.kind == "union":
+            self._union(schema, wanted)
+        elif schema.kind == "record":
+            self._record(schema, wanted, slots, optional)
+        elif schema.kind in ("array", "map"):
+            self._loop(schema, slots, optional)
+        elif schema.kind == "null":
+            for slot in slots:
                 self.add(ops.MARK, slot, NULL)
-        elif not taken:
-            self._skip(made, optional)
+        elif not slots:
+            self._skip(schema, optional)
         else:
-            self._take(made, taken, optional)
+            self._take(schema, slots, optional)
 
-    def _grouped(self, optional: int, taken: list[int]) -> int | None:
+    def _grouped(self, optional: int, slots: list[int]) -> int | None:
         """Begin several rows that a null passes over: the place of the row that jumps."""
-        for slot in taken if optional else ():
+        for slot in slots if optional else ():
             self.add(ops.MARK, slot, NULL)
         return self.add(ops.OPTIONAL, optional=optional) if optional else None
 
@@ -134,51 +136,51 @@ class _SchemaBuilder:
         if group is not None:
             self.plan.rows[group][1] = self.here()
 
-    def _record(self, made: Type, wanted: Wanted, taken: list[int], optional: int) -> None:
-        if made in self._open:
+    def _record(self, schema: Type, wanted: Wanted, slots: list[int], optional: int) -> None:
+        if schema in self._open:
             raise TooLargeError
-        self._open.append(made)
-        group = self._grouped(optional, taken)
-        for slot in taken:
+        self._open.append(schema)
+        group = self._grouped(optional, slots)
+        for slot in slots:
             self.add(ops.MARK, slot, OTHER)
-        for name, inner in made.fields:
+        for name, inner in schema.fields:
             self.emit(inner, [(slot, path[1:]) for slot, path in wanted if path and path[0] == name])
         self._close(group)
         self._open.pop()
 
-    def _loop(self, made: Type, taken: list[int], optional: int) -> None:
-        assert made.items is not None
+    def _loop(self, schema: Type, slots: list[int], optional: int) -> None:
+        assert schema.items is not None
         if self._loops == ops.MOST_LOOPS:
             raise TooLargeError
-        group = self._grouped(optional, taken)
-        for slot in taken:
+        group = self._grouped(optional, slots)
+        for slot in slots:
             self.add(ops.MARK, slot, OTHER)
-        is_map = made.kind == "map"
-        least = made.items.least + is_map
+        is_map = schema.kind == "map"
+        least = schema.items.least + is_map
         start = self.add(ops.ARRAY, 0, least, self._loops)
         self._loops += 1
         if least:
             self.here()
             if is_map:
                 self.add(ops.BYTES)
-            self.emit(made.items, [])
+            self.emit(schema.items, [])
         self._loops -= 1
         if least:
             self.add(ops.NEXT, start, 0, self._loops)
         self.plan.rows[start][1] = self.here()
         self._close(group)
 
-    def _union(self, made: Type, wanted: Wanted) -> None:
-        kinds = [one.kind for one in made.branches]
+    def _union(self, schema: Type, wanted: Wanted) -> None:
+        kinds = [one.kind for one in schema.branches]
         if len(kinds) == 2 and kinds.count("null") == 1:
             null = kinds.index("null")
-            self.emit(made.branches[1 - null], wanted, optional=null + 1)
+            self.emit(schema.branches[1 - null], wanted, optional=null + 1)
             return
         first = len(self.plan.jumps)
         self.plan.jumps += [0] * len(kinds)
         self.add(ops.UNION, first, len(kinds))
         ends = []
-        for place, branch in enumerate(made.branches):
+        for place, branch in enumerate(schema.branches):
             self.plan.jumps[first + place] = self.here()
             self.emit(branch, wanted)
             if place + 1 < len(kinds):
@@ -187,52 +189,52 @@ class _SchemaBuilder:
         for row in ends:
             self.plan.rows[row][1] = after
 
-    def _skip(self, made: Type, optional: int) -> None:
-        size = {"float": 4, "double": 8, "fixed": made.size}.get(made.kind)
+    def _skip(self, schema: Type, optional: int) -> None:
+        size = {"float": 4, "double": 8, "fixed": schema.size}.get(schema.kind)
         if size is not None:
             self.add(ops.FIXED, size, optional=optional)
-        elif made.kind == "enum":
-            self.add(ops.ENUM, 0, len(made.symbols), optional=optional)
+        elif schema.kind == "enum":
+            self.add(ops.ENUM, 0, len(schema.symbols), optional=optional)
         else:
-            op = {"int": ops.INT, "long": ops.LONG, "boolean": ops.BOOLEAN}.get(made.kind, ops.BYTES)
+            op = {"int": ops.INT, "long": ops.LONG, "boolean": ops.BOOLEAN}.get(schema.kind, ops.BYTES)
             self.add(op, optional=optional)
 
-    def _take(self, made: Type, taken: list[int], optional: int) -> None:
+    def _take(self, schema: Type, slots: list[int], optional: int) -> None:
         """Take a value into the first slot; others are copies, which the reader makes by taking the same path once."""
-        assert len(taken) <= 2
-        times = [slot for slot in taken if self.slots[slot].time]
-        slot = next((one for one in taken if one not in times), taken[0])
+        assert len(slots) <= 2
+        times = [slot for slot in slots if self.slots[slot].time]
+        slot = next((one for one in slots if one not in times), slots[0])
         wanted = self.slots[slot]
-        kind = made.kind
-        if made.logical == "decimal":
-            size = made.size if kind == "fixed" else -1
-            if made.scale > MOST_PLACES or size > WORD:
-                self._slow(made, taken, optional)
+        kind = schema.kind
+        if schema.logical == "decimal":
+            size = schema.size if kind == "fixed" else -1
+            if schema.scale > MOST_PLACES or size > WORD:
+                self._slow(schema, slots, optional)
                 return
             self.plan.decimals += 1
-            self.add(ops.TAKE_DECIMAL, slot, made.scale | wanted.number << 8, size, optional)
+            self.add(ops.TAKE_DECIMAL, slot, schema.scale | wanted.number << 8, size, optional)
         elif kind == "fixed":
-            if made.logical == "uuid" and wanted.text:
-                self._slow(made, taken, optional)
+            if schema.logical == "uuid" and wanted.text:
+                self._slow(schema, slots, optional)
                 return
-            self.add(ops.TAKE_FIXED, slot, made.size, ops.TEXT_OR_OTHER if wanted.text else ops.ANY_BYTES, optional)
+            self.add(ops.TAKE_FIXED, slot, schema.size, ops.TEXT_OR_OTHER if wanted.text else ops.ANY_BYTES, optional)
         elif kind in ("string", "bytes"):
             check = ops.MUST_BE_TEXT if kind == "string" else ops.TEXT_OR_OTHER if wanted.text else ops.ANY_BYTES
             self.add(ops.TAKE_BYTES, slot, check, optional=optional)
         elif kind == "enum":
             first = len(self.plan.symbols)
-            self.plan.symbols += [one.encode() for one in made.symbols]
-            self.add(ops.TAKE_ENUM, slot, len(made.symbols), first, optional)
+            self.plan.symbols += [one.encode() for one in schema.symbols]
+            self.add(ops.TAKE_ENUM, slot, len(schema.symbols), first, optional)
         else:
             self.add(TAKEN[kind], slot, int(wanted.number), optional=optional)
         for time in times:
-            factor, divisor = made.time or self.slots[time].unit
+            factor, divisor = schema.time or self.slots[time].unit
             if time != slot or (factor, divisor) != (1, 1):
                 self.add(ops.TIME, time, slot, factor if divisor == 1 else -divisor)
 
-    def _slow(self, made: Type, taken: list[int], optional: int) -> None:
+    def _slow(self, schema: Type, slots: list[int], optional: int) -> None:
         """Leave records that have this value to the slow path; the rest of the plan is not run for them."""
-        group = self._grouped(optional, taken)
-        del made
+        group = self._grouped(optional, slots)
+        del schema
         self.add(ops.SLOW)
         self._close(group)

@@ -39,6 +39,7 @@ CONNECT: Final = {
 
 Source: the Debezium reference, "Temporal types"."""
 MOST_SCALE: Final = 400
+"""Largest scale of a decimal; with a larger one only the underlying type counts."""
 
 
 @dataclass(eq=False)
@@ -95,8 +96,8 @@ def parse(text: str, references: Sequence[str] = ()) -> Type:
     """
     names: dict[str, Type] = {}
     try:
-        for one in references:
-            _type(_load(one), "", names, 0)
+        for reference in references:
+            _type(_load(reference), "", names, 0)
         return _type(_load(text), "", names, 0)
     except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
         msg = f"this is not a valid Avro schema ({type(error).__name__}); expected JSON by the Avro 1.12 specification"
@@ -108,46 +109,47 @@ def _load(text: str) -> Any:
     return text if text in PRIMITIVE else json.loads(text)
 
 
-def _type(given: Any, namespace: str, names: dict[str, Type], depth: int) -> Type:
+def _type(described: Any, namespace: str, names: dict[str, Type], depth: int) -> Type:
     """The type that a part of the JSON declares or names."""
     if depth > MOST_DEPTH:
         raise ValueError
-    if isinstance(given, str):
-        if given in PRIMITIVE:
-            return Type(given)
-        return names.get(_full(given, namespace)) or names[given]
-    if isinstance(given, list):
-        branches = [_type(one, namespace, names, depth + 1) for one in given]
+    if isinstance(described, str):
+        if described in PRIMITIVE:
+            return Type(described)
+        return names.get(_full(described, namespace)) or names[described]
+    if isinstance(described, list):
+        branches = [_type(one, namespace, names, depth + 1) for one in described]
         if not branches or any(one.kind == "union" for one in branches):
             raise ValueError
         return Type("union", branches=branches)
-    kind = given["type"]
+    kind = described["type"]
     if not isinstance(kind, str):
         return _type(kind, namespace, names, depth + 1)
     if kind in ("array", "map"):
-        return Type(kind, items=_type(given["items" if kind == "array" else "values"], namespace, names, depth + 1))
+        return Type(kind, items=_type(described["items" if kind == "array" else "values"], namespace, names, depth + 1))
     if kind not in ("record", "error", "enum", "fixed"):
-        return _logical(Type(kind), given) if kind in PRIMITIVE else _type(kind, namespace, names, depth + 1)
-    space = given.get("namespace", namespace)
-    full = _full(given["name"], space)
+        return _logical(Type(kind), described) if kind in PRIMITIVE else _type(kind, namespace, names, depth + 1)
+    space = described.get("namespace", namespace)
+    full = _full(described["name"], space)
     if full in names:
         raise ValueError
-    made = Type("record" if kind == "error" else kind)
-    names[full] = made
+    result = Type("record" if kind == "error" else kind)
+    names[full] = result
     inner = full.rpartition(".")[0]
     if kind == "enum":
-        made.symbols = tuple(str(one) for one in given["symbols"])
-        if len(set(made.symbols)) != len(made.symbols):
+        result.symbols = tuple(str(one) for one in described["symbols"])
+        if len(set(result.symbols)) != len(result.symbols):
             raise ValueError
     elif kind == "fixed":
-        made.size = int(given["size"])
-        if not 0 <= made.size < 1 << 31:
+        result.size = int(described["size"])
+        if not 0 <= result.size < 1 << 31:
             raise ValueError
-        _logical(made, given)
+        _logical(result, described)
     else:
-        made.fields += [(str(one["name"]), _type(one["type"], inner, names, depth + 1)) for one in given["fields"]]
-        made.record_bytes = min(sum(one.least for _, one in made.fields), 1 << 31)
-    return made
+        for field in described["fields"]:
+            result.fields.append((str(field["name"]), _type(field["type"], inner, names, depth + 1)))
+        result.record_bytes = min(sum(one.least for _, one in result.fields), 1 << 31)
+    return result
 
 
 def _full(name: str, namespace: str) -> str:
@@ -155,33 +157,33 @@ def _full(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def _logical(made: Type, given: dict[str, Any]) -> Type:
+def _logical(result: Type, described: dict[str, Any]) -> Type:
     """Note a logical type, unless it is unknown or wrong: then only the underlying type counts, as Avro says."""
-    logical = given.get("logicalType", CONNECT.get(str(given.get("connect.name"))))
-    if (made.kind, logical) in TIMES:
-        made.logical = str(logical)
-    elif logical == "uuid" and (made.kind == "string" or (made.kind == "fixed" and made.size == 16)):
-        made.logical = "uuid"
-    elif logical == "decimal" and made.kind in ("bytes", "fixed"):
-        precision, scale = given.get("precision"), given.get("scale", 0)
+    logical = described.get("logicalType", CONNECT.get(str(described.get("connect.name"))))
+    if (result.kind, logical) in TIMES:
+        result.logical = str(logical)
+    elif logical == "uuid" and (result.kind == "string" or (result.kind == "fixed" and result.size == 16)):
+        result.logical = "uuid"
+    elif logical == "decimal" and result.kind in ("bytes", "fixed"):
+        precision, scale = described.get("precision"), described.get("scale", 0)
         if type(precision) is int and type(scale) is int and 0 <= scale <= min(precision, MOST_SCALE) and precision > 0:
-            made.logical, made.scale = "decimal", scale
-    return made
+            result.logical, result.scale = "decimal", scale
+    return result
 
 
-def leaf_names(made: Type, depth: int = 3, before: str = "") -> list[str]:
+def leaf_names(schema: Type, depth: int = 3, before: str = "") -> list[str]:
     """Dotted fields of a schema, for the messages of a validation; a repeated or deeper one is left out.
 
     Args:
-        made: type of a payload.
+        schema: type of a payload.
         depth: levels of records.
         before: path that leads here.
     """
-    if made.kind == "union":
-        inner = [leaf_names(one, depth, before) for one in made.branches if one.kind == "record"]
+    if schema.kind == "union":
+        inner = [leaf_names(one, depth, before) for one in schema.branches if one.kind == "record"]
         return list(dict.fromkeys(name for names in inner for name in names)) or [before.rstrip(".")]
-    if made.kind != "record" or depth == 0:
+    if schema.kind != "record" or depth == 0:
         return [before.rstrip(".")] if before else []
     return list(
-        dict.fromkeys(leaf for name, one in made.fields for leaf in leaf_names(one, depth - 1, f"{before}{name}."))
+        dict.fromkeys(leaf for name, one in schema.fields for leaf in leaf_names(one, depth - 1, f"{before}{name}."))
     )

@@ -35,8 +35,8 @@ def read_fields(schema: Type, body: bytes, slots: Sequence[Slot]) -> list[Value]
         slots: what is wanted.
     """
     tree = _Tree(body, slots)
-    wanted = [(slot, one.path) for slot, one in enumerate(slots)]
-    return tree.found if _whole(tree, schema, wanted) else None
+    paths = [(slot, one.path) for slot, one in enumerate(slots)]
+    return tree.found if _whole(tree, schema, paths) else None
 
 
 def document(schema: Type, body: bytes) -> Any:
@@ -55,10 +55,10 @@ def end_of(schema: Type, data: bytes, start: int, limit: int) -> int | None:
     return tree.at
 
 
-def _whole(tree: _Tree, schema: Type, wanted: list[tuple[int, tuple[str, ...]]]) -> bool:
+def _whole(tree: _Tree, schema: Type, paths: list[tuple[int, tuple[str, ...]]]) -> bool:
     """Read a value that must end where its bytes end."""
     try:
-        tree.kept = tree.read(schema, wanted, 0)
+        tree.kept = tree.read(schema, paths, 0)
     except (Malformed, UnicodeDecodeError):
         return False
     return tree.at == tree.limit
@@ -102,38 +102,38 @@ class _Tree:
 
     def index(self, count: int) -> int:
         """An index of an enum or a union."""
-        found = self.number(5, 32)
-        if not 0 <= found < count:
+        number = self.number(5, 32)
+        if not 0 <= number < count:
             raise Malformed
-        return found
+        return number
 
-    def read(self, made: Type, wanted: list[tuple[int, tuple[str, ...]]], depth: int) -> Any:
+    def read(self, schema: Type, paths: list[tuple[int, tuple[str, ...]]], depth: int) -> Any:
         """Read one value, and take what is wanted of it."""
         if depth > MOST_DEPTH:
             raise Malformed
-        taken = [slot for slot, path in wanted if not path]
-        if made.kind == "union":
-            return self.read(made.branches[self.index(len(made.branches))], wanted, depth + 1)
-        if made.kind == "record":
-            self._take(taken, made, (OTHER, b""))
-            kept = {}
-            for name, inner in made.fields:
-                below = [(slot, path[1:]) for slot, path in wanted if path and path[0] == name]
-                kept[name] = self.read(inner, below, depth + 1)
-            return kept
-        if made.kind in ("array", "map"):
-            self._take(taken, made, (OTHER, b""))
-            return self._blocks(made, depth)
-        value, shown = self._simple(made, taken)
-        self._take(taken, made, value)
-        return shown if self.keep else None
+        slots = [slot for slot, path in paths if not path]
+        if schema.kind == "union":
+            return self.read(schema.branches[self.index(len(schema.branches))], paths, depth + 1)
+        if schema.kind == "record":
+            self._take(slots, schema, (OTHER, b""))
+            fields = {}
+            for name, inner in schema.fields:
+                below = [(slot, path[1:]) for slot, path in paths if path and path[0] == name]
+                fields[name] = self.read(inner, below, depth + 1)
+            return fields
+        if schema.kind in ("array", "map"):
+            self._take(slots, schema, (OTHER, b""))
+            return self._blocks(schema, depth)
+        value, plain = self._simple(schema, slots)
+        self._take(slots, schema, value)
+        return plain if self.keep else None
 
-    def _blocks(self, made: Type, depth: int) -> Any:
+    def _blocks(self, schema: Type, depth: int) -> Any:
         """The blocks of an array or a map; only the first items are kept."""
-        assert made.items is not None
-        is_map = made.kind == "map"
-        least = made.items.least + is_map
-        kept: list[Any] = []
+        assert schema.items is not None
+        is_map = schema.kind == "map"
+        least = schema.items.least + is_map
+        items: list[Any] = []
         while count := self.number():
             stop = None
             if count < 0:
@@ -147,21 +147,21 @@ class _Tree:
                 for _ in range(abs(count)):
                     if is_map:
                         self.part(self.number())
-                    kept.append(self.read(made.items, [], depth + 1))
+                    items.append(self.read(schema.items, [], depth + 1))
             if stop is not None and self.at != stop:
                 raise Malformed
-        return {} if is_map else kept[:1]
+        return {} if is_map else items[:1]
 
-    def _simple(self, made: Type, taken: list[int]) -> tuple[Value, Any]:
+    def _simple(self, schema: Type, slots: list[int]) -> tuple[Value, Any]:
         """A value without parts: its kind and content, and how it is shown."""
-        kind = made.kind
+        kind = schema.kind
         if kind == "null":
             return (NULL, b""), None
         if kind == "boolean":
-            found = self.part(1)[0]
-            if found > 1:
+            byte = self.part(1)[0]
+            if byte > 1:
                 raise Malformed
-            return (OTHER, b""), bool(found)
+            return (OTHER, b""), bool(byte)
         if kind in ("int", "long"):
             number = self.number(*((5, 32) if kind == "int" else (10, 64)))
             return (INTEGER, number), number
@@ -170,45 +170,45 @@ class _Tree:
             finite = value - value == 0
             return (DECIMAL if finite else OTHER, value), value if finite else None
         if kind == "enum":
-            symbol = made.symbols[self.index(len(made.symbols))]
+            symbol = schema.symbols[self.index(len(schema.symbols))]
             return (STRING, symbol.encode()), symbol
-        found_bytes = self.part(made.size if kind == "fixed" else self.number())
-        if kind == "string" and (taken or self.keep):
+        found_bytes = self.part(schema.size if kind == "fixed" else self.number())
+        if kind == "string" and (slots or self.keep):
             return (STRING, found_bytes), found_bytes.decode()
-        if made.logical == "decimal" and (taken or self.keep):
-            return self._decimal(made, found_bytes)
-        if made.logical == "uuid" and any(self.slots[slot].text for slot in taken):
+        if schema.logical == "decimal" and (slots or self.keep):
+            return self._decimal(schema, found_bytes)
+        if schema.logical == "uuid" and any(self.slots[slot].text for slot in slots):
             spelled = found_bytes.hex()
             parts = (spelled[:8], spelled[8:12], spelled[12:16], spelled[16:20], spelled[20:])
             return (STRING, "-".join(parts).encode()), None
         return (STRING, found_bytes), found_bytes.decode("latin-1") if self.keep else None
 
-    def _decimal(self, made: Type, found: bytes) -> tuple[Value, Any]:
-        if not 0 < len(found) <= MOST_TEXT:
+    def _decimal(self, schema: Type, content: bytes) -> tuple[Value, Any]:
+        if not 0 < len(content) <= MOST_TEXT:
             return (OTHER, b""), None
-        number = int.from_bytes(found, "big", signed=True)
-        if made.scale == 0 and -(1 << 63) <= number < 1 << 63:
+        number = int.from_bytes(content, "big", signed=True)
+        if schema.scale == 0 and -(1 << 63) <= number < 1 << 63:
             return (INTEGER, number), number
-        digits = str(abs(number)).zfill(made.scale + 1)
-        cut = len(digits) - made.scale
-        text = "-" * (number < 0) + digits[:cut] + ("." + digits[cut:] if made.scale else "")
+        digits = str(abs(number)).zfill(schema.scale + 1)
+        cut = len(digits) - schema.scale
+        text = "-" * (number < 0) + digits[:cut] + ("." + digits[cut:] if schema.scale else "")
         return (DECIMAL, text.encode()), float(text)
 
-    def _take(self, taken: list[int], made: Type, value: Value) -> None:
+    def _take(self, slots: list[int], schema: Type, value: Value) -> None:
         """Put a value into its slots, each in its own form."""
         kind, content = value
-        for slot in taken:
-            wanted = self.slots[slot]
-            found = value
-            if wanted.time and kind == INTEGER and isinstance(content, int):
-                factor, divisor = made.time or wanted.unit
+        for slot in slots:
+            wish = self.slots[slot]
+            taken_value = value
+            if wish.time and kind == INTEGER and isinstance(content, int):
+                factor, divisor = schema.time or wish.unit
                 content = content * factor // divisor
-                found = (INTEGER, content) if -(1 << 63) <= content < 1 << 63 else (OTHER, b"")
-            elif wanted.number and kind == DECIMAL:
-                found = _whole_number(value)
-            elif kind == STRING and wanted.text and made.kind in ("bytes", "fixed") and isinstance(content, bytes):
-                found = value if _is_text(content) else (OTHER, b"")
-            self.found[slot] = found
+                taken_value = (INTEGER, content) if -(1 << 63) <= content < 1 << 63 else (OTHER, b"")
+            elif wish.number and kind == DECIMAL:
+                taken_value = _whole_number(value)
+            elif kind == STRING and wish.text and schema.kind in ("bytes", "fixed") and isinstance(content, bytes):
+                taken_value = value if _is_text(content) else (OTHER, b"")
+            self.found[slot] = taken_value
 
 
 def _is_text(content: bytes) -> bool:

@@ -38,6 +38,7 @@ from sketchstream_connectors.decode.slots import Slot, binary_times, slots_of, v
 from sketchstream_connectors.registry import sources
 
 LARGEST_S = 1 << 53
+"""Seconds below this have milliseconds that are an int64."""
 
 
 def wishes_of(fields: Fields) -> tuple[tuple[Wish, ...], bool]:
@@ -77,25 +78,25 @@ class ProtobufReader:
         Raises:
             SchemaUnavailableError: a descriptor is needed and cannot be read now; nothing was decoded.
         """
-        found = self._finder.find(records.buffer, records.value_start, records.value_end)
-        return assemble(self.fields, records, found, lambda _: _times(found, self.fields.time_unit))
+        fields = self._finder.find(records.buffer, records.value_start, records.value_end)
+        return assemble(self.fields, records, fields, lambda _: _times(fields, self.fields.time_unit))
 
     def shown(self, payload: bytes | None) -> bytes | None:
         """A message as JSON text; None if it is malformed."""
         import orjson
 
         body = None if payload is None else self._finder.body(payload)
-        made = None if body is None else document(*body)
-        return None if made is None else orjson.dumps(made)
+        message = None if body is None else document(*body)
+        return None if message is None else orjson.dumps(message)
 
 
-def _times(found: Found, unit: TimeUnit) -> Ints:
+def _times(fields: Found, unit: TimeUnit) -> Ints:
     """(n,) event times of the last three places: a number or a text, or seconds and nanoseconds of a Timestamp."""
-    place = found.kinds.shape[0] - 3
-    times = binary_times(found.column(place), unit)
-    split = (found.kinds[place + 1] == INTEGER) & (found.kinds[place + 2] == INTEGER)
+    place = fields.kinds.shape[0] - 3
+    times = binary_times(fields.column(place), unit)
+    split = (fields.kinds[place + 1] == INTEGER) & (fields.kinds[place + 2] == INTEGER)
     if split.any():
-        seconds, nanos = found.starts[place + 1], found.starts[place + 2]
+        seconds, nanos = fields.starts[place + 1], fields.starts[place + 2]
         good = split & (np.abs(seconds) < LARGEST_S) & (nanos >= 0) & (nanos < 10**9)
         times[split] = NO_TIME
         times[good] = seconds[good] * 1000 + nanos[good] // 1_000_000
@@ -142,16 +143,16 @@ class ProtobufFormat:
 
         def lookup(number: int, indexes: tuple[int, ...]) -> Message | None:
             if number not in known:
-                found = registry.schema(number)
+                registered = registry.schema(number)
                 known[number] = None
-                if found is not None and found.kind == "PROTOBUF":
+                if registered is not None and registered.kind == "PROTOBUF":
                     try:
-                        known[number] = from_registry(found.text, [text for _, text in found.references])
+                        known[number] = from_registry(registered.text, [text for _, text in registered.references])
                     except FormatError as error:
                         del known[number]
                         sources.log_unreadable(number, "protobuf")
                         raise SchemaUnavailableError(str(error)) from None
-                elif found is not None:
+                elif registered is not None:
                     sources.log_unreadable(number, "protobuf")
             files = known[number]
             message = None if files is None else files.at(indexes)
@@ -177,28 +178,28 @@ def _from_file(path: Any, name: str) -> Message:
     except (OSError, FormatError):
         msg = f"payload.schema_file {path} holds no descriptors: write it with `protoc --include_imports -o FILE`"
         raise ConfigError(msg) from None
-    found = files.messages.get(f".{name}")
-    if found is None:
-        known = ", ".join(sorted(one[1:] for one in files.messages if not one.startswith(".google.")))
-        msg = f"payload.message {name!r:.80} is not in {path}; it has {known:.300}"
+    message = files.messages.get(f".{name}")
+    if message is None:
+        names = ", ".join(sorted(one[1:] for one in files.messages if not one.startswith(".google.")))
+        msg = f"payload.message {name!r:.80} is not in {path}; it has {names:.300}"
         raise ConfigError(msg)
-    return found
+    return message
 
 
 def _example(value: dict[str, object]) -> tuple[Message, bytes]:
     """A message type of a plain document, and the document as a message."""
     message, body = Message(".example"), b""
-    for number, (name, one) in enumerate(value.items(), 1):
-        if isinstance(one, dict):
-            inner, content = _example(one)
-            made = MessageField(name, number, "message", BYTES, False, True, -1, inner)
-            body += varint(made.tag) + varint(len(content)) + content
-        elif isinstance(one, int):
-            made = MessageField(name, number, "int64", VARINT, False, False, -1)
-            body += varint(made.tag) + varint(one)
+    for number, (name, inner_value) in enumerate(value.items(), 1):
+        if isinstance(inner_value, dict):
+            inner, content = _example(inner_value)
+            field = MessageField(name, number, "message", BYTES, False, True, -1, inner)
+            body += varint(field.tag) + varint(len(content)) + content
+        elif isinstance(inner_value, int):
+            field = MessageField(name, number, "int64", VARINT, False, False, -1)
+            body += varint(field.tag) + varint(inner_value)
         else:
-            made = MessageField(name, number, "string", BYTES, False, False, -1)
-            content = str(one).encode()
-            body += varint(made.tag) + varint(len(content)) + content
-        message.fields.append(made)
+            field = MessageField(name, number, "string", BYTES, False, False, -1)
+            content = str(inner_value).encode()
+            body += varint(field.tag) + varint(len(content)) + content
+        message.fields.append(field)
     return message, body

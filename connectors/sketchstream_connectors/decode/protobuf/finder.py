@@ -106,19 +106,19 @@ class ProtobufFinder:
         n, k = starts.size, len(self._wishes)
         status = np.full(n, kernels.WAITING, np.uint8)
         kinds = np.full((k, n), MISSING, np.uint8)
-        found = int_rows(k, n), int_rows(k, n)
+        rows = int_rows(k, n), int_rows(k, n)
         while True:
             large = bool(np.isin(self._rows[:, 1], (kernels.P_UNSIGNED, kernels.P_WORD64)).any())
             texts = np.empty(n * k * kernels.UNSIGNED_BYTES if large else 0, np.uint8)
             state = np.zeros(1, np.int64)
             plans = self._ids, self._entries, self._nodes, self._rows, self._defaults, self._numbers, self._symbols
-            at = kernels.scan_protobuf(buffer, starts, ends, self._framing, *plans, status, kinds, *found, texts, state)
+            at = kernels.scan_protobuf(buffer, starts, ends, self._framing, *plans, status, kinds, *rows, texts, state)
             if at == n:
                 break
             self._learn(*self._key(buffer, starts[at], ends[at]))
         if self._symbol_bytes.size or texts.size:
             buffer = read_only(np.concatenate([buffer, self._symbol_bytes, texts]))
-        return Found(buffer, kinds, *found, status == kernels.BROKEN, binary=True)
+        return Found(buffer, kinds, *rows, status == kernels.BROKEN, binary=True)
 
     def _key(self, buffer: Bytes, start: int, end: int) -> tuple[int, int]:
         """Message indexes and id of a value whose frame is good."""

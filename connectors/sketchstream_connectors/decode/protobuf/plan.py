@@ -103,27 +103,27 @@ class _MessageBuilder:
         place = len(nodes)
         nodes.append([])
         below = {
-            one.name: [(slot, path[1:]) for slot, path in wanted if path and path[0] == one.name]
-            for one in message.fields
+            member.name: [(slot, path[1:]) for slot, path in wanted if path and path[0] == member.name]
+            for member in message.fields
         }
         rows: list[list[int]] = []
-        for one in message.fields:
-            rows += self._rows(one, below[one.name])
-        masks = {one.name: sum(1 << slot for slot in {slot for slot, _ in below[one.name]}) for one in message.fields}
-        tags = {one.tag: one for one in message.fields}
-        for one in message.fields:
-            others = [other for other in message.fields if other is not one and 0 <= other.oneof == one.oneof]
+        for member in message.fields:
+            rows += self._rows(member, below[member.name])
+        masks = {name: sum(1 << slot for slot in {slot for slot, _ in paths}) for name, paths in below.items()}
+        tags = {member.tag: member for member in message.fields}
+        for member in message.fields:
+            others = [other for other in message.fields if other is not member and 0 <= other.oneof == member.oneof]
             mask = sum(masks[other.name] for other in others)
-            if mask and not any(row[0] == one.tag for row in rows):
-                rows.append([one.tag, ops.P_CLEAR, 0, 0, 0, 0])
+            if mask and not any(row[0] == member.tag for row in rows):
+                rows.append([member.tag, ops.P_CLEAR, 0, 0, 0, 0])
             for row in rows:
-                if tags.get(row[0]) is one:
+                if tags.get(row[0]) is member:
                     row[5] = mask
         defaults = [
             made
-            for one in message.fields
-            for slot, path in below[one.name]
-            if (made := self._default(one, slot, path)) is not None
+            for member in message.fields
+            for slot, path in below[member.name]
+            if (made := self._default(member, slot, path)) is not None
         ]
         first, start = len(self.plan.rows), len(self.plan.defaults)
         rows.sort(key=lambda row: row[0])
@@ -134,70 +134,70 @@ class _MessageBuilder:
         nodes[place] = [first, first + len(rows), start, start + len(defaults), *looked_up]
         return place
 
-    def _rows(self, one: MessageField, wanted: Wanted) -> list[list[int]]:
+    def _rows(self, member: MessageField, wanted: Wanted) -> list[list[int]]:
         """The rows of a field."""
         if not wanted:
             return []
         direct = [slot for slot, path in wanted if not path]
         deeper = [(slot, path) for slot, path in wanted if path]
-        if one.repeated or one.kind == "group":
-            wires = {one.tag, one.number << 3 | BYTES} if one.kind != "group" else {one.tag}
+        if member.repeated or member.kind == "group":
+            wires = {member.tag, member.number << 3 | BYTES} if member.kind != "group" else {member.tag}
             return [[tag, ops.P_USELESS, slot, 0, 0, 0] for tag in sorted(wires) for slot in direct]
-        if one.message is not None:
-            if one.message.name in WRAPPERS:
+        if member.message is not None:
+            if member.message.name in WRAPPERS:
                 deeper += [(slot, ("value",)) for slot in direct]
                 direct = []
-            rows = [[one.tag, ops.P_USELESS, slot, 0, 0, 0] for slot in direct]
+            rows = [[member.tag, ops.P_USELESS, slot, 0, 0, 0] for slot in direct]
             if deeper:
-                rows.append([one.tag, ops.P_DESCEND, self.node(one.message, deeper), 0, 0, 0])
+                rows.append([member.tag, ops.P_DESCEND, self.node(member.message, deeper), 0, 0, 0])
             return rows
-        return [self._take(one, slot) for slot in direct]
+        return [self._take(member, slot) for slot in direct]
 
-    def _take(self, one: MessageField, slot: int) -> list[int]:
-        wanted = self.wishes[slot].slot
-        op = OPS.get(one.kind, ops.P_USELESS)
+    def _take(self, member: MessageField, slot: int) -> list[int]:
+        wish = self.wishes[slot].slot
+        op = OPS.get(member.kind, ops.P_USELESS)
         if op in (ops.P_SINGLE, ops.P_DOUBLE):
-            return [one.tag, op, slot, int(wanted.number), 0, 0]
+            return [member.tag, op, slot, int(wish.number), 0, 0]
         if op == ops.P_RAW:
-            return [one.tag, op, slot, int(wanted.text), 0, 0]
+            return [member.tag, op, slot, int(wish.text), 0, 0]
         if op == ops.P_ENUM:
             first = len(self.plan.symbols)
-            self.plan.numbers += sorted(one.symbols)
-            self.plan.symbols += [one.symbols[number].encode() for number in sorted(one.symbols)]
-            return [one.tag, op, slot, first, len(one.symbols), 0]
-        return [one.tag, op, slot, 0, 0, 0]
+            self.plan.numbers += sorted(member.symbols)
+            self.plan.symbols += [member.symbols[number].encode() for number in sorted(member.symbols)]
+            return [member.tag, op, slot, first, len(member.symbols), 0]
+        return [member.tag, op, slot, 0, 0, 0]
 
-    def _default(self, one: MessageField, slot: int, path: tuple[str, ...]) -> list[int] | None:
+    def _default(self, member: MessageField, slot: int, path: tuple[str, ...]) -> list[int] | None:
         """What a slot holds where its message is there and its field is not."""
-        if path or one.explicit or one.repeated or one.message is not None or not self.wishes[slot].default:
+        if path or member.explicit or member.repeated or member.message is not None or not self.wishes[slot].default:
             return None
-        if one.kind in ("string", "bytes"):
+        if member.kind in ("string", "bytes"):
             return [slot, STRING, -1]
-        if one.kind == "enum":
-            if 0 not in one.symbols:
+        if member.kind == "enum":
+            if 0 not in member.symbols:
                 return [slot, INTEGER, 0]
             self.plan.numbers.append(0)
-            self.plan.symbols.append(one.symbols[0].encode())
+            self.plan.symbols.append(member.symbols[0].encode())
             return [slot, STRING, len(self.plan.symbols) - 1]
-        return [slot, OTHER if one.kind == "bool" else INTEGER, 0]
+        return [slot, OTHER if member.kind == "bool" else INTEGER, 0]
 
 
 def split_times(message: Message, path: tuple[str, ...]) -> bool:
     """Whether a path leads to a Timestamp, so that its seconds and its nanoseconds are wanted instead of it."""
     here: Message | None = message
-    found: MessageField | None = None
+    member: MessageField | None = None
     for name in path:
-        found = None if here is None else here.named(name)
-        here = None if found is None or found.repeated else found.message
-    return found is not None and here is not None and here.name == TIMESTAMP
+        member = None if here is None else here.named(name)
+        here = None if member is None or member.repeated else member.message
+    return member is not None and here is not None and here.name == TIMESTAMP
 
 
 def leaf_names(message: Message, depth: int = 3, before: str = "") -> list[str]:
     """Dotted fields of a message, for the messages of a validation."""
     out: list[str] = []
-    for one in message.fields:
-        if one.message is None or one.repeated or one.message.name in (TIMESTAMP, *WRAPPERS) or depth == 1:
-            out.append(before + one.name)
+    for member in message.fields:
+        if member.message is None or member.repeated or member.message.name in (TIMESTAMP, *WRAPPERS) or depth == 1:
+            out.append(before + member.name)
         else:
-            out += leaf_names(one.message, depth - 1, f"{before}{one.name}.")
+            out += leaf_names(member.message, depth - 1, f"{before}{member.name}.")
     return out

@@ -129,16 +129,16 @@ def read_files(texts: Sequence[bytes], own: bytes) -> MessageTypes:
         msg = "this is no descriptor of Protobuf; expected the bytes that `protoc --descriptor_set_out` writes"
         raise FormatError(msg) from None
     messages: dict[str, Message] = {}
-    given: dict[str, tuple[Any, bool]] = {}
+    by_name: dict[str, tuple[Any, bool]] = {}
     enums: dict[str, dict[int, str]] = {}
     order: list[Any] = []
-    for one in [*_well_known(), *files]:
-        before = f".{one.package}" if one.package else ""
-        implicit = one.syntax == "proto3"
-        order = [_collect(inner, before, implicit, given, enums) for inner in one.message_type]
-        enums |= {f"{before}.{inner.name}": _symbols(inner) for inner in one.enum_type}
-    messages |= {name: Message(name) for name in given}
-    for name, (described, implicit) in given.items():
+    for file in [*_well_known(), *files]:
+        before = f".{file.package}" if file.package else ""
+        implicit = file.syntax == "proto3"
+        order = [_collect(inner, before, implicit, by_name, enums) for inner in file.message_type]
+        enums |= {f"{before}.{inner.name}": _symbols(inner) for inner in file.enum_type}
+    messages |= {name: Message(name) for name in by_name}
+    for name, (described, implicit) in by_name.items():
         messages[name].fields += _fields(described, implicit, messages, enums)
     return MessageTypes(messages, order)
 
@@ -158,30 +158,30 @@ def _well_known() -> list[Any]:
     """Files that protoc brings."""
     from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 
-    found = []
+    files = []
     for module in (timestamp_pb2, wrappers_pb2, duration_pb2, struct_pb2):
         proto = descriptor_pb2.FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(proto)
-        found.append(proto)
-    return found
+        files.append(proto)
+    return files
 
 
 def _symbols(enum: Any) -> dict[int, str]:
     """Names of values; the first one counts where several have a number."""
-    found: dict[int, str] = {}
+    symbols: dict[int, str] = {}
     for value in enum.value:
-        found.setdefault(value.number, value.name)
-    return found
+        symbols.setdefault(value.number, value.name)
+    return symbols
 
 
 def _collect(
-    described: Any, before: str, implicit: bool, given: dict[str, tuple[Any, bool]], enums: dict[str, dict[int, str]]
+    described: Any, before: str, implicit: bool, by_name: dict[str, tuple[Any, bool]], enums: dict[str, dict[int, str]]
 ) -> tuple[str, list[Any]]:
     """Note a message and those inside of it; returns its name, and their tree."""
     name = f"{before}.{described.name}"
-    given[name] = described, implicit
+    by_name[name] = described, implicit
     enums |= {f"{name}.{inner.name}": _symbols(inner) for inner in described.enum_type}
-    return name, [_collect(inner, name, implicit, given, enums) for inner in described.nested_type]
+    return name, [_collect(inner, name, implicit, by_name, enums) for inner in described.nested_type]
 
 
 def _fields(
@@ -190,7 +190,7 @@ def _fields(
     """The fields of a message."""
     for one in described.field:
         kind, wire = KINDS[one.type]
-        made = MessageField(
+        message_field = MessageField(
             one.name,
             one.number,
             kind,
@@ -201,13 +201,13 @@ def _fields(
         )
         try:
             if kind in ("message", "group"):
-                made.message = messages[one.type_name]
+                message_field.message = messages[one.type_name]
             elif kind == "enum":
-                made.symbols = enums[one.type_name]
+                message_field.symbols = enums[one.type_name]
         except KeyError:
             msg = "a descriptor uses a type that none of its files has: write it with `protoc --include_imports`"
             raise FormatError(msg) from None
-        yield made
+        yield message_field
 
 
 def from_registry(text: str, references: Sequence[str]) -> MessageTypes:
@@ -229,7 +229,7 @@ def document(message: Message, body: bytes, depth: int = 8) -> dict[str, Any] | 
     """A message as plain data of JSON, for a sample; None if it is malformed. Lists and groups are left out."""
     out: dict[str, Any] = {}
     at = 0
-    known = {one.tag: one for one in message.fields if not one.repeated}
+    by_tag = {field.tag: field for field in message.fields if not field.repeated}
     try:
         while at < len(body):
             tag, at = _varint(body, at)
@@ -242,13 +242,13 @@ def document(message: Message, body: bytes, depth: int = 8) -> dict[str, Any] | 
             if size < 0 or at + size > len(body):
                 return None
             content, at = body[at : at + size], at + size
-            one = known.get(tag)
-            if one is None:
+            field = by_tag.get(tag)
+            if field is None:
                 continue
-            if one.message is not None:
-                out[one.name] = document(one.message, content, depth - 1) if depth else {}
+            if field.message is not None:
+                out[field.name] = document(field.message, content, depth - 1) if depth else {}
             else:
-                out[one.name] = content.decode("latin-1") if tag & 7 == BYTES else value
+                out[field.name] = content.decode("latin-1") if tag & 7 == BYTES else value
     except IndexError:
         return None
     return out

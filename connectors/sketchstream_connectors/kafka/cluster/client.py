@@ -51,12 +51,15 @@ PRODUCER_DEFAULTS: Mapping[str, Option] = {
 }
 ADMIN_DEFAULTS: Mapping[str, Option] = {**RECONNECT, "request_timeout_ms": 10_000, "bootstrap_timeout_ms": 20_000}
 ADMIN_PATIENCE_MS = 20_000
+"""Longest wait for a first broker, where the configuration does not say how long: that of `ADMIN_DEFAULTS`."""
 NOT_READY_MS = 100
+"""Wait for a connection that is not ready; the caller then asks again."""
 TRANSACTION_TIMEOUT_MS = 600_000
 """Longest transaction, and so the longest commit of a snapshot; brokers allow 15 minutes unless told otherwise.
 
 A dead worker's transaction does not stay open for that long: whoever takes the partition ends it."""
 KNOW_PARTITION_S = 5.0
+"""Longest wait until a producer knows a partition that was added, seconds."""
 
 _LOOKED_UP = re.compile(r"FindCoordinatorResponse error for (?:GROUP|TRANSACTION)/(.*?): ?$")
 """What the client says where not even a coordinator was named to us; only whose is of use."""
@@ -65,46 +68,46 @@ _Answer = TypeVar("_Answer")
 
 
 @contextlib.contextmanager
-def ours(what: str) -> Iterator[None]:
-    """Convert the client's errors into ours; `what` names the step that failed."""
+def ours(action: str) -> Iterator[None]:
+    """Convert the client's errors into ours; `action` names the step that failed."""
     from kafka import errors
 
     try:
         yield
     except (errors.ProducerFencedError, errors.InvalidProducerEpochError) as error:
-        msg = f"{what}: another worker has taken the partition over"
+        msg = f"{action}: another worker has taken the partition over"
         raise FencedError(msg) from error
     except errors.FencedInstanceIdError as error:
-        msg = f"{what}: another worker runs with the same group.instance.id"
+        msg = f"{action}: another worker runs with the same group.instance.id"
         fenced = FencedError(msg)
         fenced.whole_worker = True  # type: ignore[attr-defined]
         raise fenced from error
     except errors.KafkaConfigurationError as error:
-        msg = f"{what}: {spelled(error)}"
+        msg = f"{action}: {spelled(error)}"
         raise ConfigError(msg) from error
     except errors.AuthorizationError as error:
-        msg = f"{what}: {spelled(error)}; `sketchstream topics acls` lists what a worker must be allowed"
+        msg = f"{action}: {spelled(error)}; `sketchstream topics acls` lists what a worker must be allowed"
         raise BrokerError(msg) from error
     except _Unreachable as error:
-        unreachable = BrokerError(f"{what}: {error}")
+        unreachable = BrokerError(f"{action}: {error}")
         unreachable.retriable = not login.is_final(error.cause)
         raise unreachable from error.cause
     except errors.KafkaError as error:
-        msg = f"{what}: {spelled(error)}"
+        msg = f"{action}: {spelled(error)}"
         raise BrokerError(msg) from error
 
 
-def require_answers(found: dict[int, _Answer], topic: str, partitions: Iterable[int]) -> dict[int, _Answer]:
+def require_answers(answers: dict[int, _Answer], topic: str, partitions: Iterable[int]) -> dict[int, _Answer]:
     """What brokers say of these partitions, if they say something of each.
 
     Raises:
         BrokerError: of one they do not.
     """
-    silent = next((partition for partition in partitions if partition not in found), None)
+    silent = next((partition for partition in partitions if partition not in answers), None)
     if silent is not None:
         msg = f"no leader answers for partition {silent} of {topic!r}"
         raise BrokerError(msg)
-    return found
+    return answers
 
 
 def spelled(error: Exception) -> str:
@@ -122,14 +125,14 @@ def spelled(error: Exception) -> str:
     name = type(error).__name__
     named = [part for one in error.args if one for part in (one if isinstance(one, set | list | tuple) else [one])]
     text = _LOOKED_UP.sub(r"\1", ", ".join(str(one) for one in named))
-    for kind, what in (
+    for kind, resource in (
         (errors.TopicAuthorizationFailedError, "topic"),
         (errors.GroupAuthorizationFailedError, "group"),
         (errors.TransactionalIdAuthorizationFailedError, "transactional id"),
         (errors.ClusterAuthorizationFailedError, "the cluster"),
     ):
         if isinstance(error, kind):
-            text = f"not allowed to touch {what} {text}".rstrip()
+            text = f"not allowed to touch {resource} {text}".rstrip()
     if not text:
         text = str(getattr(error, "description", None) or "").rstrip(".")
     text = text.replace(f"{name}: ", "").replace(name, "").strip(" :")
@@ -167,18 +170,18 @@ def _build(client: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     from kafka.errors import KafkaTimeoutError
     from kafka.net.compat import KafkaNetClient
 
-    made: list[Any] = []
+    clients: list[Any] = []
     causes: list[login.Causes] = []
 
     def networking(**configs: object) -> Any:
-        made.append(_says_not_ready(KafkaNetClient(**configs)))
-        causes.append(login.Causes(made[-1]))
-        return made[-1]
+        clients.append(_says_not_ready(KafkaNetClient(**configs)))
+        causes.append(login.Causes(clients[-1]))
+        return clients[-1]
 
     try:
         return client(**{**options, "kafka_client": networking})
     except BaseException as error:
-        for network in made:
+        for network in clients:
             with contextlib.suppress(Exception):
                 network.close()
             with contextlib.suppress(Exception):
@@ -202,9 +205,9 @@ class _Unreachable(Exception):  # noqa: N818 - becomes a BrokerError in `ours`
 
     def __init__(self, cause: Exception, servers: str, protocol: str) -> None:
         self.cause = cause
-        said = f"{servers} cannot be reached: {spelled(cause)}"
+        problem = f"{servers} cannot be reached: {spelled(cause)}"
         hint = login.advice(cause, protocol)
-        super().__init__(f"{said}; {hint}" if hint else said)
+        super().__init__(f"{problem}; {hint}" if hint else problem)
 
 
 def _says_not_ready(network: Any) -> Any:
@@ -222,7 +225,7 @@ def _says_not_ready(network: Any) -> Any:
         try:
             return bool(ready(node_id, timeout_ms=timeout_ms))
         except (KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError):
-            network.poll(timeout_ms=NOT_READY_MS)  # who asks asks again at once
+            network.poll(timeout_ms=NOT_READY_MS)  # the caller asks again at once
             return False
 
     network.await_ready = await_ready
@@ -295,8 +298,8 @@ class Connection:
     @property
     def patience_ms(self) -> int:
         """How long requests to the cluster are repeated: the time that a first connection may take."""
-        given = self._special["admin"].get("bootstrap_timeout_ms", self._common.get("bootstrap_timeout_ms"))
-        return ADMIN_PATIENCE_MS if given is None else int(given)
+        timeout_ms = self._special["admin"].get("bootstrap_timeout_ms", self._common.get("bootstrap_timeout_ms"))
+        return ADMIN_PATIENCE_MS if timeout_ms is None else int(timeout_ms)
 
     @property
     def group(self) -> str:
@@ -310,8 +313,8 @@ class Connection:
     @property
     def instance(self) -> str | None:
         """`group.instance.id`: static membership."""
-        given = self._common.get("group_instance_id")
-        return str(given) if given else None
+        instance = self._common.get("group_instance_id")
+        return str(instance) if instance else None
 
     def _add(self, name: str, value: Option) -> None:
         """Add one setting in the client's spelling, if the client has it; the others are ours."""
@@ -359,8 +362,8 @@ class Connection:
     def _options(
         self, kind: Literal["consumer", "producer", "admin"], defaults: Mapping[str, Option]
     ) -> dict[str, Any]:
-        known = self._known(kind)
-        chosen = {**defaults, **{k: v for k, v in self._common.items() if k in known}, **self._special[kind]}
+        options = self._known(kind)
+        chosen = {**defaults, **{k: v for k, v in self._common.items() if k in options}, **self._special[kind]}
         if self._tokens is not None:
             chosen["sasl_oauth_token_provider"] = login.provider(self._tokens)
         if kind == "consumer":
@@ -429,9 +432,9 @@ class Admin:
         self._seen: dict[str, tuple[float, Topic | None]] = {}
 
     @contextlib.contextmanager
-    def client(self, what: str) -> Iterator[KafkaAdminClient]:
+    def client(self, action: str) -> Iterator[KafkaAdminClient]:
         """The client, for one caller at a time; errors in the block are converted into ours."""
-        with self._lock, ours(what):
+        with self._lock, ours(action):
             if self._client is None:
                 self._client = self._connection.make_admin(self._patience_ms)
             try:
@@ -440,12 +443,12 @@ class Admin:
                 self.close()
                 raise
 
-    def _ask(self, what: str, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
+    def _ask(self, action: str, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
         """Ask, and retry over new connections if brokers fail; only for requests without side effects."""
         deadline = time.monotonic() + (self._patience_ms or self._connection.patience_ms) / 1000
         while True:
             try:
-                with self.client(what) as client:
+                with self.client(action) as client:
                     return question(client)
             except BrokerError as error:
                 cause = error.__cause__
@@ -465,16 +468,16 @@ class Admin:
     def cluster_id(self) -> str:
         """The cluster's id; it cannot change while the process runs on one cluster."""
         if self._cluster_id is None:
-            found = self._ask("asking for the cluster's id", lambda client: client.describe_cluster())
-            self._cluster_id = str(found["cluster_id"])
+            description = self._ask("asking for the cluster's id", lambda client: client.describe_cluster())
+            self._cluster_id = str(description["cluster_id"])
         return self._cluster_id
 
     def topic(self, name: str, max_age_s: float = 0.0) -> Topic | None:
         """The metadata of a topic; None if there is none of that name."""
         with self._lock:
-            when, known = self._seen.get(name, (float("-inf"), None))
+            when, described = self._seen.get(name, (float("-inf"), None))
             if time.monotonic() - when <= max_age_s:
-                return known
+                return described
             topic = self._describe(name)
             self._seen[name] = (time.monotonic(), topic)
             return topic
@@ -482,17 +485,17 @@ class Admin:
     def _describe(self, name: str) -> Topic | None:
         from kafka import errors
 
-        found = self._ask(f"asking about topic {name!r}", lambda client: client.describe_topics([name]))[0]
-        code = found["error_code"]
+        description = self._ask(f"asking about topic {name!r}", lambda client: client.describe_topics([name]))[0]
+        code = description["error_code"]
         if code == errors.UnknownTopicOrPartitionError.errno:
             return None
         if code != 0:
             with ours(f"asking about topic {name!r}"):
                 raise errors.for_code(code)(name)
-        parts = found["partitions"]
+        parts = description["partitions"]
         return Topic(
             name=name,
-            topic_id=str(found["topic_id"]),
+            topic_id=str(description["topic_id"]),
             partitions=len(parts),
             replication=min((len(p["replica_nodes"]) for p in parts), default=0),
             leaders={p["partition_index"]: p["leader_id"] for p in parts},
@@ -500,8 +503,8 @@ class Admin:
 
     def topic_ids(self) -> dict[str, str]:
         """Names of all topics that may be seen, by their ids."""
-        found = self._ask("asking for the topics", lambda client: client.describe_topics())
-        return {str(one["topic_id"]): str(one["name"]) for one in found}
+        topics = self._ask("asking for the topics", lambda client: client.describe_topics())
+        return {str(one["topic_id"]): str(one["name"]) for one in topics}
 
     def offsets(
         self, topic: str, partitions: Collection[int], which: Literal["earliest", "latest", "stable"]
@@ -520,8 +523,8 @@ class Admin:
         Raises:
             BrokerError: the leader of one does not answer, so that nobody knows whether it has such a record.
         """
-        found = require_answers(self._offsets(topic, partitions, time_ms), topic, partitions)
-        return {partition: place for partition, place in found.items() if place[0] >= 0}
+        places = require_answers(self._offsets(topic, partitions, time_ms), topic, partitions)
+        return {partition: place for partition, place in places.items() if place[0] >= 0}
 
     def _offsets(
         self, topic: str, partitions: Collection[int], which: Literal["earliest", "latest", "stable"] | int
@@ -534,43 +537,43 @@ class Admin:
 
         spec = which if isinstance(which, int) else OffsetSpec.EARLIEST if which == "earliest" else OffsetSpec.LATEST
         level = IsolationLevel.READ_COMMITTED if which == "stable" else IsolationLevel.READ_UNCOMMITTED
-        known = self.topic(topic)
-        if known is None:
+        described = self.topic(topic)
+        if described is None:
             return {}
-        wanted = [p for p in partitions if known.leaders.get(p, -1) >= 0]
-        if not wanted:
+        led = [p for p in partitions if described.leaders.get(p, -1) >= 0]
+        if not led:
             return {}
         with self.client(f"asking for offsets of {topic!r}") as client:
             try:
                 return {
-                    tp.partition: (int(found.offset), int(found.timestamp))
-                    for tp, found in client.list_partition_offsets(
-                        {TopicPartition(topic, p): spec for p in wanted}, level, timeout_ms=3000
+                    tp.partition: (int(answer.offset), int(answer.timestamp))
+                    for tp, answer in client.list_partition_offsets(
+                        {TopicPartition(topic, p): spec for p in led}, level, timeout_ms=3000
                     ).items()
                 }
             except KafkaError:
                 self.close()  # it may go on asking a leader that is gone: only an answer makes it look for the new one
-                if len(wanted) == 1:
+                if len(led) == 1:
                     return {}
         answered: dict[int, tuple[int, int]] = {}
-        for p in wanted:
+        for p in led:
             answered |= self._offsets(topic, [p], which)
         return answered
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """All offsets that a group has committed, with their metadata."""
         # On a new cluster the first question makes the offsets topic, and the coordinator comes a moment later.
-        found = self._ask(
+        groups = self._ask(
             f"asking for the offsets of group {group!r}", lambda client: client.list_group_offsets({group: None})
         )
-        offsets: dict[TopicPartition, OffsetAndMetadata] = found[group]
+        offsets: dict[TopicPartition, OffsetAndMetadata] = groups[group]
         return offsets
 
     def ask_group(self, group: str) -> dict[str, Any]:
         """The metadata of a group: its members, and our rights; empty if we may not ask."""
-        found = self._ask(f"asking about group {group!r}", lambda client: client.describe_groups([group]))
-        said: dict[str, Any] = found[group]
-        return said
+        groups = self._ask(f"asking about group {group!r}", lambda client: client.describe_groups([group]))
+        description: dict[str, Any] = groups[group]
+        return description
 
     def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Erase records below these offsets."""
@@ -585,14 +588,14 @@ class Admin:
         from kafka.errors import TopicAuthorizationFailedError
 
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-        found = self._ask(
+        entries = self._ask(
             f"asking for the settings of {topic!r}",
             lambda client: client.describe_configs([resource], config_filter="all"),
         )["topic"][topic]
-        if not found:  # how the client says that it was refused
+        if not entries:  # how the client says that it was refused
             with ours(f"asking for the settings of {topic!r}"):
                 raise TopicAuthorizationFailedError(topic)
-        return {str(name): str(entry["value"]) for name, entry in found.items()}
+        return {str(name): str(entry["value"]) for name, entry in entries.items()}
 
     def grow(self, topic: str, partitions: int) -> None:
         """More partitions for a topic."""

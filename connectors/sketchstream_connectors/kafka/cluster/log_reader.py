@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
 
 READ_TIMEOUT_S = 60.0
+"""Seconds without a record after which reading is given up although there is more to read."""
 FETCH_WAIT_MS = 20
 """How long a broker holds a fetch for which there is nothing new. It answers one request of a connection at a time, so
 a fetch at the end of a partition keeps the next question waiting."""
@@ -85,11 +86,11 @@ class Log:
     def since(self, extent: Extent, time_ms: int) -> dict[int, int]:
         """First offset of each partition whose record carries this timestamp or a later one; its end if none does."""
         with ours(f"reading {self._topic!r}"):
-            asked = {self._at(p): max(0, time_ms) for p in extent.ends}
-            found = self._consumer.offsets_for_times(asked)
+            times = {self._at(p): max(0, time_ms) for p in extent.ends}
+            offsets = self._consumer.offsets_for_times(times)
         return {
             tp.partition: extent.ends[tp.partition] if at is None else max(at.offset, extent.begins[tp.partition])
-            for tp, at in found.items()
+            for tp, at in offsets.items()
         }
 
     def advance(self) -> Iterator[Any]:
@@ -126,34 +127,34 @@ class Log:
             BrokerError: the broker does not answer, or a record that should exist is gone.
         """
         over = {p for p, start in starts.items() if start >= ends[p]}
-        wanted = {p for p in starts if p not in over}
+        left = {p for p in starts if p not in over}
         with ours(f"reading {self._topic!r}"):
-            tps = [self._at(p) for p in sorted(wanted)]
+            tps = [self._at(p) for p in sorted(left)]
             self._consumer.assign(tps)
             for tp in tps:
                 self._consumer.seek(tp, starts[tp.partition])
         yield [], set(over)
         deadline = time.monotonic() + READ_TIMEOUT_S
-        while wanted:
+        while left:
             with ours(f"reading {self._topic!r}"):
-                found = self._consumer.poll(timeout_ms=500, max_records=self._poll_records)
-            if found:
+                fetched = self._consumer.poll(timeout_ms=500, max_records=self._poll_records)
+            if fetched:
                 deadline = time.monotonic() + READ_TIMEOUT_S
             elif time.monotonic() > deadline:
                 msg = f"{self._topic!r} gave nothing for {READ_TIMEOUT_S:.0f} s although there is more to read"
                 raise BrokerError(msg)
-            for tp, records in found.items():
-                if tp.partition in wanted:
+            for tp, records in fetched.items():
+                if tp.partition in left:
                     yield [record for record in records if record.offset < ends[tp.partition]], set(over)
-            at_end = {p for p in wanted if self._consumer.position(self._at(p)) >= ends[p]}
+            at_end = {p for p in left if self._consumer.position(self._at(p)) >= ends[p]}
             over |= at_end
-            done = at_end | {p for p in wanted if enough(p)}
+            done = at_end | {p for p in left if enough(p)}
             if done:
-                wanted -= done
-                if wanted:
+                left -= done
+                if left:
                     # not paused: records of a paused partition in the client keep it from fetching others
                     with ours(f"reading {self._topic!r}"):
-                        self._consumer.assign([self._at(p) for p in sorted(wanted)])
+                        self._consumer.assign([self._at(p) for p in sorted(left)])
                 yield [], set(over)
 
     def fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:

@@ -28,6 +28,7 @@ SHORTEST_S: Final = 30.0
 RENEWED_AT: Final = 0.8
 """Part of its life after which a token is not used for new connections."""
 LARGEST: Final = 1 << 20
+"""Bytes of a token endpoint's answer; tokens have some kilobytes."""
 
 
 class Tokens:
@@ -43,8 +44,8 @@ class Tokens:
         self._name = str(settings["sasl.oauthbearer.client.id"])
         self._secret = str(settings["sasl.oauthbearer.client.secret"])
         self._scope = str(settings.get("sasl.oauthbearer.scope", ""))
-        given = str(settings.get("sasl.oauthbearer.extensions", ""))
-        self.extensions = dict(part.strip().split("=", 1) for part in given.split(",") if "=" in part)
+        extensions = str(settings.get("sasl.oauthbearer.extensions", ""))
+        self.extensions = dict(part.strip().split("=", 1) for part in extensions.split(",") if "=" in part)
         authority = settings.get("https.ca.location")
         self._context = ssl.create_default_context(cafile=authority) if self._url.startswith("https:") else None
         self._token = ""
@@ -80,8 +81,8 @@ class Tokens:
         where = f"the token endpoint {self._url}"
         try:
             with opener.open(request, timeout=TIMEOUT_S) as answer:
-                said = json.loads(answer.read(LARGEST))
-                return str(said["access_token"]), float(said.get("expires_in", SHORTEST_S))
+                fields = json.loads(answer.read(LARGEST))
+                return str(fields["access_token"]), float(fields.get("expires_in", SHORTEST_S))
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in (400, 401, 403):
@@ -164,7 +165,7 @@ def _hear_last_words(connection: Any) -> None:
     A broker that refuses a login sends the reason and closes. The client (kafka-python 3.0.12, `_sock_recv`) discards
     what it read together with the end of the stream, and reports "socket disconnected".
     """
-    made = connection.connection_made
+    connected = connection.connection_made
 
     def connection_made(transport: Any) -> None:
         receive = transport._sock_recv
@@ -174,7 +175,7 @@ def _hear_last_words(connection: Any) -> None:
             return (read, None) if read else (read, error)
 
         transport._sock_recv = received
-        made(transport)
+        connected(transport)
 
     connection.connection_made = connection_made
 

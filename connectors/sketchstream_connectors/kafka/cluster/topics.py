@@ -139,24 +139,24 @@ class Change:
 
 def wanted(connection: Connection, names: TopicNames) -> tuple[Topic, list[WantedTopic]]:
     """The input topic as it is, and ours as they must be. Raises ConfigError without an input topic."""
-    given = connection.admin.topic(names.input)
-    if given is None:
+    input_topic = connection.admin.topic(names.input)
+    if input_topic is None:
         msg = f"the input topic {names.input!r} does not exist"
         raise ConfigError(msg)
     configs = connection.admin.configs(names.input)
     like_input = {key: configs[key] for key in LIKE_INPUT if key in configs}
-    n = given.partitions
-    found = [WantedTopic(names.state, "snapshots", n, STATE, tuple(FOR_EVER))]
+    n = input_topic.partitions
+    topics = [WantedTopic(names.state, "snapshots", n, STATE, tuple(FOR_EVER))]
     if names.sealed:
-        found.append(WantedTopic(names.sealed, "sealed sketches", n, FOR_EVER, tuple(FOR_EVER)))
+        topics.append(WantedTopic(names.sealed, "sealed sketches", n, FOR_EVER, tuple(FOR_EVER)))
     if names.history:
-        found.append(WantedTopic(names.history, "the history", 1, FOR_EVER, tuple(FOR_EVER)))
+        topics.append(WantedTopic(names.history, "the history", 1, FOR_EVER, tuple(FOR_EVER)))
     if names.results:
-        found.append(WantedTopic(names.results, "results", 1, {"cleanup.policy": "delete"}))
-    for name, what in ((names.dead_letter, "dead letters"), (names.late, "late records")):
+        topics.append(WantedTopic(names.results, "results", 1, {"cleanup.policy": "delete"}))
+    for name, purpose in ((names.dead_letter, "dead letters"), (names.late, "late records")):
         if name:
-            found.append(WantedTopic(name, what, n, like_input))
-    return given, found
+            topics.append(WantedTopic(name, purpose, n, like_input))
+    return input_topic, topics
 
 
 def create(
@@ -170,26 +170,26 @@ def create(
         replication: copies of new topics; default: as many as the input has.
         dry_run: only report what would be done.
     """
-    given, ours = wanted(connection, names)
-    copies = replication or given.replication
+    input_topic, ours = wanted(connection, names)
+    copies = replication or input_topic.replication
     changes: list[Change] = []
     for topic in ours:
-        found = connection.admin.topic(topic.name)
-        if found is None:
+        existing = connection.admin.topic(topic.name)
+        if existing is None:
             configs = {**topic.configs, "min.insync.replicas": str(2 if copies >= 3 else 1)}
             if not dry_run:
                 _create(connection, topic, copies, configs)
             text = f"{topic.what}, {topic.partitions} partitions, {copies} copies"
             changes.append(Change(topic.name, "created", text))
             continue
-        if found.partitions < topic.partitions:
+        if existing.partitions < topic.partitions:
             if not dry_run:
                 connection.admin.grow(topic.name, topic.partitions)
-            changes.append(Change(topic.name, "grown", f"from {found.partitions} to {topic.partitions} partitions"))
+            changes.append(Change(topic.name, "grown", f"from {existing.partitions} to {topic.partitions} partitions"))
         problems = _problems(connection, topic)
         changes += [Change(topic.name, "wrong", text) for text in problems]
-        if not problems and found.partitions >= topic.partitions:
-            changes.append(Change(topic.name, "unchanged", f"{topic.what}, {found.partitions} partitions"))
+        if not problems and existing.partitions >= topic.partitions:
+            changes.append(Change(topic.name, "unchanged", f"{topic.what}, {existing.partitions} partitions"))
     return changes
 
 

@@ -235,9 +235,9 @@ class FetchAhead:
     def _all_asked(self) -> bool:
         """Whether every partition that can be fetched is being fetched, so that there is nothing to do but wait."""
         fetcher = self._fetcher
-        asked = fetcher._nodes_with_pending_fetch_requests
+        pending = fetcher._nodes_with_pending_fetch_requests
         nodes = [fetcher._select_read_replica(partition) for partition in fetcher._fetchable_partitions()]
-        return bool(nodes) and all(node in asked for node in nodes)
+        return bool(nodes) and all(node in pending for node in nodes)
 
     def _let_go(self) -> None:
         """Nothing is kept for paused partitions: they may be so for ever, and are asked again from their positions."""

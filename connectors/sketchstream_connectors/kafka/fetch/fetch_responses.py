@@ -14,7 +14,10 @@ from typing import Any, TypeVar
 FETCH = 1
 """API key."""
 VERSIONS = range(4, 13)
+"""Versions of the request whose responses are read here: 4 is the first with batches of format 2, and 13 names topics
+by their ids."""
 FLEXIBLE = 12
+"""From this version on, lengths are of variable size, and there are tagged fields."""
 
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _PARTITION = struct.Struct(">ihqq")
@@ -59,50 +62,50 @@ class _FrameReader:
         correlation = self._number(_INT32)
         if self.flexible:
             self._skip_tags()
-        made = _made(FetchResponse, self.version)
-        made.throttle_time_ms = self._number(_INT32)
+        response = _made(FetchResponse, self.version)
+        response.throttle_time_ms = self._number(_INT32)
         if self.version >= 7:
-            made.error_code = self._number(_INT16)
-            made.session_id = self._number(_INT32)
-        made.responses = self._array(lambda: self._topic(FetchResponse.FetchableTopicResponse))
+            response.error_code = self._number(_INT16)
+            response.session_id = self._number(_INT32)
+        response.responses = self._array(lambda: self._topic(FetchResponse.FetchableTopicResponse))
         if self.flexible:
             self._skip_tags()
-        return correlation, made
+        return correlation, response
 
     def _topic(self, kind: Any) -> Any:
-        made = _made(kind, self.version)
+        topic = _made(kind, self.version)
         name = self._bytes(_INT16)
         if name is None:
             msg = "a topic without a name"
             raise ValueError(msg)
-        made.topic = str(name, "utf-8")
-        made.partitions = self._array(lambda: self._partition(kind.PartitionData))
+        topic.topic = str(name, "utf-8")
+        topic.partitions = self._array(lambda: self._partition(kind.PartitionData))
         if self.flexible:
             self._skip_tags()
-        return made
+        return topic
 
     def _partition(self, kind: Any) -> Any:
-        made = _made(kind, self.version)
-        made.partition_index, made.error_code, made.high_watermark, made.last_stable_offset = self._numbers(_PARTITION)
+        part = _made(kind, self.version)
+        part.partition_index, part.error_code, part.high_watermark, part.last_stable_offset = self._numbers(_PARTITION)
         if self.version >= 5:
-            made.log_start_offset = self._number(_INT64)
-        made.aborted_transactions = self._array(lambda: self._aborted(kind.AbortedTransaction))
+            part.log_start_offset = self._number(_INT64)
+        part.aborted_transactions = self._array(lambda: self._aborted(kind.AbortedTransaction))
         if self.version >= 11:
-            made.preferred_read_replica = self._number(_INT32)
-        made.records = self._bytes(_INT32)
+            part.preferred_read_replica = self._number(_INT32)
+        part.records = self._bytes(_INT32)
         if self.flexible:
-            made.diverging_epoch = made.current_leader = made.snapshot_id = None
-            self._tags(made)
-        return made
+            part.diverging_epoch = part.current_leader = part.snapshot_id = None
+            self._tags(part)
+        return part
 
     def _aborted(self, kind: Any) -> Any:
-        made = _made(kind, self.version)
-        made.producer_id, made.first_offset = self._numbers(_ABORTED)
+        transaction = _made(kind, self.version)
+        transaction.producer_id, transaction.first_offset = self._numbers(_ABORTED)
         if self.flexible:
             self._skip_tags()
-        return made
+        return transaction
 
-    def _tags(self, made: Any) -> None:
+    def _tags(self, response: Any) -> None:
         """Tagged fields of a partition; unknown ones are passed over."""
         for _ in range(self._varint()):
             tag, size = self._varint(), self._varint()
@@ -112,10 +115,10 @@ class _FrameReader:
                 raise ValueError(msg)
             if tag in _TAGS:
                 name, kind, fields, packed = _TAGS[tag]
-                part = _made(getattr(made, kind), self.version)
+                part = _made(getattr(response, kind), self.version)
                 for field, value in zip(fields, self._numbers(packed), strict=True):
                     setattr(part, field, value)
-                setattr(made, name, part)
+                setattr(response, name, part)
             self.at = end
 
     def _skip_tags(self) -> None:
@@ -128,26 +131,26 @@ class _FrameReader:
             self.at += size
 
     def _number(self, kind: struct.Struct) -> int:
-        (found,) = self._numbers(kind)
-        return int(found)
+        (number,) = self._numbers(kind)
+        return int(number)
 
     def _numbers(self, kind: struct.Struct) -> tuple[Any, ...]:
-        found = kind.unpack_from(self.frame, self.at)
+        numbers = kind.unpack_from(self.frame, self.at)
         self.at += kind.size
-        return found
+        return numbers
 
     def _varint(self) -> int:
         """An unsigned varint of up to five bytes."""
-        found = 0
+        number = 0
         for shift in range(0, 35, 7):
             if self.at >= len(self.frame):
                 msg = "a number that is cut off"
                 raise ValueError(msg)
             byte = self.frame[self.at]
             self.at += 1
-            found |= (byte & 127) << shift
+            number |= (byte & 127) << shift
             if byte < 128:
-                return found
+                return number
         msg = "a number of more than five bytes"
         raise ValueError(msg)
 
@@ -170,9 +173,9 @@ class _FrameReader:
 
 def _made(kind: Any, version: int) -> Any:
     """One of the client's objects, filled by its reader."""
-    made = kind.__new__(kind)
-    made._version = version
-    made.tags = made.unknown_tags = None
+    instance = kind.__new__(kind)
+    instance._version = version
+    instance.tags = instance.unknown_tags = None
     if hasattr(kind, "_header"):
-        made._header = made._min_version = made._max_version = None
-    return made
+        instance._header = instance._min_version = instance._max_version = None
+    return instance

@@ -161,11 +161,11 @@ class ReadAhead:
     def reading(self, data: object) -> Reading | None:
         """The reading of this data, if nobody has asked for it; None where there is none."""
         with self._lock:
-            found = self._of.pop(id(data), None)
-        if found is None or found.data is not data:
+            reading = self._of.pop(id(data), None)
+        if reading is None or reading.data is not data:
             return None
-        found.data = None
-        return found
+        reading.data = None
+        return reading
 
     def step(self) -> bool:
         """Read one piece of the first response that nobody is at, if there is one and room for it."""
@@ -184,11 +184,11 @@ class ReadAhead:
     @property
     def ready(self) -> int | None:
         """Pieces in front of the first that is not read yet; None where all are read."""
-        found = 0
+        pieces = 0
         for reading in self._live():
-            found += reading.ready
+            pieces += reading.ready
             if reading.unread:
-                return found
+                return pieces
         return None
 
     def rouse(self) -> None:
@@ -213,10 +213,10 @@ class ReadAhead:
     def _live(self) -> list[Reading]:
         """Readings in the order of arrival, without those that were dropped or taken whole."""
         with self._lock:
-            found = [(ref, reading) for ref in self._readings if (reading := ref()) is not None]
-            kept = [(ref, reading) for ref, reading in found if reading.unread or reading.ready]
-            self._readings = collections.deque(ref for ref, _ in kept)
-            return [reading for _, reading in kept]
+            living = [(ref, reading) for ref in self._readings if (reading := ref()) is not None]
+            useful = [(ref, reading) for ref, reading in living if reading.unread or reading.ready]
+            self._readings = collections.deque(ref for ref, _ in useful)
+            return [reading for _, reading in useful]
 
 
 def _pays(data: bytes | memoryview) -> bool:

@@ -23,6 +23,7 @@ from sketchstream_connectors.kafka.fetch.compression import Buffer, Decompressor
 
 CODEC_MASK, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _AFTER_CHECKSUM = 21
+"""Where the bytes begin that the checksum of a batch covers: behind offset, length, leader epoch, magic and itself."""
 PIECE_BYTES = 1 << 22
 """Decompressed bytes after which a piece of a response ends."""
 _MORE, _MOST_SLACK = 1.25, 1 << 20
@@ -188,9 +189,9 @@ class _BatchReader:
             raise CorruptRecordError(msg, base) from None
         if records:
             self.position = max(self.from_position, records[-1].offset + 1)
-        kept = [record for record in records if record.offset >= self.from_position]
+        later = [record for record in records if record.offset >= self.from_position]
         return from_client_records(
-            kept, from_position=before, next_position=self.position, leader_epoch=self.leader_epoch
+            later, from_position=before, next_position=self.position, leader_epoch=self.leader_epoch
         )
 
 

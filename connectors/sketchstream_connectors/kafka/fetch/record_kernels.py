@@ -39,7 +39,7 @@ def count_batches(data: Bytes) -> int:
     """How many whole batches `data` begins with; a batch of a hostile length is counted and ends the walk."""
     size = data.size
     position = np.int64(0)
-    found = 0
+    batches = 0
     # Twelve bytes, base offset (8) and length (4), are all that is needed to step over a batch: the length counts what
     # follows them.
     while size - position >= 12:
@@ -47,12 +47,12 @@ def count_batches(data: Bytes) -> int:
         length = (np.int64(at[0]) << 24) | (np.int64(at[1]) << 16) | (np.int64(at[2]) << 8) | np.int64(at[3])
         # The length is an int32: this one is negative. It is counted, so that `read_heads` comes to it and stops there.
         if length >= 1 << 31:
-            return found + 1
+            return batches + 1
         if length > size - position - 12:
-            return found
-        found += 1
+            return batches
+        batches += 1
         position += 12 + length
-    return found
+    return batches
 
 
 @kernel

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ASK_EVERY_S = 0.5
+"""Seconds between two questions about a position that a broker says does not exist."""
 REFETCHES = 3
 """Times that a batch with a wrong checksum is fetched again, from another replica perhaps."""
 

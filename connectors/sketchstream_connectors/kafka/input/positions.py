@@ -38,8 +38,8 @@ class Positions:
 
     def read(self, partition: int, offset: int, epoch: int) -> Position:
         """Note that records before `offset` were read; the epoch is that of their last batch."""
-        found = self._at[partition] = Position(offset, epoch)
-        return found
+        position = self._at[partition] = Position(offset, epoch)
+        return position
 
     def expect(self, partition: int, epoch: int) -> None:
         """Note the epoch of the offset that will be sought next; the present epoch does not change."""

@@ -110,23 +110,23 @@ def read_newest(connection: Connection, topic: str, records: int) -> NewestRecor
         ConfigError: there is no such topic.
         BrokerError: the cluster does not answer, the topic may not be read, or the sample would not be complete.
     """
-    given = connection.admin.topic(topic)
-    if given is None:
+    described = connection.admin.topic(topic)
+    if described is None:
         msg = f"the input topic {topic!r} does not exist"
         raise ConfigError(msg)
     by_partition: dict[int, list[ClientRecord]] = {}
-    tail = max(LEAST, -(-records // given.partitions))
+    tail = max(LEAST, -(-records // described.partitions))
     with contextlib.closing(Log(connection, topic)) as log:
         extent = log.extent()
-        if len(extent.ends) != given.partitions:  # the metadata of a broker that lags behind
-            msg = f"reading {topic!r}: {len(extent.ends)} of its {given.partitions} partitions are known"
+        if len(extent.ends) != described.partitions:  # the metadata of a broker that lags behind
+            msg = f"reading {topic!r}: {len(extent.ends)} of its {described.partitions} partitions are known"
             raise BrokerError(msg)
         starts = {p: max(begin, extent.ends[p] - tail) for p, begin in extent.begins.items()}
         for batch, _ in log.batches(starts, extent.ends):
             for record in batch:
                 by_partition.setdefault(record.partition, []).append(record)
-    former = former_numbers(connection.admin, topic, given.partitions)
-    return NewestRecords(given.partitions, former, by_partition, sum(extent.begins.values()))
+    former = former_numbers(connection.admin, topic, described.partitions)
+    return NewestRecords(described.partitions, former, by_partition, sum(extent.begins.values()))
 
 
 def read(connection: Connection, config: Config, records: int = RECORDS) -> TopicSample:
@@ -139,24 +139,24 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
     newest = read_newest(connection, config.input.topic or "", records)
     decoder = factory.decoder_of(config)
     has_fields = formats.named(decoder.format).named
-    found = TopicSample(newest.partitions, Sample(factory.wanted_fields(config)), Placements(newest.partitions))
-    found.oldest_ms = time.time_ns() // 1_000_000
-    found.erased = newest.erased
+    sample = TopicSample(newest.partitions, Sample(factory.wanted_fields(config)), Placements(newest.partitions))
+    sample.oldest_ms = time.time_ns() // 1_000_000
+    sample.erased = newest.erased
     for partition, client in sorted(newest.records.items()):
         read = from_client_records(client)
         events = decoder.decode(read)
-        shown = _texts(decoder, read) if has_fields else None
-        stamps = None if found.fields.wanted.time is None else read.timestamps
-        found.fields.add(events, shown, stamps)
+        texts = _texts(decoder, read) if has_fields else None
+        stamps = None if sample.fields.wanted.time is None else read.timestamps
+        sample.fields.add(events, texts, stamps)
         items = events.items.take(events.valid)
-        oldest_ms = int(read.timestamps.min(initial=found.oldest_ms))
+        oldest_ms = int(read.timestamps.min(initial=sample.oldest_ms))
         former = [n for n, until_ms in newest.former.items() if partition < n and oldest_ms < until_ms]
-        found.placements.add(items, partition, former)
-        found.oldest_ms = min(found.oldest_ms, oldest_ms)
+        sample.placements.add(items, partition, former)
+        sample.oldest_ms = min(sample.oldest_ms, oldest_ms)
         if config.partitioner is not None:
             here = belongs(items, config.partitioner, [newest.partitions, *former], partition)
-            found.misplaced += int(np.count_nonzero(~here))
-    return found
+            sample.misplaced += int(np.count_nonzero(~here))
+    return sample
 
 
 def _texts(decoder: Decoder, records: Records) -> Callable[[int], bytes | None]:

@@ -37,10 +37,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.kafka")
 
 CHUNKS_A_POLL = 16
+"""Chunks of one poll at most, where batches are read as they are."""
 RECORDS_A_POLL = 4000
+"""Records of one poll at most, where the client reads them."""
 RECREATE_EVERY_S = 120.0
+"""Least time between two replacements of the consumer, seconds."""
 TRUNCATED_AFTER_S = 30.0
+"""Seconds for which brokers must say that a position does not exist: a replica that lags says so for a moment."""
 METADATA_TIMEOUT_S = 20.0
+"""Longest wait for the partitions of the input, seconds."""
 SCHEMA_PAUSE_S, SCHEMA_LOGGED_EVERY_S = 0.1, 10.0
 LOGGED_FAILURES, LOGGED_EVERY = 5, 60
 """Polls that fail in a row: so many of them are logged, and then one of so many."""
@@ -73,12 +78,12 @@ class KafkaSource:
         self._decode = decode
         self._wanted_path = path
         self._admin = Admin(connection, patience_ms=5_000)
-        found = self._admin.topic(topic)
-        if found is None:
+        described = self._admin.topic(topic)
+        if described is None:
             self._admin.close()
             msg = f"the input topic {topic!r} does not exist"
             raise ConfigError(msg)
-        self.topic_id = found.topic_id
+        self.topic_id = described.topic_id
         self._announced: set[int] = set()
         self._lost: set[int] = set()
         self._positions = Positions()
@@ -342,8 +347,8 @@ class KafkaSource:
         now = time.monotonic()
         if now - self._schema_awaited_at > SCHEMA_LOGGED_EVERY_S:
             self._schema_awaited_at = now
-            said = {"partition": partition, "position": position.offset, "reason": error}
-            say(log, logging.WARNING, "schema_awaited", **said)
+            fields = {"partition": partition, "position": position.offset, "reason": error}
+            say(log, logging.WARNING, "schema_awaited", **fields)
         self._place(partition, position)
         self._watch.progress(partition)
         time.sleep(SCHEMA_PAUSE_S)
@@ -420,12 +425,12 @@ class KafkaSource:
             return anew
         place = {"topic": self.topic, "partition": partition}
         say(log, logging.WARNING, "position_in_doubt", **place, position=offset, first=first, last=last)
-        found = self._doubted.judge(partition, first, last, now, TRUNCATED_AFTER_S)
-        if found is None:
+        verdict = self._doubted.judge(partition, first, last, now, TRUNCATED_AFTER_S)
+        if verdict is None:
             return []
-        if not found.exists:
+        if not verdict.exists:
             self._positions.expect(partition, UNKNOWN)  # of a place where reading may go on
-            return [self._halting(partition, found.text, found.resume_at)]
+            return [self._halting(partition, verdict.text, verdict.resume_at)]
         if partition in self._owned():
             self._place(partition, self._positions.at(partition) or Position(offset))
             if partition not in self._paused:
@@ -455,16 +460,16 @@ class KafkaSource:
 
     def _anew(self) -> list[SourceEvent]:
         """Halt all partitions if the input is no longer the topic to which their positions belong."""
-        found = self._admin.topic(self.topic)
-        if found is not None and found.topic_id == self.topic_id:
+        described = self._admin.topic(self.topic)
+        if described is not None and described.topic_id == self.topic_id:
             return []
-        what = "was deleted" if found is None else "was deleted and made again (its topic id changed)"
+        happened = "was deleted" if described is None else "was deleted and made again (its topic id changed)"
         say(log, logging.ERROR, "topic_recreated", topic=self.topic)
-        if found is not None:
-            self.topic_id = found.topic_id
+        if described is not None:
+            self.topic_id = described.topic_id
         self._positions.forget_epochs()
         self._doubted.clear()
-        error = DataLossError(f"the input topic {self.topic!r} {what}; `sketchstream reset` starts a new revision")
+        error = DataLossError(f"the input topic {self.topic!r} {happened}; `sketchstream reset` starts a new revision")
         for p in self._announced:
             self._stop(p)
         return [PartitionError(p, error, anew=True) for p in sorted(self._announced)]
@@ -510,10 +515,10 @@ class KafkaSource:
 
     def seek(self, partition: int, position: int) -> None:
         """Continue at this position."""
-        found = self._positions.seek(partition, position)
+        place = self._positions.seek(partition, position)
         self._doubted.settled(partition)
         if partition in self._owned():
-            self._place(partition, found)
+            self._place(partition, place)
 
     def pause(self, partition: int) -> None:
         """Deliver nothing until `resume`."""
@@ -535,16 +540,16 @@ class KafkaSource:
     def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
         """Partitions of the topic now."""
         if fresh:
-            found = self._admin.topic(self.topic)
-            if found is not None:
-                return found.partitions
+            described = self._admin.topic(self.topic)
+            if described is not None:
+                return described.partitions
         cached = self.consumer.partitions_for_topic(self.topic)
         return len(cached) if cached else 0
 
     def beginning(self, partition: int) -> int:
         """Position of the first record that still exists."""
-        found = self._admin.offsets(self.topic, [partition], "earliest")
-        return require_answers(found, self.topic, [partition])[partition]
+        answers = self._admin.offsets(self.topic, [partition], "earliest")
+        return require_answers(answers, self.topic, [partition])[partition]
 
     def former_counts(self, partition: int) -> Mapping[int, int | None]:
         """See `Source`; asked once for each number of partitions."""
@@ -560,8 +565,8 @@ class KafkaSource:
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Fresh high watermarks; partitions whose leader does not answer are left out."""
         try:
-            wanted = range(self.partition_count()) if partitions is None else partitions
-            return self._admin.offsets(self.topic, list(wanted), "latest")
+            numbers = range(self.partition_count()) if partitions is None else partitions
+            return self._admin.offsets(self.topic, list(numbers), "latest")
         except BrokerError:
             return {}
 

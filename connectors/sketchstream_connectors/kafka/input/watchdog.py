@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.kafka")
 
 WATCH_EVERY_S = 5.0
+"""Seconds between two looks at the consumer."""
 SILENT_S = 15.0
 """Seconds without a record after which it is asked whether any is waiting."""
 STALLED_AFTER_S = 30.0
 """Seconds for which records are seen to wait while none is read, after which the consumer is replaced. A partition that
 was empty for long and has a new record is no stall, nor is a client that a quota keeps waiting for some ten seconds."""
 TOPIC_CHECK_S = 15.0
+"""Seconds between two questions whether the topic is still the same."""
 OWNERS_CHECK_S = 10.0
+"""Seconds between two questions whether each partition has an owner."""
 
 
 class Watched(Protocol):
@@ -98,8 +101,8 @@ class Watch:
 
     def _check_topic(self) -> None:
         """Notice that the topic was deleted, or deleted and created again, so that our positions are meaningless."""
-        found = self._admin.topic(self._source.topic)
-        if found is None or found.topic_id != self._source.topic_id:
+        described = self._admin.topic(self._source.topic)
+        if described is None or described.topic_id != self._source.topic_id:
             self._source.doubt_topic()
 
     def _check_owners(self) -> None:
@@ -108,7 +111,7 @@ class Watch:
         Seen with kafka-python when a leader knew no partitions yet; docs/kafka.md, "Every case", has other ways.
         """
         source = self._source
-        given = self._admin.topic(source.topic)
+        described = self._admin.topic(source.topic)
         with self._admin.client("asking for the group's members") as client:
             group = client.describe_groups([self._connection.group])[self._connection.group]
         owned: set[int] = set()
@@ -117,8 +120,8 @@ class Watch:
             for part in assignment.get("assigned_partitions", ()):
                 if part["topic"] == source.topic:
                     owned.update(part["partitions"])
-        settled = group["group_state"] == "Stable" and given is not None
-        unowned = set(range(given.partitions)) - owned if settled and given is not None else set()
+        settled = group["group_state"] == "Stable" and described is not None
+        unowned = set(range(described.partitions)) - owned if settled and described is not None else set()
         before, self._unowned = self._unowned, unowned
         first = min((member["member_id"] for member in group["members"]), default="")
         if unowned & before and first == source.group_metadata().member_id:

@@ -48,11 +48,11 @@ class KafkaFeed:
     """
 
     def __init__(self, connection: Connection, topic: str) -> None:
-        found = connection.admin.topic(topic)
-        if found is None:
+        described = connection.admin.topic(topic)
+        if described is None:
             msg = f"the sealed topic {topic!r} does not exist; `sketchstream topics create` makes it"
             raise ConfigError(msg)
-        self._identity = f"topic {topic} {found.topic_id}"
+        self._identity = f"topic {topic} {described.topic_id}"
         self._connection, self._topic = connection, topic
         self._log = Log(connection, topic)
         self._newest = KafkaSealedSource(connection, topic)
@@ -76,8 +76,8 @@ class KafkaFeed:
         starts: dict[int, int] = {}
         trimmed: set[int] = set()
         for partition, begin in extent.begins.items():
-            known = positions.get(str(partition))
-            at = begin if known is None else int(known)
+            continues_at = positions.get(str(partition))
+            at = begin if continues_at is None else int(continues_at)
             if at > extent.ends[partition]:
                 msg = (
                     f"partition {partition} of {self._topic!r} ends before what was read of it: records were lost, or "
@@ -85,7 +85,7 @@ class KafkaFeed:
                 )
                 raise StoreError(msg)
             starts[partition] = max(at, begin)
-            if at < begin or (known is None and begin > 0):  # the log may begin where it was read to
+            if at < begin or (continues_at is None and begin > 0):  # the log may begin where it was read to
                 trimmed.add(partition)
         reading = _Reading(starts, Trimmed(trimmed))
         left = sum(extent.ends[p] - start for p, start in starts.items())
@@ -155,8 +155,8 @@ class _Reading:
         entry = body.entry(data)
         if entry is None:
             say(log, logging.ERROR, "sealed_body_altered", sketch=body.sketch, partition=body.partition)
-            what = f"what was published for partition {body.partition} was altered: its digest does not fit"
-            self._unreadable.append(Unreadable(body.sketch, body.window[0], what))
+            reason = f"what was published for partition {body.partition} was altered: its digest does not fit"
+            self._unreadable.append(Unreadable(body.sketch, body.window[0], reason))
             return
         self._bytes += len(data)
         self._entries.append(entry)

@@ -76,17 +76,17 @@ class KafkaHistory:
         Raises:
             DataLossError: they are damaged: nobody knows which windows are whose.
         """
-        found = None
+        newest = None
         with contextlib.closing(Log(self._connection, self._topic)) as log:
             for record in log.advance():
                 if record.key == key:
-                    found = record
-        if found is None:
+                    newest = record
+        if newest is None:
             return Boundary()
         try:
-            return Boundary.decode(found.value or b"")
+            return Boundary.decode(newest.value or b"")
         except FormatError as error:
-            msg = f"{self._topic!r}, offset {found.offset}: {error}; begin a new revision with `sketchstream reset`"
+            msg = f"{self._topic!r}, offset {newest.offset}: {error}; begin a new revision with `sketchstream reset`"
             raise DataLossError(msg) from None
 
     def _add(self, key: bytes, claim: Claim) -> Boundary:
@@ -98,13 +98,13 @@ class KafkaHistory:
         """
         with self._fence() as producer:
             before = self._read(key)
-            found = claim(before)
-            if found == before:
+            boundary = claim(before)
+            if boundary == before:
                 return before
             with ours(f"claiming windows in {self._topic!r}"):
                 know_partition(producer, self._topic, 0)
                 producer.begin_transaction()
-                producer.send(self._topic, key=key, value=found.encode(), partition=0).get(timeout=WAIT_S)
+                producer.send(self._topic, key=key, value=boundary.encode(), partition=0).get(timeout=WAIT_S)
                 faults.reach("boundary:sent")
                 result = producer._transaction_manager.begin_commit()
                 producer._sender.wakeup()
@@ -112,7 +112,7 @@ class KafkaHistory:
                     msg = f"a claim in {self._topic!r} made no progress for {WAIT_S:.0f} s"
                     raise BrokerError(msg)
             faults.reach("boundary:named")
-            return found
+            return boundary
 
     @contextlib.contextmanager
     def _fence(self) -> Iterator[KafkaProducer]:
@@ -135,8 +135,8 @@ class KafkaHistory:
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of the history."""
         with contextlib.closing(KafkaSealedSource(self._connection, self._topic, whole=True)) as source:
-            said = [one for one in source.read() if isinstance(one, Frontier)]
-        newest = sorted(said, key=lambda one: one.sequence)
+            frontiers = [one for one in source.read() if isinstance(one, Frontier)]
+        newest = sorted(frontiers, key=lambda one: one.sequence)
         return {(one.sketch, one.revision, one.partition): one for one in newest}
 
     def close(self) -> None:

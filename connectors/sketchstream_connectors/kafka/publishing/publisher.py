@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.kafka")
 
 FRONTIERS_AGE_S = 5.0
+"""Seconds for which frontiers that were read serve as the newest: an older frontier only covers less."""
 TAILS = (4, 16, 64)
 """Records before the end of a partition among which a frontier is looked for, further back if there is none."""
 FETCH_BYTES = 2**15
@@ -45,6 +46,7 @@ REMEMBERED = 1 << 16
 """Digests of published bodies that are kept, the newest: repetitions of a publication come soon after it."""
 PREFIX = "__sketchstream.errors."
 MAX_BLOCK_MS = 5_000
+"""Longest wait for the metadata of a topic of refused records, which must not hold up the counting."""
 AWAY_S = 5.0
 """Seconds during which a topic that took no refused record is not tried again."""
 
@@ -85,7 +87,7 @@ class Outlet:
         topic: str,
         partition: int | None,
         records: Iterable[Record],
-        what: str,
+        action: str,
         timestamps: Iterable[int | None] = repeat(None),
     ) -> None:
         """Send records in order and return when all are acknowledged, which may take long behind a slow link.
@@ -94,13 +96,13 @@ class Outlet:
             topic: where to.
             partition: partition of the topic; None: the client chooses.
             records: keys, values and headers.
-            what: names the step in errors.
+            action: names the step in errors.
             timestamps: timestamps of the records, ms; None: the time of sending.
         """
         producer = self.producer()
         acknowledged = Acknowledgements()
         try:
-            with ours(what):
+            with ours(action):
                 if partition is not None:
                     know_partition(producer, topic, partition)
                 for (key, value, headers), timestamp in zip(records, timestamps, strict=False):
@@ -172,16 +174,16 @@ class KafkaPublisher:
                     "privacy twice, so nothing was published"
                 )
                 raise DataLossError(msg)
-        what = f"publishing partition {partition} to {self._topic!r}"
+        action = f"publishing partition {partition} to {self._topic!r}"
         records = [(record, stamp(entry.window[1])) for entry in entries for record in entry_records(entry)]
         if records:
             bodies, stamps = zip(*records, strict=True)
-            self._outlet.send(self._topic, partition, bodies, what, stamps)
+            self._outlet.send(self._topic, partition, bodies, action, stamps)
             self._remember(digests)
             faults.reach("publish.entries")
         if frontiers:
             stamps = tuple(stamp(f.published_through) for f in frontiers)
-            self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], what, stamps)
+            self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], action, stamps)
             faults.reach("publish.frontiers")
 
     def _remember(self, digests: Mapping[str, str]) -> None:
@@ -221,13 +223,13 @@ class KafkaPublisher:
 
     def _hear(self, log_: Log) -> None:
         """Read the frontiers that each partition ends with, as far as they are not known."""
-        extent, known = log_.extent(), self._ends
+        extent, ends = log_.extent(), self._ends
         # ends that have gone back are those of another topic of this name
         floors = {
-            p: max(begin, known.get(p, 0) if known.get(p, 0) <= extent.ends[p] else 0)
+            p: max(begin, ends.get(p, 0) if ends.get(p, 0) <= extent.ends[p] else 0)
             for p, begin in extent.begins.items()
         }
-        first, heard = not known, set[int]()
+        first, heard = not ends, set[int]()
         stops = dict(extent.ends)
         for tail in TAILS:
             missed = first and not self._sketches <= {one.sketch for one in self._seen.frontiers.values()}

@@ -34,6 +34,7 @@ log = logging.getLogger("sketchstream.kafka")
 
 SEAL_ID_BYTES = 16
 CHUNK_BYTES = 512 * 1024 - 2048
+"""With its key and headers a record stays below half of the 1 MiB that brokers accept unless told otherwise."""
 FORMAT = b"1"
 SEALED, FRONTIER, CLOSED, EARLY = "sealed", "frontier", "closed", "early"
 OWN_NUMBERS = {SEALED: 0, CLOSED: 2, EARLY: 1}
@@ -142,8 +143,8 @@ def read_key(key: bytes | None) -> LogKey | None:
             positions=own_numbers[:2] if sort == CLOSED else None,  # type: ignore[arg-type]  # there are two
             early=own_numbers[0] if sort == EARLY else None,
         )
-        known = len(bytes.fromhex(seal_id)) == SEAL_ID_BYTES and 0 <= _number(number) < body.count
-        return LogKey(sketch, body.revision, body.partition, body, _number(number)) if known else None
+        plausible = len(bytes.fromhex(seal_id)) == SEAL_ID_BYTES and 0 <= _number(number) < body.count
+        return LogKey(sketch, body.revision, body.partition, body, _number(number)) if plausible else None
     except (ValueError, TypeError):
         return None
 
@@ -178,8 +179,8 @@ class NewestFrontiers:
     def is_news(self, frontier: Frontier) -> bool:
         """Add a frontier; False if a newer one of its partition is known."""
         name = (frontier.sketch, frontier.revision, frontier.partition)
-        known = self.frontiers.get(name)
-        if known is not None and frontier.sequence < known.sequence:
+        newest = self.frontiers.get(name)
+        if newest is not None and frontier.sequence < newest.sequence:
             return False
         self.frontiers[name] = frontier
         return True
@@ -208,6 +209,7 @@ class Trimmed:
 MARGIN_MS = 3_600_000
 """How much earlier than a window's end its records may be stamped: their broker may refuse times beyond its clock."""
 SOURCE_FETCH_BYTES = 2**18
+"""Most that a broker sends of one partition at a time to a source of sealed sketches."""
 HELD_BYTES = 64 * 2**20
 """Bodies of windows that are not over that a source keeps in memory; those of more are fetched when they are."""
 
@@ -248,12 +250,12 @@ class _Windows:
             return
         del self._chunks[body]
         self._known.add(name)
-        found = [chunks[n] for n in range(body.count)]
-        whole = [data for _, data in found if data is not None]
+        in_order = [chunks[n] for n in range(body.count)]
+        whole = [data for _, data in in_order if data is not None]
         data = b"".join(whole) if len(whole) == body.count else None
         if data is None:
             self._held -= sum(map(len, whole))
-        self._waiting.setdefault(body.window, []).append(_Held(body, tuple(at for at, _ in found), data))
+        self._waiting.setdefault(body.window, []).append(_Held(body, tuple(at for at, _ in in_order), data))
 
     def over(self, through: float) -> Iterator[SealedEntry]:
         """Return the bodies of the windows that end by then, ascending."""
@@ -316,8 +318,8 @@ class KafkaSealedSource:
         tail = TAIL
         while True:
             tail *= 8
-            said = {one.partition % APART for one in self._frontiers(sketch)}
-            ends = {p: low for p, (low, _) in self._heard.items() if p not in said and low > extent.begins.get(p, low)}
+            heard = {one.partition % APART for one in self._frontiers(sketch)}
+            ends = {p: low for p, (low, _) in self._heard.items() if p not in heard and low > extent.begins.get(p, low)}
             if not ends:
                 return
             starts = {p: max(extent.begins[p], extent.ends[p] - tail) for p in ends}
@@ -386,16 +388,16 @@ class KafkaSealedSource:
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
         starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
         revisions: dict[str, int] = {}
-        for one in newest:
-            revisions[one.sketch] = max(one.revision, revisions.get(one.sketch, 0))
+        for newest_frontier in newest:
+            revisions[newest_frontier.sketch] = max(newest_frontier.revision, revisions.get(newest_frontier.sketch, 0))
         passed: dict[int, dict[str, float]] = {p: {} for p in starts}
         windows = _Windows(self._fetch)
         trimmed = Trimmed({p for p, start in starts.items() if start == extent.begins[p] > 0})
 
         def reached(partition: int) -> float:
             """The time through which a partition has published everything."""
-            said = passed[partition]
-            return min((said.get(name, -math.inf) for name in revisions), default=-math.inf)
+            through = passed[partition]
+            return min((through.get(name, -math.inf) for name in revisions), default=-math.inf)
 
         def enough(partition: int) -> bool:
             return not self._whole and until is not None and reached(partition) >= until
@@ -405,18 +407,18 @@ class KafkaSealedSource:
                 key = read_key(record.key)
                 if key is None or (key.body is not None and not key.body.final):
                     continue
-                asked = sketch in (None, key.sketch)
+                ours = sketch in (None, key.sketch)
                 frontier = read_frontier(key, record.value) if key.body is None else None
-                deleted = trimmed.before(record.partition, key, frontier) if asked else None
+                deleted = trimmed.before(record.partition, key, frontier) if ours else None
                 if deleted is not None:
                     yield deleted
-                if key.body is not None and asked and within(key.body.window, since, until):
+                if key.body is not None and ours and within(key.body.window, since, until):
                     windows.add(key.body, key.number, record.offset, record.value or b"")
                 if frontier is None:
                     continue
                 if frontier.revision == revisions.get(key.sketch, 0):
                     passed[record.partition][key.sketch] = frontier.published_through
-                if self._seen.is_news(frontier) and asked:
+                if self._seen.is_news(frontier) and ours:
                     yield frontier
             for partition in at_end:
                 passed[partition] = dict.fromkeys(revisions, math.inf)
@@ -443,7 +445,7 @@ class KafkaSealedSource:
                 yield entry
 
     def _bodies(
-        self, sketch: str, since: int | None, until: int | None, wanted: Callable[[LogBody], bool]
+        self, sketch: str, since: int | None, until: int | None, takes: Callable[[LogBody], bool]
     ) -> dict[LogBody, bytes]:
         """The data of the bodies of one sort.
 
@@ -456,14 +458,14 @@ class KafkaSealedSource:
             for records, _ in log_.batches(starts, extent.ends):
                 for record in records:
                     key = read_key(record.key)
-                    if key is None or key.body is None or key.sketch != sketch or not wanted(key.body):
+                    if key is None or key.body is None or key.sketch != sketch or not takes(key.body):
                         continue
                     if within(key.body.window, since, until):
                         chunks.setdefault(key.body, {}).setdefault(key.number, record.value or b"")
         return {
-            body: b"".join(held[n] for n in range(body.count))
-            for body, held in chunks.items()
-            if len(held) == body.count
+            body: b"".join(pieces[n] for n in range(body.count))
+            for body, pieces in chunks.items()
+            if len(pieces) == body.count
         }
 
     def _fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:

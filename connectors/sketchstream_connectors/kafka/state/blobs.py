@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from kafka.structs import OffsetAndMetadata
 
 CHUNK_BYTES = 512 * 1024 - 1024
+"""With its key and headers a record stays below half of the 1 MiB that brokers accept unless told otherwise."""
 STALLED_S = 30.0
 """Seconds without a record after which reading a blob is given up, however much of it is still to come.
 
 A broker gives a consumer no more at once than its quota allows for eleven seconds, and then nothing for as long."""
 ASK_TIMEOUT_MS = 5_000
+"""Longest wait for an offset."""
 FETCH_BYTES = 8 * 2**20
 """Most that a broker sends at a time. What lies between two blobs is read and thrown away if it is less: to go to an
 offset throws away what was fetched."""
@@ -82,23 +84,23 @@ def encrypt_pieces(name: bytes, size: int, pieces: Iterable[Bytes], key: bytes) 
 
 def _chunks(pieces: Iterable[Bytes]) -> Iterator[Bytes]:
     """Divide bytes into pieces of `CHUNK_BYTES`, the last one shorter."""
-    held = bytearray()
+    chunk = bytearray()
     for piece in pieces:
         view = memoryview(piece)
-        while held and view:
-            taken = CHUNK_BYTES - len(held)
-            held += view[:taken]
-            view = view[taken:]
-            if len(held) == CHUNK_BYTES:
-                yield bytes(held)
-                held[:] = bytes(len(held))
-                held.clear()
+        while chunk and view:
+            room = CHUNK_BYTES - len(chunk)
+            chunk += view[:room]
+            view = view[room:]
+            if len(chunk) == CHUNK_BYTES:
+                yield bytes(chunk)
+                chunk[:] = bytes(len(chunk))
+                chunk.clear()
         whole = len(view) - len(view) % CHUNK_BYTES
         for at in range(0, whole, CHUNK_BYTES):
             yield view[at : at + CHUNK_BYTES]
-        held += view[whole:]
-    if held:
-        yield bytes(held)
+        chunk += view[whole:]
+    if chunk:
+        yield bytes(chunk)
 
 
 class Decryption:
@@ -147,10 +149,10 @@ class Decryption:
 
 def decrypt(name: bytes, chunks: Sequence[bytes], key: bytes) -> memoryview:
     """The blob again. Raises DataLossError if a chunk is not what was written."""
-    found = Decryption(name, len(chunks), key)
+    decryption = Decryption(name, len(chunks), key)
     for chunk in chunks:
-        found.add(chunk)
-    return found.blob()
+        decryption.add(chunk)
+    return decryption.blob()
 
 
 class BlobReader:
@@ -195,27 +197,27 @@ class BlobReader:
         from kafka import TopicPartition
 
         tp = TopicPartition(self._state_topic, partition)
-        held: deque[Any] = deque()
-        found = {}
+        fetched: deque[Any] = deque()
+        blobs = {}
         with ours("reading a snapshot"):
             if self._consumer.assignment() != {tp}:
                 self._consumer.assign([tp])
             at, record_bytes = -1, FETCH_BYTES
             for name, place in sorted(places.items(), key=lambda pair: pair[1].offset):
                 if at < 0 or (place.offset - at) * record_bytes > FETCH_BYTES:
-                    held.clear()
+                    fetched.clear()
                     self._consumer.seek(tp, place.offset)
-                found[name] = self._next(tp, held, name, place)
+                blobs[name] = self._next(tp, fetched, name, place)
                 at = place.offset + place.chunks
-                record_bytes = len(held[0].value) if held else record_bytes
-        return found
+                record_bytes = len(fetched[0].value) if fetched else record_bytes
+        return blobs
 
-    def _next(self, tp: TopicPartition, held: deque[Any], name: bytes, place: BlobPlace) -> memoryview:
+    def _next(self, tp: TopicPartition, fetched: deque[Any], name: bytes, place: BlobPlace) -> memoryview:
         """One blob that lies further on in a partition.
 
         Args:
             tp: the partition.
-            held: records that were fetched and not used yet; what lies before the blob is thrown away.
+            fetched: records that were fetched and not used yet; what lies before the blob is thrown away.
             name: name of the blob.
             place: where the blob lies.
         """
@@ -229,19 +231,19 @@ class BlobReader:
         decryption = Decryption(name, place.chunks, place.key)
         deadline = time.monotonic() + STALLED_S
         while decryption.records < place.chunks:
-            if not held:
+            if not fetched:
                 try:
-                    held.extend(self._consumer.poll(timeout_ms=500).get(tp, ()))
+                    fetched.extend(self._consumer.poll(timeout_ms=500).get(tp, ()))
                 except OffsetOutOfRangeError:
                     raise gone from None
-            if not held and time.monotonic() > deadline:
+            if not fetched and time.monotonic() > deadline:
                 end = self._consumer.end_offsets([tp], timeout_ms=ASK_TIMEOUT_MS)[tp]
                 if end <= place.offset or self._consumer.position(tp) >= end:
                     raise gone
                 msg = f"the state topic {self._state_topic!r} gave nothing of a snapshot for {STALLED_S:.0f} s"
                 raise BrokerError(msg)
-            while held and decryption.records < place.chunks:
-                record = held.popleft()
+            while fetched and decryption.records < place.chunks:
+                record = fetched.popleft()
                 if record.offset < place.offset:
                     continue
                 if not decryption.records and record.offset != place.offset:

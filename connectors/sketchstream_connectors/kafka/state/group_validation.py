@@ -22,11 +22,11 @@ def foreign_offsets(connection: Connection, topic: str) -> tuple[list[int], bool
         if place.topic != topic or committed.offset < 0:
             continue
         try:
-            known = Pointer.from_text(committed.metadata or "") is not None
+            own = Pointer.from_text(committed.metadata or "") is not None
         except DataLossError:  # a pointer of another release
-            known = True
-        ours |= known
-        if not known:
+            own = True
+        ours |= own
+        if not own:
             foreign.append(place.partition)
     return sorted(foreign), ours
 
@@ -48,10 +48,10 @@ def require_own_group(connection: Connection, topic: str, state_topics: tuple[st
             continue
         if any(connection.admin.offsets(name, list(range(there.partitions)), "latest").values()):
             return
-    shown = ", ".join(map(str, foreign[:5])) + (", ..." if len(foreign) > 5 else "")
+    partitions = ", ".join(map(str, foreign[:5])) + (", ..." if len(foreign) > 5 else "")
     msg = (
         f"kafka.group.id: another application has committed offsets of {topic!r} in group {connection.group!r} "
-        f"(partition {shown}): give this deployment a group.id of its own; if that application is gone for good, "
+        f"(partition {partitions}): give this deployment a group.id of its own; if that application is gone for good, "
         "`sketchstream reset` takes the group over"
     )
     raise ConfigError(msg)

@@ -15,6 +15,7 @@ from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 log = logging.getLogger("sketchstream.kafka")
 
 ERASE_EVERY_S = 1.0
+"""Seconds between two deletions of records in one topic."""
 
 
 class Eraser:
@@ -56,8 +57,8 @@ class Eraser:
             with self._lock:
                 self._done.update({p: o for p, o in due.items() if self._wanted.get(p, 0) >= o})
         except Exception as error:  # a thread that died would leave superseded states readable for ever
-            said = type(error.__cause__ or error).__name__
-            say(log, logging.WARNING, "erase_delayed", topic=self._topic, error=said)
+            reason = type(error.__cause__ or error).__name__
+            say(log, logging.WARNING, "erase_delayed", topic=self._topic, error=reason)
 
     def close(self) -> None:
         """Run a last round, and end the thread."""

@@ -20,7 +20,9 @@ MARK = "sketchstream"
 FORMAT = 2
 """Written. A release that knows only 1 refuses it, for the snapshots behind it hold sketches of byte format 2."""
 NAMING = 2
+"""The rule of the transactional ids that are written now."""
 LARGEST = 1024
+"""Bytes of a pointer are fewer: brokers accept 4,096 with an offset by default (`offset.metadata.max.bytes`)."""
 
 
 @dataclass(frozen=True)
@@ -92,27 +94,27 @@ class Pointer:
         if not text.startswith('{"app":"' + MARK + '"'):
             return None
         try:
-            said = json.loads(text)
-            if said["v"] not in (1, FORMAT):
+            fields = json.loads(text)
+            if fields["v"] not in (1, FORMAT):
                 msg = (
-                    f"the committed offset was written by another release (pointer format {int(said['v'])}, this one "
+                    f"the committed offset was written by another release (pointer format {int(fields['v'])}, this one "
                     f"knows 1 to {FORMAT}): run that release, or `sketchstream reset`"
                 )
                 raise DataLossError(msg)
             return cls(
-                cluster_id=str(said["cluster"]),
-                topic_id=str(said["topic"]),
-                state_id=str(said["state"]),
-                revision=int(said["rev"]),
-                fingerprint=_decode(said["spec"]),
-                manifest=int(said["at"]),
-                chunks=int(said["n"]),
-                snapshot_id=_decode(said["id"]),
-                key=_decode(said["key"]),
-                partial=bool(said.get("partial", False)),
-                naming=int(said.get("names", 1)),
-                begins=int(said.get("begins", NO_TIME)),
-                newest=int(said.get("newest", NO_TIME)),
+                cluster_id=str(fields["cluster"]),
+                topic_id=str(fields["topic"]),
+                state_id=str(fields["state"]),
+                revision=int(fields["rev"]),
+                fingerprint=_decode(fields["spec"]),
+                manifest=int(fields["at"]),
+                chunks=int(fields["n"]),
+                snapshot_id=_decode(fields["id"]),
+                key=_decode(fields["key"]),
+                partial=bool(fields.get("partial", False)),
+                naming=int(fields.get("names", 1)),
+                begins=int(fields.get("begins", NO_TIME)),
+                newest=int(fields.get("newest", NO_TIME)),
             )
         except (ValueError, KeyError, TypeError):
             return None

@@ -35,6 +35,7 @@ from sketchstream_connectors.kafka.state.transaction import Fence
 
 OFFSETS_TOPIC = "__consumer_offsets"
 STABLE_TIMEOUT_S = 90.0
+"""Longest wait for the end of a transaction that is open in the topic of offsets, seconds."""
 Start = Literal["beginning", "end", "committed"]
 
 
@@ -80,8 +81,8 @@ def recover(
     """
     if not dry_run:
         require_empty(connection)
-    given, states = _topics(connection, names)
-    wanted = sorted(partitions if partitions is not None else range(given.partitions))
+    topic, states = _topics(connection, names)
+    numbers = sorted(partitions if partitions is not None else range(topic.partitions))
     findings = []
     with contextlib.ExitStack() as stack:
         homes = {
@@ -91,16 +92,16 @@ def recover(
             for topic_id, there in states.items()
         }
         logged: Mapping[int, tuple[int, Pointer]] | None = None
-        for p in wanted:
-            found = _look(connection, names, homes, given, p)
-            if found.finding.outcome == "lost" and found.pointer is None:
+        for p in numbers:
+            look = _look(connection, names, homes, topic, p)
+            if look.finding.outcome == "lost" and look.pointer is None:
                 logged = logged if logged is not None else logged_pointers(connection, names)
-                found = _adoptable(connection, names, homes, given, p, logged, found)
-            if not dry_run and found.finding.outcome == "adopt" and found.pointer is not None:
-                _commit(connection, names, p, found.committed, found.pointer)
-            if not dry_run and found.finding.outcome == "accept" and found.pointer is not None and accept_loss:
-                _move(connection, names, homes, p, found)
-            findings.append(found.finding)
+                look = _adoptable(connection, names, homes, topic, p, logged, look)
+            if not dry_run and look.finding.outcome == "adopt" and look.pointer is not None:
+                _commit(connection, names, p, look.committed, look.pointer)
+            if not dry_run and look.finding.outcome == "accept" and look.pointer is not None and accept_loss:
+                _move(connection, names, homes, p, look)
+            findings.append(look.finding)
     return findings
 
 
@@ -127,27 +128,27 @@ def reset(
     """
     if not dry_run:
         require_empty(connection)
-    given, states = _topics(connection, names)
+    topic, states = _topics(connection, names)
     state_id, names = next(iter(states.items()))
-    pointers = _committed_pointers(connection, names, given)
+    pointers = _committed_pointers(connection, names, topic)
     published = newest_revision(connection, names.sealed)
-    begun = _interrupted(pointers, published, given)
+    begun = _interrupted(pointers, published, topic)
     revision = begun if begun is not None else 1 + max([published, *(known.revision for _, known in pointers.values())])
     revision = max(revision, least)
-    starts = _starts(connection, names, range(given.partitions), to)
+    starts = _starts(connection, names, range(topic.partitions), to)
     foreign, _ = foreign_offsets(connection, names.input)
     findings = []
-    for p in range(given.partitions):
+    for p in range(topic.partitions):
         position, pointer = pointers.get(p, (-1, None))
         if pointer is not None and pointer.revision == revision:
             text = f"revision {revision} has begun at position {position}, by a reset that was interrupted"
             findings.append(Diagnosis(p, "reset", text, position, revision))
             continue
         if not dry_run:
-            fresh = Pointer(connection.admin.cluster_id(), given.topic_id, state_id, revision)
+            fresh = Pointer(connection.admin.cluster_id(), topic.topic_id, state_id, revision)
             _commit(connection, names, p, starts[p], fresh)
             for there in states.values():
-                _erase(connection, there, p, given.topic_id)
+                _erase(connection, there, p, topic.topic_id)
         text = f"revision {revision} begins at position {starts[p]}"
         if p in foreign:
             text += "; its committed offset was written by another application, which must not use this group any more"
@@ -155,7 +156,7 @@ def reset(
     return findings
 
 
-def _interrupted(pointers: Mapping[int, tuple[int, Pointer]], published: int, given: Topic) -> int | None:
+def _interrupted(pointers: Mapping[int, tuple[int, Pointer]], published: int, topic: Topic) -> int | None:
     """The revision of a reset that did not reach every partition; None if there is none to finish.
 
     Its partitions have a pointer without a snapshot: once workers ran, the revision is in use.
@@ -163,7 +164,7 @@ def _interrupted(pointers: Mapping[int, tuple[int, Pointer]], published: int, gi
     newest = max((pointer.revision for _, pointer in pointers.values()), default=0)
     reached = [pointer for _, pointer in pointers.values() if pointer.revision == newest]
     unused = newest > max(published, 0) and all(pointer.manifest < 0 for pointer in reached)
-    return newest if unused and len(reached) < given.partitions else None
+    return newest if unused and len(reached) < topic.partitions else None
 
 
 # ------------------------------------------------------------------------------------------------------ looking
@@ -178,22 +179,22 @@ class _Home(NamedTuple):
 
 def _topics(connection: Connection, names: TopicNames) -> tuple[Topic, dict[str, TopicNames]]:
     """The input topic, and the existing state topics by topic id: the present one, then that of an older release."""
-    given = connection.admin.topic(names.input)
+    topic = connection.admin.topic(names.input)
     former = names.formerly()
     states = {}
     for there in [names, *([former] if former is not None else [])]:
-        found = connection.admin.topic(there.state)
-        if found is not None:
-            states[found.topic_id] = there
-    for name, missing in ((names.input, given is None), (names.state, not states)):
+        state_topic = connection.admin.topic(there.state)
+        if state_topic is not None:
+            states[state_topic.topic_id] = there
+    for name, missing in ((names.input, topic is None), (names.state, not states)):
         if missing:
             msg = f"topic {name!r} does not exist; `sketchstream topics create` makes the topics that are ours"
             raise ConfigError(msg)
-    assert given is not None
-    return given, states
+    assert topic is not None
+    return topic, states
 
 
-def _look(connection: Connection, names: TopicNames, homes: Mapping[str, _Home], given: Topic, partition: int) -> _Look:
+def _look(connection: Connection, names: TopicNames, homes: Mapping[str, _Home], topic: Topic, partition: int) -> _Look:
     """Examine one partition as a worker that takes it would."""
     committed = next(iter(homes.values())).reader.committed(partition)
     pointer = None
@@ -210,16 +211,16 @@ def _look(connection: Connection, names: TopicNames, homes: Mapping[str, _Home],
         ]
         if committed is None and not traces:
             return _Look(Diagnosis(partition, "unstarted", "no offset, no trace: a worker starts it at its beginning"))
-        what = "its offset is gone" if committed is None else "its offset was written by another client"
-        return _Look(Diagnosis(partition, "lost", what))
-    return _judge(connection, names, homes, given, partition, committed.offset, pointer)
+        reason = "its offset is gone" if committed is None else "its offset was written by another client"
+        return _Look(Diagnosis(partition, "lost", reason))
+    return _judge(connection, names, homes, topic, partition, committed.offset, pointer)
 
 
 def _judge(
     connection: Connection,
     names: TopicNames,
     homes: Mapping[str, _Home],
-    given: Topic,
+    topic: Topic,
     partition: int,
     position: int,
     pointer: Pointer,
@@ -231,7 +232,7 @@ def _judge(
 
     if pointer.cluster_id != connection.admin.cluster_id():
         return lost("its pointer was written in another cluster")
-    if pointer.topic_id != given.topic_id:
+    if pointer.topic_id != topic.topic_id:
         return lost("its pointer belongs to an earlier topic of the same name")
     if pointer.manifest >= 0 and pointer.state_id not in homes:
         return lost("its snapshot was in a state topic that was deleted and made again")
@@ -259,27 +260,27 @@ def _adoptable(
     connection: Connection,
     names: TopicNames,
     homes: Mapping[str, _Home],
-    given: Topic,
+    topic: Topic,
     partition: int,
     logged: Mapping[int, tuple[int, Pointer]],
-    found: _Look,
+    look: _Look,
 ) -> _Look:
     """A partition whose pointer is missing, with the newest one that the log still holds."""
     if partition not in logged:
-        return found
+        return look
     position, pointer = logged[partition]
-    judged = _judge(connection, names, homes, given, partition, position, pointer)
+    judged = _judge(connection, names, homes, topic, partition, position, pointer)
     if judged.finding.outcome != "healthy":
-        return judged if judged.finding.outcome == "lost" else found
-    text = f"{found.finding.text}; its last snapshot was found: revision {pointer.revision} at position {position}"
+        return judged if judged.finding.outcome == "lost" else look
+    text = f"{look.finding.text}; its last snapshot was found: revision {pointer.revision} at position {position}"
     return _Look(Diagnosis(partition, "adopt", text, position, pointer.revision), pointer, position)
 
 
 def read_manifest(reader: blobs.BlobReader, partition: int, pointer: Pointer) -> dict[str, Any]:
     """Read the manifest of a pointer. Raises DataLossError if it is gone or altered."""
     packed = reader.read(partition, b"m" + pointer.snapshot_id, pointer.manifest, pointer.chunks, pointer.key)
-    found: dict[str, Any] = msgpack.unpackb(packed, strict_map_key=False)
-    return found
+    manifest: dict[str, Any] = msgpack.unpackb(packed, strict_map_key=False)
+    return manifest
 
 
 def logged_pointers(connection: Connection, names: TopicNames) -> dict[int, tuple[int, Pointer]]:
@@ -288,20 +289,20 @@ def logged_pointers(connection: Connection, names: TopicNames) -> dict[int, tupl
         parts = len(client.describe_topics([OFFSETS_TOPIC])[0]["partitions"])
     place = _java_hash(names.group) % parts
     _wait_stable(connection, place)
-    found: dict[int, tuple[int, Pointer]] = {}
+    pointers: dict[int, tuple[int, Pointer]] = {}
     with contextlib.closing(Log(connection, OFFSETS_TOPIC, only=place)) as log:
         for record in log.advance():
-            said = _offset_record(record.key, record.value, names.group, names.input)
-            if said is None:
+            record_fields = _offset_record(record.key, record.value, names.group, names.input)
+            if record_fields is None:
                 continue
-            partition, position, text = said
+            partition, position, text = record_fields
             try:
                 pointer = Pointer.from_text(text)
             except DataLossError:
                 continue
             if pointer is not None:
-                found[partition] = (position, pointer)
-    return found
+                pointers[partition] = (position, pointer)
+    return pointers
 
 
 def _wait_stable(connection: Connection, place: int) -> None:
@@ -362,19 +363,19 @@ def _offset_record(key: bytes | None, value: bytes | None, group: str, topic: st
 # ------------------------------------------------------------------------------------------------------ writing
 
 
-def _committed_pointers(connection: Connection, names: TopicNames, given: Topic) -> dict[int, tuple[int, Pointer]]:
+def _committed_pointers(connection: Connection, names: TopicNames, topic: Topic) -> dict[int, tuple[int, Pointer]]:
     """Position and pointer that each partition has committed; partitions without a pointer of ours are left out."""
-    found: dict[int, tuple[int, Pointer]] = {}
+    pointers: dict[int, tuple[int, Pointer]] = {}
     with contextlib.closing(blobs.BlobReader(connection, names.input, names.state)) as reader:
-        for p in range(given.partitions):
+        for p in range(topic.partitions):
             committed = reader.committed(p)
             try:
                 pointer = None if committed is None else Pointer.from_text(committed.metadata or "")
             except DataLossError:
                 continue
             if committed is not None and pointer is not None:
-                found[p] = committed.offset, pointer
-    return found
+                pointers[p] = committed.offset, pointer
+    return pointers
 
 
 def _starts(connection: Connection, names: TopicNames, partitions: Sequence[int], to: Start | int) -> dict[int, int]:
@@ -390,8 +391,8 @@ def _starts(connection: Connection, names: TopicNames, partitions: Sequence[int]
         return last
     if to == "committed":
         with contextlib.closing(blobs.BlobReader(connection, names.input, names.state)) as reader:
-            found = {p: reader.committed(p) for p in partitions}
-        return {p: min(max(c.offset, first[p]), last[p]) if c is not None else first[p] for p, c in found.items()}
+            committed = {p: reader.committed(p) for p in partitions}
+        return {p: min(max(c.offset, first[p]), last[p]) if c is not None else first[p] for p, c in committed.items()}
     with connection.admin.client("looking a time up") as client:
         times = client.list_partition_offsets({TopicPartition(names.input, p): int(to) for p in partitions})
     return {tp.partition: int(o.offset) if o.offset >= 0 else last[tp.partition] for tp, o in times.items()}
@@ -434,9 +435,9 @@ def _commit(connection: Connection, names: TopicNames, partition: int, position:
         fence.begin(position, replace(pointer, naming=NAMING), _Operator(names.group))
 
 
-def _move(connection: Connection, names: TopicNames, homes: Mapping[str, _Home], partition: int, found: _Look) -> None:
+def _move(connection: Connection, names: TopicNames, homes: Mapping[str, _Home], partition: int, look: _Look) -> None:
     """Commit the same snapshot at another position, with windows marked as partial, in one transaction."""
-    pointer, position = found.pointer, found.finding.position
+    pointer, position = look.pointer, look.finding.position
     assert pointer is not None
     if pointer.manifest < 0:
         _commit(connection, names, partition, position, pointer)
@@ -445,7 +446,7 @@ def _move(connection: Connection, names: TopicNames, homes: Mapping[str, _Home],
     manifest = read_manifest(reader, partition, pointer)
     inner = dict(manifest["manifest"])
     inner["position"] = position
-    if position < found.committed:
+    if position < look.committed:
         mark_diverged(inner)
     else:
         mark_partial(inner)

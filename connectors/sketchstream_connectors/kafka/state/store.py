@@ -38,11 +38,14 @@ from sketchstream_connectors.kafka.state.transaction import MANIFEST_FORMAT, Fen
 log = logging.getLogger("sketchstream.kafka")
 
 LAG_BYTES = 64 * 2**20
+"""See `KafkaStore`."""
 LAG_S = 600.0
+"""See `KafkaStore`."""
 SUPERSEDED_S = 360.0
 """How long a broker may keep what was erased: it looks for segments to delete every five minutes unless told
 (`log.retention.check.interval.ms`), and removes their files a little later."""
 IDLE_READERS = 2
+"""Readers that stay connected while they have nothing to read."""
 
 
 class KafkaStore:
@@ -112,7 +115,7 @@ class KafkaStore:
         try:
             fence.take()
             faults.reach("take.fenced")
-            found = self._restore(partition, fence)
+            restored = self._restore(partition, fence)
         except BaseException:
             fence.abandon()
             raise
@@ -120,7 +123,7 @@ class KafkaStore:
             self._fences[partition] = fence
         seconds = round(time.monotonic() - started, 3)
         say(log, logging.INFO, "partition_taken", topic=self._topic, partition=partition, seconds=seconds)
-        return found
+        return restored
 
     def _refuse_strangers(self, partition: int) -> None:
         """A state topic whose name two applications share: each would erase the other's snapshots."""
@@ -135,11 +138,11 @@ class KafkaStore:
 
     def _stranger_in(self, state_topic: str, partition: int) -> str | None:
         """Another input that exists, and whose snapshots are in a partition of a state topic."""
-        found = traces.inputs_of(self._connection, state_topic, partition) - {self._topics.input.topic_id}
-        if not found:
+        strangers = traces.inputs_of(self._connection, state_topic, partition) - {self._topics.input.topic_id}
+        if not strangers:
             return None
         names = self._admin.topic_ids()
-        return next((names[one] for one in sorted(found) if one in names), None)
+        return next((names[one] for one in sorted(strangers) if one in names), None)
 
     def _restore(self, partition: int, fence: Fence) -> Restored | Fresh:
         """What is committed, checked against the cluster and the topics it was written for."""
@@ -173,45 +176,47 @@ class KafkaStore:
         home = self._topics.topic_of_state(pointer.state_id) or self._state_topic
         if home != self._state_topic:
             with contextlib.closing(blobs.BlobReader(self._connection, self._topic, home)) as elsewhere:
-                found = self._read(partition, fence, pointer, elsewhere)
-            kept = {name: bytes(data) for name, data in found.blobs.items()}  # restored sketches take over the others
-            fence.moving, fence.moved_from, fence.places, fence.written = kept, home, {}, 0
-            return found
+                restored = self._read(partition, fence, pointer, elsewhere)
+            # restored sketches take over the memory of the blobs themselves
+            copies = {name: bytes(data) for name, data in restored.blobs.items()}
+            fence.moving, fence.moved_from, fence.places, fence.written = copies, home, {}, 0
+            return restored
         return self._read(partition, fence, pointer, reader)
 
     def _read(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.BlobReader) -> Restored:
         """Manifest and blobs, by a reader of the topic that they are in."""
         packed = reader.read(partition, b"m" + pointer.snapshot_id, pointer.manifest, pointer.chunks, pointer.key)
-        said = msgpack.unpackb(packed, strict_map_key=False)
-        if said["v"] != MANIFEST_FORMAT:
-            msg = f"a snapshot in format {said['v']} was written by another release; this one knows {MANIFEST_FORMAT}"
+        manifest = msgpack.unpackb(packed, strict_map_key=False)
+        if manifest["v"] != MANIFEST_FORMAT:
+            number = manifest["v"]
+            msg = f"a snapshot in format {number} was written by another release; this one knows {MANIFEST_FORMAT}"
             raise DataLossError(msg)
-        if said["partition"] != partition or said["position"] != fence.position:
+        if manifest["partition"] != partition or manifest["position"] != fence.position:
             msg = f"the snapshot of partition {partition} belongs to another position or partition; {ADVICE}"
             raise DataLossError(msg)
-        fence.places = {name: BlobPlace(*place) for name, place in said["blobs"].items()}
-        fence.manifest, fence.written = pointer.manifest, said["written"]
-        return Restored(fence.position, said["manifest"], _read_named(reader, partition, fence.places))
+        fence.places = {name: BlobPlace(*place) for name, place in manifest["blobs"].items()}
+        fence.manifest, fence.written = pointer.manifest, manifest["written"]
+        return Restored(fence.position, manifest["manifest"], _read_named(reader, partition, fence.places))
 
     def _check_pointer(self, partition: int, pointer: Pointer, position: int) -> None:
         """Another cluster, another topic of the same name, a position that is not in its log."""
         if pointer.cluster_id != self._admin.cluster_id():
-            what = "was written in another cluster (mirrored offsets point nowhere)"
+            problem = "was written in another cluster (mirrored offsets point nowhere)"
         elif pointer.topic_id != self._topics.input.topic_id:
-            what = "belongs to an earlier topic of the same name"
+            problem = "belongs to an earlier topic of the same name"
         elif pointer.manifest >= 0 and self._topics.topic_of_state(pointer.state_id) is None:
-            what = "names a snapshot in a state topic that was deleted and made again"
+            problem = "names a snapshot in a state topic that was deleted and made again"
         else:
             ends = self._admin.offsets(self._topic, [partition], "latest")
             if self._accept_loss or ends.get(partition, position) >= position:
                 return
-            what = "lies beyond the end of the log (truncated or restored from an older copy)"
-        msg = f"the committed offset of partition {partition} of {self._topic!r} {what}; {ADVICE}"
+            problem = "lies beyond the end of the log (truncated or restored from an older copy)"
+        msg = f"the committed offset of partition {partition} of {self._topic!r} {problem}; {ADVICE}"
         raise DataLossError(msg)
 
     def _first(self, partition: int, fence: Fence) -> Fresh:
         """No offset: only a partition without any trace may start; its pointer is committed before its first record."""
-        for name, what in ((self._state_topic, "snapshots"), (self._topics.sealed, "sealed sketches")):
+        for name, contents in ((self._state_topic, "snapshots"), (self._topics.sealed, "sealed sketches")):
             if name is None:
                 continue
             ends = require_answers(self._admin.offsets(name, [partition], "latest"), name, [partition])
@@ -221,8 +226,8 @@ class KafkaStore:
                     if trace is not None and trace.topic_id != self._topics.input.topic_id:
                         return self._begin_anew(partition, fence, trace.revision)
                 msg = (
-                    f"partition {partition} of {self._topic!r} has no committed offset, but {name!r} holds {what} of "
-                    f"it: the group's offsets expired or were deleted; {ADVICE}"
+                    f"partition {partition} of {self._topic!r} has no committed offset, but {name!r} holds {contents} "
+                    f"of it: the group's offsets expired or were deleted; {ADVICE}"
                 )
                 raise DataLossError(msg)
         former = self._topics.former_state
@@ -252,8 +257,8 @@ class KafkaStore:
 
     def _begin(self, partition: int, fence: Fence, revision: int, *, partial: bool) -> Fresh:
         """Commit a pointer without a snapshot at the beginning of the log."""
-        asked = self._admin.offsets(self._topic, [partition], "earliest")
-        begins = require_answers(asked, self._topic, [partition])
+        answers = self._admin.offsets(self._topic, [partition], "earliest")
+        begins = require_answers(answers, self._topic, [partition])
         self._member.expect_epoch(partition, UNKNOWN)
         fence.begin(begins[partition], Pointer(*self._ids(fence), revision, partial=partial), self._member)
         return Fresh(revision, fence.position, partial)
@@ -319,8 +324,8 @@ class KafkaStore:
                 self._admin.delete_before(home, self._admin.offsets(home, [partition], "latest"))
             say(log, logging.INFO, "state_moved", partition=partition, topic=home)
         except BrokerError as error:
-            said = type(error.__cause__ or error).__name__
-            say(log, logging.WARNING, "erase_delayed", topic=home, error=said)
+            reason = type(error.__cause__ or error).__name__
+            say(log, logging.WARNING, "erase_delayed", topic=home, error=reason)
 
     def _lagging(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, Bytes]:
         """Clean blobs so old that they keep superseded snapshots from being erased, to be written again."""
@@ -357,8 +362,8 @@ class KafkaStore:
 
     def peers(self) -> Sequence[Peer]:
         """See `stream.interfaces.StateStore.peers`: what the committed pointers say."""
-        found = traces.pointers_of(self._connection, self._topic, self._topics.input.topic_id)
-        return [Peer(one.fingerprint, one.begins, one.newest) for one in found if one.manifest >= 0]
+        pointers = traces.pointers_of(self._connection, self._topic, self._topics.input.topic_id)
+        return [Peer(one.fingerprint, one.begins, one.newest) for one in pointers if one.manifest >= 0]
 
     def drop(self, partition: int) -> None:
         """Forget a partition. Its next owner aborts a transaction in flight."""
@@ -385,5 +390,5 @@ class KafkaStore:
 
 def _read_named(reader: blobs.BlobReader, partition: int, places: Mapping[str, BlobPlace]) -> dict[str, Bytes]:
     """The blobs at these places, by name."""
-    found = reader.read_all(partition, {name.encode(): place for name, place in places.items()})
-    return {name.decode(): data for name, data in found.items()}
+    by_name = reader.read_all(partition, {name.encode(): place for name, place in places.items()})
+    return {name.decode(): data for name, data in by_name.items()}

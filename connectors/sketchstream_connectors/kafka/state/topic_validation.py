@@ -19,10 +19,13 @@ from sketchstream_connectors.kafka.cluster.topics import FOR_EVER
 log = logging.getLogger("sketchstream.kafka")
 
 KNOWN_FOR_S = 5.0
+"""Age of a description of a topic that is still believed, seconds."""
 ASKED_TOGETHER_S = 0.2
 """Commits of many partitions that begin together ask once."""
 GROW_TIMEOUT_S = 5.0
+"""Longest wait until an added partition has a leader, seconds."""
 WATCH_SETTINGS_S = 20.0
+"""Seconds between two looks at the settings of the topics."""
 ADVICE = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
 
 
@@ -51,16 +54,16 @@ class StoreTopics:
         self._forgetful: dict[str, str] = {}  # what was wrong with a topic at the last look
         self.sealed = sealed
         self.input = self._existing(topic)
-        found = [known for name in states if (known := admin.topic(name)) is not None]
-        self.state = found[0] if found else self._existing(states[0])
+        existing = [topic_now for name in states if (topic_now := admin.topic(name)) is not None]
+        self.state = existing[0] if existing else self._existing(states[0])
         self._states = tuple(states)
         self._check_settings()
 
     def topic_of_state(self, state_id: str) -> str | None:
         """Which of our state topics has this id; None if none has it any more."""
         for name in self._states:
-            found = self._admin.topic(name, max_age_s=KNOWN_FOR_S)
-            if found is not None and found.topic_id == state_id:
+            described = self._admin.topic(name, max_age_s=KNOWN_FOR_S)
+            if described is not None and described.topic_id == state_id:
                 return name
         return None
 
@@ -73,11 +76,11 @@ class StoreTopics:
         return None
 
     def _existing(self, name: str) -> Topic:
-        found = self._admin.topic(name)
-        if found is None:
+        described = self._admin.topic(name)
+        if described is None:
             msg = f"topic {name!r} does not exist; `sketchstream topics create -c FILE` makes the topics that are ours"
             raise ConfigError(msg)
-        return found
+        return described
 
     def _check_settings(self) -> None:
         """A state topic that forgets would lose the state of a partition that is silent for a while."""
@@ -112,57 +115,57 @@ class StoreTopics:
         Raises:
             SnapshotsGoneError: there is none.
         """
-        found = self._admin.topic(self.state.name, max_age_s=ASKED_TOGETHER_S)
-        if found is None:
+        described = self._admin.topic(self.state.name, max_age_s=ASKED_TOGETHER_S)
+        if described is None:
             msg = f"the state topic {self.state.name!r} was deleted; `sketchstream topics create -c FILE` makes it"
             raise SnapshotsGoneError(msg)
-        self.state = found
-        return found
+        self.state = described
+        return described
 
     def check_input(self) -> None:
         """Check that the input topic is the one we know; its id changes when it is deleted and created again."""
         name = self.input.name
-        found = self._admin.topic(name, max_age_s=KNOWN_FOR_S)
-        if found is not None and found.topic_id == self.input.topic_id:
+        described = self._admin.topic(name, max_age_s=KNOWN_FOR_S)
+        if described is not None and described.topic_id == self.input.topic_id:
             return
-        what = "was deleted" if found is None else "was deleted and made again (its topic id changed)"
+        happened = "was deleted" if described is None else "was deleted and made again (its topic id changed)"
         if self._accept_loss:
-            msg = f"the input topic {name!r} {what}: its partitions are begun anew"
+            msg = f"the input topic {name!r} {happened}: its partitions are begun anew"
             raise BrokerError(msg)
-        msg = f"the input topic {name!r} {what}; {ADVICE}"
+        msg = f"the input topic {name!r} {happened}; {ADVICE}"
         raise DataLossError(msg)
 
     def adopt_input(self) -> None:
         """Where that is accepted, the topic of that name that is there now is the input, whatever was before."""
         if not self._accept_loss:
             return
-        found = self._admin.topic(self.input.name)
-        if found is None:
+        described = self._admin.topic(self.input.name)
+        if described is None:
             msg = f"the input topic {self.input.name!r} was deleted: waiting for it to be made again"
             raise BrokerError(msg)
-        self.input = found
+        self.input = described
 
     def check_room(self, partition: int) -> None:
         """State and sealed topics have the partition; they are grown when the input was."""
         for name in (self.state.name, self.sealed):
-            found = self._admin.topic(name, max_age_s=KNOWN_FOR_S) if name else None
-            if name is not None and (found is None or found.partitions <= partition):
+            described = self._admin.topic(name, max_age_s=KNOWN_FOR_S) if name else None
+            if name is not None and (described is None or described.partitions <= partition):
                 self._grow(name, partition)
 
     def _grow(self, name: str, partition: int) -> None:
         """As many partitions as the input has now; several workers may do this at once."""
-        given = self._admin.topic(self.input.name)
+        input_topic = self._admin.topic(self.input.name)
         cause: BrokerError | None = None
         try:
-            if given is not None:
-                self._admin.grow(name, given.partitions)
-                say(log, logging.INFO, "topic_grown", topic=name, partitions=given.partitions)
+            if input_topic is not None:
+                self._admin.grow(name, input_topic.partitions)
+                say(log, logging.INFO, "topic_grown", topic=name, partitions=input_topic.partitions)
         except BrokerError as error:  # not allowed, or another worker was first
             cause = error
         deadline = time.monotonic() + GROW_TIMEOUT_S
         while time.monotonic() < deadline:
-            found = self._admin.topic(name)
-            if found is not None and found.partitions > partition and found.leaders.get(partition, -1) >= 0:
+            described = self._admin.topic(name)
+            if described is not None and described.partitions > partition and described.leaders.get(partition, -1) >= 0:
                 return
             time.sleep(0.1)
         msg = (
@@ -184,9 +187,9 @@ def check_writable(connection: Connection, topics: Mapping[str, str]) -> None:
     """
     for setting, name in topics.items():
         with connection.admin.client(f"asking about topic {name!r}") as client:
-            (found,) = client.describe_topics([name])
-        operations = {str(one).lower() for one in found.get("authorized_operations") or ()}
-        if found["error_code"] != 0:
+            (described,) = client.describe_topics([name])
+        operations = {str(one).lower() for one in described.get("authorized_operations") or ()}
+        if described["error_code"] != 0:
             msg = (
                 f"{setting}: topic {name!r} does not exist, or may not be seen; `sketchstream topics create` makes it, "
                 "`sketchstream topics acls` lists what a worker must be allowed"

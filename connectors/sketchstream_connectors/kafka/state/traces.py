@@ -43,22 +43,22 @@ def trace_headers(topic_id: str, revision: int) -> Headers:
 def newest_trace(connection: Connection, state_topic: str, partition: int) -> Trace | None:
     """Read the trace of the newest committed manifest of a partition in the state topic; None where none says so."""
     for tail in (TAIL, None):
-        found: Trace | None = None
+        trace: Trace | None = None
         with contextlib.closing(Log(connection, state_topic, tail=tail, only=partition)) as log:
             for record in log.advance():
-                said = dict(record.headers)
-                if TOPIC_ID in said:
-                    found = Trace(said[TOPIC_ID].decode(), int(said[REVISION]))
-        if found is not None:
-            return found
+                headers = dict(record.headers)
+                if TOPIC_ID in headers:
+                    trace = Trace(headers[TOPIC_ID].decode(), int(headers[REVISION]))
+        if trace is not None:
+            return trace
     return None
 
 
 def inputs_of(connection: Connection, state_topic: str, partition: int) -> set[str]:
     """Topic ids of the inputs whose committed manifests are in a partition of a state topic."""
     with contextlib.closing(Log(connection, state_topic, only=partition)) as log:
-        said = (dict(record.headers) for record in log.advance())
-        return {headers[TOPIC_ID].decode() for headers in said if TOPIC_ID in headers}
+        every_header = (dict(record.headers) for record in log.advance())
+        return {headers[TOPIC_ID].decode() for headers in every_header if TOPIC_ID in headers}
 
 
 def newest_revision(connection: Connection, sealed_topic: str | None, *, tail: int | None = None) -> int:
@@ -76,15 +76,15 @@ def newest_revision(connection: Connection, sealed_topic: str | None, *, tail: i
 
 def pointers_of(connection: Connection, input_topic: str, topic_id: str) -> list[Pointer]:
     """Committed pointers of all partitions of this input, those of another release left out."""
-    found = []
+    pointers = []
     for tp, committed in connection.admin.committed(connection.group).items():
         try:
             pointer = Pointer.from_text(committed.metadata or "") if tp.topic == input_topic else None
         except DataLossError:
             continue
         if pointer is not None and pointer.topic_id == topic_id:
-            found.append(pointer)
-    return found
+            pointers.append(pointer)
+    return pointers
 
 
 def revision_of(connection: Connection, input_topic: str, topic_id: str) -> int | None:

@@ -147,7 +147,7 @@ class Fence:
             member: member of the group.
         """
         acknowledged = Acknowledgements()
-        kept = {name: self.places[name] for name in snapshot.keep - again.keys()}
+        places_kept = {name: self.places[name] for name in snapshot.keep - again.keys()}
         with ours(f"committing a snapshot of partition {self.partition}"):
             know_partition(self.producer, self.state_topic, self.partition)
             self.producer.begin_transaction()
@@ -166,7 +166,7 @@ class Fence:
                 for name, (future, count, key, mark) in sent.items()
             }
             faults.reach("commit.blobs")
-            fresh = {**kept, **places}
+            fresh = {**places_kept, **places}
             manifest = {
                 "v": MANIFEST_FORMAT,
                 "partition": self.partition,
