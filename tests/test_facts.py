@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 73_996, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_021, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -31,6 +31,7 @@ reads the history and prints what each of them brought. A limit is raised only w
 * schemas that lack fields or are of another format 16, histories that end in the future 14, answers of a group's
   series that are looked up at once 19, totals of sparse trees 2, timestamps that bound a loss 2
 * an audit by the oracle of a kind's package 10, scratch of Laplace noise that is erased 2 (of the linear kinds)
+* compiled loops of the likelihood, whose steps are kernels of their own: 25
 * members of an object that a kind has, from 9 to 12: what an item's groups, a unit's weight and a publication's parts
   cost is of `Accounting`, no longer of capabilities
 * a class for each noise of convolutions, with all that is mathematically its own, in place of twenty methods that asked

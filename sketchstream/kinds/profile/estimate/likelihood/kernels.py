@@ -144,6 +144,82 @@ def _exponent(
 
 
 @kernel
+def _step_of_thresholds(mu: Floats, h: Floats, e: Floats, q: Any, mult: Any, work: Floats) -> Any:
+    """The Newton step of Phi into work[3], for CUMULATIVE; the gain that it promises. Each y meets its neighbours."""
+    g, diag, low, step = work[0], work[1], work[2], work[3]
+    m = mu.size
+    for i in range(m):
+        n = mu[i] * e[i]
+        g[i] = n - h[i]
+        diag[i] = n + 1e-300
+    for i in range(1, m):
+        first, second = _curvature(e[i] / e[i - 1], q)
+        g[i] += mult * first
+        g[i - 1] -= mult * first
+        diag[i] += mult * second
+        diag[i - 1] += mult * second
+        low[i] = -mult * second
+    promise = g[0] * g[0] / diag[0]
+    for i in range(1, m):
+        factor = low[i] / diag[i - 1]
+        diag[i] = max(diag[i] - factor * low[i], PIVOT * diag[i])
+        g[i] -= factor * g[i - 1]
+        promise += g[i] * g[i] / diag[i]
+    step[m - 1] = -g[m - 1] / diag[m - 1]
+    for i in range(m - 2, -1, -1):
+        step[i] = -(g[i] + low[i + 1] * step[i + 1]) / diag[i]
+    return promise
+
+
+@kernel
+def _step_of_bins(mu: Floats, h: Floats, e: Floats, z: Any, d: Any, q: Any, mult: Any, last: Any, work: Floats) -> Any:
+    """The Newton step of Phi into work[3], for BINS; that of z, and the gain that both promise. Each y meets z."""
+    g, diag, low, step = work[0], work[1], work[2], work[3]
+    m = mu.size
+    gz, shift = -d, math.exp(-z)
+    for i in range(m):
+        first, second = _curvature(e[i] * shift, q)
+        n, terms = mu[i] * e[i], mult * last if i == m - 1 else mult
+        g[i] = n - h[i] + terms * first
+        diag[i] = n + terms * second
+        low[i] = terms * second
+        gz += h[i] - terms * first
+    top, bottom = -gz, 0.0
+    for i in range(m):
+        top -= low[i] * g[i] / diag[i]
+        bottom += low[i] * (1.0 - low[i] / diag[i])
+    dz = top / max(bottom, 1e-300)
+    promise = -gz * dz
+    for i in range(m):
+        step[i] = (low[i] * dz - g[i]) / diag[i]
+        promise -= g[i] * step[i]
+    return dz, promise
+
+
+@kernel
+def _longest_step(form: Any, y: Floats, z: Any, step: Floats, dz: Any, limit: Any) -> Any:
+    """The part of a step, 1 at most, that keeps each |s| below `limit` and moves no y by more than 2."""
+    m = y.size
+    big, scale = 0.0, 1.0
+    for i in range(m):
+        big = max(big, abs(step[i]))
+    if big > 2.0:
+        scale = 2.0 / big
+    for i in range(m):
+        if form == CUMULATIVE:
+            if i == 0:
+                continue
+            s, ds = y[i] - y[i - 1], step[i] - step[i - 1]
+        else:
+            s, ds = y[i] - z, step[i] - dz
+        if ds > 0.0:
+            scale = min(scale, 0.95 * (limit - s) / ds)
+        elif ds < 0.0:
+            scale = min(scale, 0.95 * (-limit - s) / ds)
+    return scale
+
+
+@kernel
 def saddlepoint(
     form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, q: Any, mult: Any, work: Floats, last: Any = 1.0
 ) -> Any:
@@ -166,7 +242,7 @@ def saddlepoint(
                 total -= mu[i]
         return total
     limit = -math.log(q)
-    g, diag, low, step, e = work[0], work[1], work[2], work[3], work[4]
+    step, e = work[3], work[4]
     value = _exponent(form, mu, h, y, z[0], d, q, mult, e, last)
     if value == math.inf:
         y[:] = 0.0
@@ -174,64 +250,14 @@ def saddlepoint(
         value = _exponent(form, mu, h, y, z[0], d, q, mult, e, last)
     promise = 0.0
     for _ in range(60):
-        dz, promise = 0.0, 0.0
+        dz = 0.0
         if form == CUMULATIVE:
-            for i in range(m):
-                n = mu[i] * e[i]
-                g[i] = n - h[i]
-                diag[i] = n + 1e-300
-            for i in range(1, m):
-                first, second = _curvature(e[i] / e[i - 1], q)
-                g[i] += mult * first
-                g[i - 1] -= mult * first
-                diag[i] += mult * second
-                diag[i - 1] += mult * second
-                low[i] = -mult * second
-            promise = g[0] * g[0] / diag[0]
-            for i in range(1, m):
-                factor = low[i] / diag[i - 1]
-                diag[i] = max(diag[i] - factor * low[i], PIVOT * diag[i])
-                g[i] -= factor * g[i - 1]
-                promise += g[i] * g[i] / diag[i]
-            step[m - 1] = -g[m - 1] / diag[m - 1]
-            for i in range(m - 2, -1, -1):
-                step[i] = -(g[i] + low[i + 1] * step[i + 1]) / diag[i]
+            promise = _step_of_thresholds(mu, h, e, q, mult, work)
         else:
-            gz, shift = -d, math.exp(-z[0])
-            for i in range(m):
-                first, second = _curvature(e[i] * shift, q)
-                n, terms = mu[i] * e[i], mult * last if i == m - 1 else mult
-                g[i] = n - h[i] + terms * first
-                diag[i] = n + terms * second
-                low[i] = terms * second
-                gz += h[i] - terms * first
-            top, bottom = -gz, 0.0
-            for i in range(m):
-                top -= low[i] * g[i] / diag[i]
-                bottom += low[i] * (1.0 - low[i] / diag[i])
-            dz = top / max(bottom, 1e-300)
-            promise = -gz * dz
-            for i in range(m):
-                step[i] = (low[i] * dz - g[i]) / diag[i]
-                promise -= g[i] * step[i]
+            dz, promise = _step_of_bins(mu, h, e, z[0], d, q, mult, last, work)
         if promise < 1e-15 * m:
             break
-        big, scale = 0.0, 1.0
-        for i in range(m):
-            big = max(big, abs(step[i]))
-        if big > 2.0:
-            scale = 2.0 / big
-        for i in range(m):
-            if form == CUMULATIVE:
-                if i == 0:
-                    continue
-                s, ds = y[i] - y[i - 1], step[i] - step[i - 1]
-            else:
-                s, ds = y[i] - z[0], step[i] - dz
-            if ds > 0.0:
-                scale = min(scale, 0.95 * (limit - s) / ds)
-            elif ds < 0.0:
-                scale = min(scale, 0.95 * (-limit - s) / ds)
+        scale = _longest_step(form, y, z[0], step, dz, limit)
         gone, new = 0.0, value
         for _ in range(40):
             for i in range(m):
@@ -401,6 +427,68 @@ def _copy(source: Floats, target: Floats) -> None:
 
 
 @kernel
+def _exact_step(p: Floats, qr: Floats, h: Floats, prior: Floats, narrow: Floats, new_p: Floats, step: Floats) -> None:
+    """The Newton step of log p of `path` where nothing was added to the histogram; new_p: the gradient."""
+    for i in range(p.size):
+        step[i] = p[i] * qr[i] + h[i]
+        narrow[0, i] = prior[0, i] + max(h[i], 1e-3)
+        narrow[1, i] = prior[1, i]
+        narrow[2, i] = prior[2, i]
+        new_p[i] = step[i]
+    _band_solve(narrow, step)
+
+
+@kernel
+def _noisy_step(
+    form: Any, p: Floats, qr: Floats, mu: Floats, y: Floats, z: Any, q: Any, mult: Any, prior: Floats, double: Floats,
+    new_p: Floats, step: Floats,
+) -> None:  # fmt: skip
+    """The Newton step of log p of `path` in a noisy histogram, with y and, in BINS, z; new_p: the gradient."""
+    wide, copy, wide_rhs, border, column = double[:5], double[5:10], double[10], double[11], double[12]
+    m = p.size
+    wide[:] = 0.0
+    for i in range(m):
+        n = mu[i] * math.exp(y[i])
+        new_p[i] = p[i] * qr[i] + n
+        wide_rhs[2 * i] = 0.0
+        wide_rhs[2 * i + 1] = -new_p[i]
+        wide[0, 2 * i] = n + 1e-300
+        wide[1, 2 * i] = n
+        wide[0, 2 * i + 1] = -prior[0, i] - (1e-6 if n >= 1e-3 else 1e-3)
+        wide[2, 2 * i + 1] = -prior[1, i]
+        wide[4, 2 * i + 1] = -prior[2, i]
+    if form == CUMULATIVE:
+        for i in range(1, m):
+            second = mult * _curvature(math.exp(y[i] - y[i - 1]), q)[1]
+            wide[0, 2 * i] += second
+            wide[0, 2 * i - 2] += second
+            wide[2, 2 * i - 2] -= second
+        _band_solve(wide, wide_rhs)
+        for i in range(m):
+            step[i] = wide_rhs[2 * i + 1]
+        return
+    corner = 0.0
+    border[:] = 0.0
+    for i in range(m):
+        second = mult * _curvature(math.exp(y[i] - z), q)[1]
+        wide[0, 2 * i] += second
+        border[2 * i] = -second
+        corner += second
+    for i in range(5):
+        _copy(wide[i], copy[i])
+    _copy(border, column)
+    _band_solve(copy, column)
+    _band_solve(wide, wide_rhs)
+    top, bottom = 0.0, corner
+    for i in range(m):
+        top -= border[2 * i] * wide_rhs[2 * i]
+        bottom -= border[2 * i] * column[2 * i]
+    dz = top / bottom if abs(bottom) > 1e-300 else 0.0
+    for i in range(m):
+        step[i] = wide_rhs[2 * i + 1] - dz * column[2 * i + 1]
+
+
+@kernel
 def path(
     form: Any, rho: Floats, v: Floats, s: Floats, h: Floats, d: Any, q: Any, mult: Any, f0: Floats, taus: Floats,
     start: Floats, tolerance: Any, out: Floats, single: Floats, double: Floats,
@@ -417,7 +505,6 @@ def path(
     )  # fmt: skip
     new_f, new_p, diag, off, prior, narrow = single[8], single[9], single[10], single[11], single[12:15], single[15:18]
     work, z = single[18:23], single[23, :1]
-    wide, copy, wide_rhs, border, column = double[:5], double[5:10], double[10], double[11], double[12]
     y[:], z[:], diag[:], off[:] = 0.0, 0.0, 1.0, 0.0
     _copy(start, f)
     for i in range(m - 1):
@@ -438,56 +525,9 @@ def path(
             _unspread(diag, off, r, qr)
             _prior_band(diag, off, df, p, prior)
             if form == EXACT:
-                for i in range(m):
-                    step[i] = p[i] * qr[i] + h[i]
-                    narrow[0, i] = prior[0, i] + max(h[i], 1e-3)
-                    narrow[1, i] = prior[1, i]
-                    narrow[2, i] = prior[2, i]
-                    new_p[i] = step[i]
-                _band_solve(narrow, step)
+                _exact_step(p, qr, h, prior, narrow, new_p, step)
             else:
-                wide[:] = 0.0
-                for i in range(m):
-                    n = mu[i] * math.exp(y[i])
-                    new_p[i] = p[i] * qr[i] + n
-                    wide_rhs[2 * i] = 0.0
-                    wide_rhs[2 * i + 1] = -new_p[i]
-                    wide[0, 2 * i] = n + 1e-300
-                    wide[1, 2 * i] = n
-                    wide[0, 2 * i + 1] = -prior[0, i] - (1e-6 if n >= 1e-3 else 1e-3)
-                    wide[2, 2 * i + 1] = -prior[1, i]
-                    wide[4, 2 * i + 1] = -prior[2, i]
-                corner = 0.0
-                if form == CUMULATIVE:
-                    for i in range(1, m):
-                        second = mult * _curvature(math.exp(y[i] - y[i - 1]), q)[1]
-                        wide[0, 2 * i] += second
-                        wide[0, 2 * i - 2] += second
-                        wide[2, 2 * i - 2] -= second
-                else:
-                    border[:] = 0.0
-                    for i in range(m):
-                        second = mult * _curvature(math.exp(y[i] - z[0]), q)[1]
-                        wide[0, 2 * i] += second
-                        border[2 * i] = -second
-                        corner += second
-                if form == BINS:
-                    for i in range(5):
-                        _copy(wide[i], copy[i])
-                    _copy(border, column)
-                    _band_solve(copy, column)
-                    _band_solve(wide, wide_rhs)
-                    top, bottom = 0.0, corner
-                    for i in range(m):
-                        top -= border[2 * i] * wide_rhs[2 * i]
-                        bottom -= border[2 * i] * column[2 * i]
-                    dz = top / bottom if abs(bottom) > 1e-300 else 0.0
-                    for i in range(m):
-                        step[i] = wide_rhs[2 * i + 1] - dz * column[2 * i + 1]
-                else:
-                    _band_solve(wide, wide_rhs)
-                    for i in range(m):
-                        step[i] = wide_rhs[2 * i + 1]
+                _noisy_step(form, p, qr, mu, y, z[0], q, mult, prior, double, new_p, step)
             gain = 0.0
             for i in range(m):
                 gain += step[i] * new_p[i]
