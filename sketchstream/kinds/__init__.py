@@ -95,7 +95,7 @@ def read_spec(data: Mapping[str, Any], items: Sequence[Item] | None = None) -> A
 
     Args:
         data: what `to_dict` gave.
-        items: of a listed domain.
+        items: items of a listed domain.
 
     Raises:
         SpecError: these data describe no spec that this version knows.
@@ -184,7 +184,7 @@ def listed(spec: Any) -> dict[str, Any]:
     """Options of `estimate` that name what the lists of a spec hold; published bytes have digests only.
 
     Args:
-        spec: with the lists at hand, as a configuration has them.
+        spec: spec with the lists at hand, as a configuration has them.
     """
     kind, items = of(spec), getattr(spec.domain, "items", None)
     return kind.names(spec) if isinstance(kind, Listing) else {} if items is None else {"items": items}
@@ -223,7 +223,7 @@ def register(kind: Kind[Any]) -> None:
     """Add a kind that is not part of this package; the command line and bytes know it from then on.
 
     Args:
-        kind: whose name is not taken.
+        kind: kind whose name is not taken.
 
     Raises:
         SpecError: the name is taken.

@@ -79,10 +79,10 @@ class Accounting(ABC, Generic[S]):
         """The ledger that a sketch of this spec begins with.
 
         Args:
-            spec: of the sketch.
-            lineage: of its creation layer; empty for a sketch that is only planned.
+            spec: spec of the sketch.
+            lineage: lineage of its creation layer; empty for a sketch that is only planned.
             epsilon: budget, if there is one.
-            delta: of that budget, where the kind's losses have one.
+            delta: delta of that budget, where the kind's losses have one.
 
         Raises:
             BudgetError: the promised publication alone exceeds the budget.

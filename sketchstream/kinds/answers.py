@@ -154,7 +154,7 @@ class Answers(ABC):
         """(d, 2) ends of intervals that hold the true number with this probability, each by itself.
 
         Args:
-            level: above 0 and below 1; None: that of the answers, 0.95 by default.
+            level: level above 0 and below 1; None: that of the answers, 0.95 by default.
 
         Raises:
             EstimateError: a level outside, or numbers without intervals.
@@ -169,7 +169,7 @@ class Answers(ABC):
         """One flat row for each number: what it is, then value, stderr, low and high, then further columns.
 
         Args:
-            level: of the intervals; see `interval`. Numbers without one have None for low and high.
+            level: level of the intervals; see `interval`. Numbers without one have None for low and high.
         """
         chosen = self.level if level is None else level
         low, high = self.interval(chosen).T.tolist() if self.bounded else (repeat(None), repeat(None))
@@ -188,7 +188,7 @@ class Answers(ABC):
         """Plain data, ready for JSON, without the guarantee.
 
         Args:
-            level: of the intervals; see `interval`.
+            level: level of the intervals; see `interval`.
         """
         chosen = self.level if level is None else level
         return {
@@ -208,7 +208,7 @@ class Answers(ABC):
         """Plain data, ready for JSON, with the guarantee. All kinds have the same keys; a kind may have more.
 
         Args:
-            level: of the intervals; see `interval`.
+            level: level of the intervals; see `interval`.
         """
         return {**self.numbers(level), "guarantee": self.guarantee}
 
@@ -216,7 +216,7 @@ class Answers(ABC):
         """`to_dict` as a JSON text.
 
         Args:
-            level: of the intervals; see `interval`.
+            level: level of the intervals; see `interval`.
         """
         return json.dumps(self.to_dict(level), allow_nan=False)
 
@@ -224,7 +224,7 @@ class Answers(ABC):
         """The rows as RFC 4180 text with a header line.
 
         Args:
-            level: of the intervals; see `interval`.
+            level: level of the intervals; see `interval`.
         """
         return exports.as_csv(list(self.rows(level)))
 
@@ -232,7 +232,7 @@ class Answers(ABC):
         """The rows as an Arrow table, with the types that the kind declares.
 
         Args:
-            level: of the intervals; see `interval`.
+            level: level of the intervals; see `interval`.
 
         Raises:
             MissingExtraError: pyarrow is not installed.
@@ -243,7 +243,7 @@ class Answers(ABC):
         """The rows as a pandas DataFrame.
 
         Args:
-            level: of the intervals; see `interval`.
+            level: level of the intervals; see `interval`.
 
         Raises:
             MissingExtraError: pandas is not installed.

@@ -99,8 +99,8 @@ class TableContext:
         unchecked: whether the topic's partitioner is not checked.
         weights: whether records carry weights.
         packed: whether a record holds any number of events.
-        windows: of the block; None if they are invalid and only the rest is checked.
-        folder: of the file, from which its paths begin.
+        windows: windows of the block; None if they are invalid and only the rest is checked.
+        folder: folder of the file, from which its paths begin.
     """
 
     partitioned_by: Literal["item", "none"] | None
@@ -179,8 +179,8 @@ class SketchTable(ConfigTable):
         """The spec of this sketch.
 
         Args:
-            domain: its domain; None where that is wrong, and the rest is to be checked all the same, and for kinds
-                whose blocks have none.
+            domain: domain of the sketch; None where that is wrong, and the rest is to be checked all the same, and for
+                kinds whose blocks have none.
             around: the input.
 
         Raises:

@@ -23,7 +23,7 @@ def beyond(bound: str | None, before: str) -> str:
     """What is said behind an interval that the number may lie beyond; empty if it is no bound.
 
     Args:
-        bound: see `Estimate`.
+        bound: the side on which the number bounds the truth, as in `Estimate`.
         before: what parts it from the interval.
     """
     said = {"lower": "or more", "upper": "or less"}.get(bound or "")

@@ -25,7 +25,7 @@ class Expansion:
     """Upper bounds of what constructing a spec takes.
 
     Args:
-        n_bytes: of memory.
+        n_bytes: bytes of memory.
         operations: simple ones: a multiplication, an addition, a draw of a pseudorandom number.
     """
 

@@ -44,7 +44,7 @@ class AnswerRows:
     Attributes:
         header: names of the columns of all rows of the usual answer, in their order.
         usual_number: the number that series show unless another one is named; the first of `Presentation.numbers`.
-        types: of the columns of answers to any question; columns that are not here are text, whatever is in them.
+        types: types of the columns of answers to any question; columns that are not here hold text.
     """
 
     header: tuple[str, ...] = tuple(USUAL)
@@ -62,7 +62,7 @@ def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
 
     Args:
         rows: may lack columns.
-        columns: that are there even without rows.
+        columns: names of columns that are there even without rows.
     """
     names = list(dict.fromkeys([*columns, *names_of(rows)]))
     lines = [",".join(map(_quoted, names))]
@@ -100,8 +100,8 @@ def table_of(rows: Sequence[Row], types: Types, columns: Sequence[str] = ()) -> 
 
     Args:
         rows: may lack columns.
-        types: of the columns.
-        columns: that are there even without rows.
+        types: types of the columns.
+        columns: names of columns that are there even without rows.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
@@ -172,9 +172,9 @@ def with_columns(table: pa.Table, columns: Sequence[str], types: Types) -> pa.Ta
     """A table with these columns and no others; values of those that it lacks are missing.
 
     Args:
-        table: any.
-        columns: in their order.
-        types: of the columns.
+        table: any table.
+        columns: names of the columns, in their order.
+        types: types of the columns.
     """
     pa = _pyarrow()
     have = set(table.column_names)

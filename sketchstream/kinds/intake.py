@@ -58,7 +58,7 @@ class Intake(Generic[S]):
         a spec with a `lattice`, and whole numbers for others.
 
         Args:
-            spec: of the sketch.
+            spec: spec of the sketch.
             given: what the records hold.
         """
         column, lattice = given.weight, self.lattice(spec)

@@ -153,12 +153,12 @@ class ItemIndex(Protocol):
         """Apply rows of an exact sum over events, in place, as `apply` would apply the events (law 11).
 
         Args:
-            state: see `apply`; of a spec without `sums_refused`.
+            state: counters as `apply` takes them, of a spec without `sums_refused`.
             items: n items, as `Kind.items` made them; several rows of one item are allowed.
             sums: (n,) sums of the weights of valid events, in lattice units where the spec has fractions.
             events: (n,) their numbers.
             invalid: what a row outside the domain does.
-            counters: see `apply`.
+            counters: counters beside the slots, as `apply` takes them.
 
         Raises:
             ItemError, DomainError: nothing of the batch was applied.
@@ -188,7 +188,7 @@ class Kind(ABC, Generic[S]):
         """What `read_spec` of a spec, and the first answer of a sketch of it, take; from declared sizes alone.
 
         Args:
-            data: of a stranger; any of its values may be of any type.
+            data: data of a stranger; any of its values may be of any type.
         """
         return Expansion()
 
@@ -198,7 +198,7 @@ class Kind(ABC, Generic[S]):
 
         Args:
             data: what `to_dict` gave.
-            items: of a listed domain, whose dictionary has only their digest.
+            items: items of a listed domain, whose dictionary has only their digest.
 
         Raises:
             SpecError: these data describe no spec of this kind.
@@ -222,9 +222,9 @@ class Kind(ABC, Generic[S]):
         """What is protected, and how much, of a sketch whose published numbers are all on the list.
 
         Args:
-            spec: of the sketch.
-            ledger: its history.
-            context: its deployment, as far as it is known.
+            spec: spec of the sketch.
+            ledger: ledger of the sketch.
+            context: deployment of the sketch, as far as it is known.
 
         Raises:
             SpecError: a counter is on no entry of `sketchstream.privacy.deployments.publications`.
@@ -239,7 +239,7 @@ class Kind(ABC, Generic[S]):
         """Build the map from items to slots.
 
         Args:
-            spec: of the sketch.
+            spec: spec of the sketch.
             key: the secret hash key, where the spec needs one.
             keep: (size,) bool, closed domains: the items that have slots here.
             origin: `Origin` of the sketch, where in a deployment it belongs: the index of some kinds depends on it.
@@ -261,9 +261,9 @@ class Kind(ABC, Generic[S]):
         """Add one independent layer of exact noise to every counter, in place.
 
         Args:
-            spec: of the sketch.
+            spec: spec of the sketch.
             state: (slots,) integers of `spec.dtype`.
-            cost: of the layer.
+            cost: cost of the layer.
             progress: told how many counters have their noise.
         """
 
@@ -303,7 +303,7 @@ class Kind(ABC, Generic[S]):
         """What its usual numbers are, and the root mean squared error of those that `seal` publishes.
 
         Args:
-            spec: of the sketch.
+            spec: spec of the sketch.
         """
 
     def estimate(self, published: Any, **options: Any) -> Any:

@@ -37,9 +37,9 @@ def require_options(
     """Refuse options of `estimate` that a kind does not have.
 
     Args:
-        kind: its name.
-        options: as given.
-        known: those that it has, beside `method`.
+        kind: name of the kind.
+        options: names of the options that a caller gave.
+        known: options of the kind, beside `method`.
         asked: "profile" for the kind whose answers have this name.
 
     Raises:

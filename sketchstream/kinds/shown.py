@@ -70,8 +70,8 @@ class Presentation:
         """A number in words, for kinds whose answers all call it the same; empty for others.
 
         Args:
-            spec: of the sketch; None: it is not known.
-            name: of the number.
+            spec: spec of the sketch; None: it is not known.
+            name: name of the number.
             say: names of items.
         """
         return ""
@@ -80,8 +80,8 @@ class Presentation:
         """What a number is in every answer of a sketch, if it is no estimate.
 
         Args:
-            spec: of the sketch.
-            name: of the number.
+            spec: spec of the sketch.
+            name: name of the number.
         """
         return None
 
@@ -89,7 +89,7 @@ class Presentation:
         """Answers of consecutive windows as one series, for kinds whose answers run on from window to window.
 
         Args:
-            answers: of one sketch, ascending, one at least.
+            answers: answers of one sketch, ascending, one at least.
         """
         return []
 
@@ -97,7 +97,7 @@ class Presentation:
         """A sentence and pictures of a window that is still open, for kinds that publish positions when they close.
 
         Args:
-            answer: at the positions that have closed.
+            answer: answer at the positions that have closed.
         """
         raise NotImplementedError
 
@@ -151,7 +151,7 @@ def card(answer: AnswerData, note: str = "", beside: AnswerData | None = None) -
     """An answer in the output of a notebook's cell: its headline, its first tables, beside their charts.
 
     Args:
-        answer: of any kind.
+        answer: answer of any kind.
         note: text below everything else.
         beside: answer to the question of `further`; None: there is none.
     """
@@ -171,7 +171,7 @@ def trend(
 
     Args:
         answers: ascending, of one sketch; None: a window without an answer.
-        labels: of the windows.
+        labels: labels of the windows.
         firm: whether each window is complete.
         most: numbers.
     """
@@ -200,7 +200,7 @@ def trend_together(
 
     Args:
         lines: names of the numbers, and their labels; those that every window has are drawn.
-        rows: for each window its numbers by name.
+        rows: numbers of each window, by name.
         labels: labels of the windows.
         intervals: whether to draw intervals; otherwise the ends are the values.
         say: names of items.
@@ -227,10 +227,10 @@ def over_time(
     """One number over several windows.
 
     Args:
-        name: of the picture.
-        title: of the number.
+        name: name of the picture.
+        title: title of the number.
         points: ascending; None: a window without it.
-        labels: of the windows.
+        labels: labels of the windows.
         firm: whether each window is complete.
         spell: writes a number.
     """

@@ -68,8 +68,8 @@ class GroupIndex:
     Counters are (groups,) totals, then (groups,) numbers of events where they are kept.
 
     Args:
-        spec: of the sketch.
-        inner: of the domain.
+        spec: spec of the sketch.
+        inner: index of the domain.
         ranking: decides in which groups an item counts; None: in all.
     """
 
@@ -130,7 +130,7 @@ class GroupIndex:
             batch: n events.
             weights: (n,) integers, or None for ones.
             counters: changed in place.
-            invalid: see `ItemIndex`.
+            invalid: what invalid events do, as `ItemIndex` takes it.
             image: an image of the state that is being read: events of slots that it has not read are deferred.
 
         Raises:
@@ -273,10 +273,10 @@ def add_deferred(
     """Add events that were deferred while an image of the state was read.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         state: changed in place.
-        slots: (n,) of the state.
-        weights: (n,) with their sign.
+        slots: (n,) slots of the state.
+        weights: (n,) signed weights.
     """
     from sketchstream import kernels
 
@@ -303,7 +303,7 @@ def alone(spec: ProfileSpec, group: int = 0, one_of: OneOfGroups | None = None) 
     """The spec of one group's sketch.
 
     Args:
-        spec: with groups.
+        spec: spec with groups.
         group: position of the group.
         one_of: what it says of all groups; None: nothing, as if there were no others.
     """
@@ -317,8 +317,8 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     """The sketch of one group; its ledger is that of all groups, in which an item loses at the same time.
 
     Args:
-        part: with groups.
-        name: of the group.
+        part: published part of a sketch with groups.
+        name: name of the group.
 
     Raises:
         EstimateError: there are no groups, or none of that name.

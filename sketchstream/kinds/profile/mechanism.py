@@ -90,7 +90,7 @@ def add_noise(
     Args:
         spec: decides law and modulus.
         state: (slots,) integers of `spec.dtype`.
-        epsilon: of this layer; the slots get their share of it.
+        epsilon: epsilon of this layer; the slots get their share of it.
         progress: called with the number of counters that have their noise.
     """
     together = spec.overlap is not None and spec.overlap.joint
@@ -204,7 +204,7 @@ def add_view_noise(spec: ProfileSpec, counts: npt.NDArray[np.int64], cost: Fract
     Args:
         spec: decides the form, and the slots' share of the cost.
         counts: (any, B) int64, exact.
-        cost: of the publication.
+        cost: cost of the publication.
     """
     share = cost * spec.slots_share / spec.group_losses
     noise.discrete_laplace(counts, share if spec.form == "cumulative" else share / 2)

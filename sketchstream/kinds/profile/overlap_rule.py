@@ -38,7 +38,7 @@ class OverlapRule:
         epsilon: cost of the histogram of patterns, once for an item in however many groups.
         histograms: whether the groups' own histograms are published too.
         counts: what counters hold.
-        noise: how their noise is drawn.
+        noise: whether their noise is drawn for each group, or jointly.
     """
 
     groups: tuple[str, ...]
@@ -65,14 +65,14 @@ class OverlapRule:
 
         Args:
             overlap: names of groups, True for all, False or None for none.
-            epsilon: as a user writes it; None: a quarter for groups with many slots, else one.
-            histograms: see `OverlapRule`; None: with sums of weights, and noise of each group's own.
-            counts: see `OverlapRule`.
-            noise: see `OverlapRule`.
-            groups: of the spec.
-            unit: of the spec.
-            publish: of the spec.
-            domain: of the spec.
+            epsilon: epsilon as a user writes it; None: a quarter for groups with many slots, else one.
+            histograms: as in `OverlapRule`; None: true for sums of weights with noise of each group's own.
+            counts: content of counters, as in `OverlapRule`.
+            noise: "groups" or "joint", as in `OverlapRule`.
+            groups: groups of the spec.
+            unit: unit of the spec.
+            publish: publication of the spec.
+            domain: domain of the spec.
 
         Raises:
             SpecError: the groups cannot be combined, or a field is given without `overlap`.

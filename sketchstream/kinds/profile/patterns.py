@@ -49,9 +49,9 @@ def noised_patterns(spec: ProfileSpec, state: npt.NDArray[Any], cost: Fraction) 
     """(levels, 2^m) number of slots of each pattern with fresh exact noise on every entry, empty ones included.
 
     Args:
-        spec: of the sketch.
-        state: its counters.
-        cost: of this histogram: once for an item, not once for each of its groups.
+        spec: spec of the sketch.
+        state: counters of the sketch.
+        cost: cost of this histogram: once for an item, not once for each of its groups.
     """
     counts = exact_patterns(spec, state)
     noise.discrete_laplace(counts, cost / 2)

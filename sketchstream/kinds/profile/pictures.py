@@ -65,7 +65,7 @@ def find(data: Mapping[str, Any], name: str) -> Number | None:
 
     Args:
         data: profile as plain data, with the keys of the command line's JSON.
-        name: such as "distinct", "at_least.3", "exactly.1" or "quantile.0.9".
+        name: name of the number, such as "distinct", "at_least.3", "exactly.1" or "quantile.0.9".
     """
     group, dot, key = name.partition(".")
     if not dot:
@@ -88,7 +88,7 @@ def title_of(spec: Any, name: str, say: Names) -> str:
 
     Args:
         spec: None: it is not known.
-        name: of the number.
+        name: name of the number.
         say: names of items.
     """
     return marked(title(name, say), None if spec is None else bound_of(spec, name))

@@ -35,8 +35,8 @@ def best_modulus(epsilon: Fraction, groups: int = 1) -> int:
     """The modulus at which presence is seen best.
 
     Args:
-        epsilon: of the promise.
-        groups: whose noise is drawn together. For one: 1 + e^epsilon, rounded.
+        epsilon: epsilon of the promise.
+        groups: number of groups whose noise is drawn together. For one the modulus is 1 + e^epsilon, rounded.
     """
     if groups == 1:
         grown = _EXACT.add(1, _EXACT.exp(_decimal(epsilon))).to_integral_value()
@@ -61,7 +61,7 @@ def response_epsilon(epsilon: Fraction, modulus: int, groups: int = 1) -> Fracti
     have made uniform is told from any other by a factor of max(1 + L p^(m-1) / (1 - L), 1 - L + L p^m) at most.
 
     Args:
-        epsilon: of the promise.
+        epsilon: epsilon of the promise.
         modulus: p.
         groups: m, whose noise is drawn together.
     """

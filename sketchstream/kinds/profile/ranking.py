@@ -27,7 +27,7 @@ class Ranking:
 
     Args:
         keys: the two words of the hash key for each type of items.
-        groups: how many there are.
+        groups: number of groups.
         most: groups in which an item counts.
     """
 

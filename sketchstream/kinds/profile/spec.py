@@ -74,39 +74,41 @@ class ProfileSpec:
         domain: ClosedDomain or OpenDomain.
         max_count: largest count that the profile resolves; larger ones are pooled. Default 300 (event) or
             modulus - 1 (item).
-        modulus: for unit "item": counters live in Z_modulus; counts beyond it alias. Default 32, or max_count + 1 where
+        modulus: modulus of the counters of unit "item"; counts beyond it alias. Default 32, or max_count + 1 where
             that is more; noise grows with it, so choose the smallest that is above nearly all counts.
         max_weight: largest absolute weight of one event (unit "event").
         publish: what `seal` publishes: a noisy "histogram" of the counters, or the "state" for merging.
         epsilon_publish: cost of that publication (default: epsilon).
-        intrusion: only with publish "state", and then required: True adds fresh noise at seal, False publishes
-            the bare state.
+        intrusion: whether a fresh layer of noise is added at seal; with publish "state", where it is required. False
+            publishes the bare state.
         bits: width of the counters of unit "event", 32 or 64; they wrap.
         total_share: share of every layer and view that a counter of the total weight gets; exact rational below 1,
             0 for no such counter. Default 1/40 for unit "event" and for unit "item" with `max_total`, else 0.
         counted: whether the events are counted apart from their weights; that counter gets half of `total_share`.
             Default: where weights above 1 are possible, or a sample is kept of the domain. Ask for it where events
             may be deletions.
-        max_total: for unit "item": a promise of the source, that the weights of one item's events in one sketch add
+        max_total: promise of the source for unit "item", that the weights of one item's events in one sketch add
             up to at most this in absolute value. Without it an item may be all of the stream, and no total exists.
-        epsilon_records: for unit "event": noise of the number of records admitted (`Sketch.admit`), from which the
+        epsilon_records: epsilon, for unit "event", of the number of records admitted (`Sketch.admit`), from which the
             share of records that were counted is judged; 0 (default) keeps no such number.
-        groups: one histogram, total and number of events for each of these; an event names its group. `epsilon` and
-            `epsilon_publish` are those of each group: an event pays them once, an item in each group that it may be in.
-        sample: of what was published of one group of a sketch whose groups are ranked: the items that count in it, from
+        groups: groups, each with a histogram, a total and a number of events of its own; an event names its group.
+            `epsilon` and `epsilon_publish` are those of each group: an event pays them once, an item in each group that
+            it may be in.
+        sample: rule by which items count in one published group of a sketch whose groups are ranked, from
             which answers are scaled up. Set by `group`; no sketch can be created with it.
-        one_of: of what was published of one group: the groups in which an item loses at the same time. Costs and losses
+        one_of: groups in which an item loses at the same time, of one published group. Costs and losses
             are those of all of them. Set by `group`; no sketch can be created with it.
-        where: field of a record -> the values with which it counts, for workers; part of what the sketch means.
-        overlap: for unit "item": groups whose unions and intersections will be asked for, or True for all (at most 12).
-            The seal then publishes how many slots have which pattern of these groups.
+        where: values with which a record counts, by field, for workers; part of what the sketch means.
+        overlap: groups, for unit "item", whose unions and intersections will be asked for, at most 12; True: all. The
+            seal then publishes how many slots have which pattern of these groups.
         epsilon_overlap: cost of the patterns, once for an item in however many groups; default 1/4 for groups of 2^18
             slots and more, else 1.
-        histograms: False: the patterns are all that is published; the groups have no profiles.
-        counts: what counters hold: sums of weights modulo `modulus`, or with "presence" whether items of the group were
-            there, with half the error. Events then have no weights and are not deleted; epsilon chooses `modulus`.
-        noise: with overlap of up to four groups: "joint" draws the noise of a slot's counters together. An item then
-            pays `epsilon` for it once, in however many groups it is.
+        histograms: whether the groups have profiles; False: the patterns are all that is published.
+        counts: "modulus": counters hold sums of weights modulo `modulus`; "presence": they tell whether items of the
+            group were there, with half the error. Events then have no weights and are not deleted; epsilon chooses
+            `modulus`.
+        noise: "groups", or with an overlap of up to four groups "joint": the noise of a slot's counters is drawn
+            together, and an item pays `epsilon` for it once, in however many groups it is.
 
     Raises:
         SpecError: a parameter is outside its range, or parameters contradict each other.

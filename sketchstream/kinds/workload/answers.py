@@ -59,19 +59,19 @@ class WorkloadAnswers(LinearAnswers):
 
     Args:
         spec: spec of the sketch.
-        values: (d,) in units of weight.
+        values: (d,) answers, in units of weight.
         stderr: (d,) standard deviation of each answer before projection; after it, a figure that is rarely exceeded.
         tails: (d,) excess kurtosis of each answer's noise; 0 for Gaussian noise.
-        tables: how the answers are named.
+        tables: tables that name the answers.
         layer_count: number of noise layers in the publication.
         projected: the set on which the answers were projected, or None.
         gap: certified gap of the projection.
-        steps: of the projection.
+        steps: number of steps of the projection.
         n_bound: bound of the number of individuals that was used.
         unprojected: (d,) the answers before projection, on which intervals stand; None where there is none.
         integral: whether the unprojected answers and their noise are whole numbers; then intervals are closed at whole
             numbers, and hold at least at their level.
-        epsilons: of the discrete Laplace noise of each layer; none for other noise.
+        epsilons: epsilons of the discrete Laplace noise of each layer; none for other noise.
         notes: notes for readers.
     """
 
@@ -208,8 +208,8 @@ def estimate(
 
     Args:
         spec: spec of the sketch.
-        laws: of every layer and of the fresh noise that the state holds.
-        state: (m,) int64, as published.
+        laws: laws of every layer and of the fresh noise that the state holds.
+        state: (m,) int64 counters, as published.
         feasible: set on which to project, or None for the unbiased answers; "auto" projects on "cap" where a bound of
             the number of individuals is known and the strategy is not large.
         metric: "state" (distance in counters, which have equal noise), "answers", or "both"; default "state", and for

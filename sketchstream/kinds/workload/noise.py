@@ -18,7 +18,7 @@ def add_noise(law: LayerLaw, state: Ints, entropy: WordSource | None = None) -> 
     """Add one independent layer to every counter, in place, wrapping modulo 2^64.
 
     Args:
-        law: of the layer.
+        law: law of the layer.
         state: (m,) int64, C-contiguous.
         entropy: words for tests; by default keystreams under keys that are erased.
 

@@ -57,8 +57,8 @@ class WorkloadPlan:
 
     Args:
         spec: the chosen one.
-        chosen: its forecast.
-        tried: (spec, forecast) of every candidate, the chosen one among them, best first.
+        chosen: forecast of the chosen spec.
+        tried: pairs (spec, forecast) of every candidate, the chosen one among them, best first.
     """
 
     spec: WorkloadSpec

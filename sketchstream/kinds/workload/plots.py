@@ -34,10 +34,10 @@ def draw(
     are a heat map of their first and last cell, and a table of two columns one of both.
 
     Args:
-        tables: those of the answers.
+        tables: tables of the answers.
         values: (n,) the answers.
-        ends: (n, 2) of their intervals.
-        mechanism: that made the noise.
+        ends: (n, 2) ends of their intervals.
+        mechanism: mechanism that made the noise.
         chosen: names of tables; default the first nine that can be drawn.
 
     Raises:

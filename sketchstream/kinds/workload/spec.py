@@ -61,8 +61,8 @@ class WorkloadSpec(PlaceCountingSpec):
         capacity: largest sum of absolute weights that the counters must hold.
         intrusion: True adds a fresh layer at seal; False publishes the bare state, and is void for events after any
             copy of the open state.
-        epsilon_publish: of the fresh layer at seal (default: epsilon).
-        delta_publish: of the fresh layer at seal (default: delta).
+        epsilon_publish: epsilon of the fresh layer at seal (default: epsilon).
+        delta_publish: delta of the fresh layer at seal (default: delta).
         counted_share: unit "event": share of every cost that a counter of the events counted gets; 0: none is kept.
         epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
         universe: map from the fields of a record to a cell, with names of cells; its columns have the names
@@ -334,7 +334,7 @@ class WorkloadSpec(PlaceCountingSpec):
         """(n,) cell numbers of a batch of records, ready for `Sketch.update`; -1 for records that have none.
 
         Args:
-            fields: for each field its values, one a record, such as the columns of a data frame.
+            fields: values of each field, one a record, such as the columns of a data frame.
 
         Raises:
             SpecError: the spec has no universe, a field is missing, or lengths differ.

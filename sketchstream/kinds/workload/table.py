@@ -91,7 +91,7 @@ class WorkloadTable(LinearTable):
         """The queries and their columns.
 
         Args:
-            folder: of the configuration file, from which paths of matrices begin.
+            folder: folder of the configuration file, from which paths of matrices begin.
 
         Raises:
             SpecError: columns or queries are invalid.

@@ -26,7 +26,7 @@ class About:
         cost: cost of the publication; None: that of the slots.
         total: noisy sum of the weights, and parameters of the discrete Laplace draws in it; None: not counted.
         signed: whether events may be deletions, so that a total may be negative.
-        sample: which items counted, if not all did; answers are those of all of them.
+        sample: the items that counted, if not all did; answers are those of all of them.
         kept: items of a closed domain of which a sample has slots, and the probability of each; None: all have one.
         max_total: bound on the total of one item; None: unknown.
     """
@@ -43,7 +43,7 @@ class About:
         """Share of a closed domain that has slots: so many of its items, which are known; the rate if some are missing.
 
         Args:
-            slots: that were published.
+            slots: number of slots that were published.
         """
         if self.kept is None:
             return Fraction(1)

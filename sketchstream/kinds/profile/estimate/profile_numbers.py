@@ -45,7 +45,7 @@ class Facts:
         total: the noisy sum of weights, if the sketch has one: total and mean are computed from it, not from the law
             of counts.
         signed: whether events may be deletions.
-        sample: of answers that are scaled up from a sample of the items: `share` that counts, as text; number of
+        sample: sample of the items from which answers are scaled up: `share` that counts, as text; number of
             `groups`, if they are ranked.
         wrapping: evidence for counts beyond the modulus, for unit "item".
     """
@@ -253,7 +253,7 @@ class ProfileNumbers(Profile):
         Args:
             found: the estimate; its interval allows for wrapped items where they show.
             bound: what it is then.
-            residues: how many residues hold the items that shift it.
+            residues: number of residues that hold the items that shift it.
             z: standard deviations of the interval.
             scale: items for one unit of the estimate: 1 for numbers of items.
         """

@@ -93,14 +93,14 @@ def publish(
 
     Args:
         counters: true counts of the slots of each level.
-        epsilon: of each layer.
+        epsilon: epsilon of each layer.
         rng: generator of the noise.
         unit: "event" or "item".
         form: "state", "cumulative" or "bins".
-        cost: of the publication (default: epsilon).
+        cost: cost of the publication (default: epsilon).
         layers: number of noise layers.
         max_count: largest count to resolve; determines the published edges.
-        modulus: for unit "item".
+        modulus: modulus of the counters, for unit "item".
         max_weight: largest weight of one event.
         open_domain: whether the domain is open.
         grouped: draw the noise of slots with equal counts at once: faster, with the same law but other numbers.

@@ -40,8 +40,8 @@ class OpenCovariance:
     """Covariance in an open domain: the inverse of the information, less the chance by which items are there.
 
     Args:
-        scoring: at the likeliest numbers.
-        regions: (2^m - 1,) those.
+        scoring: the likelihood near the likeliest numbers.
+        regions: (2^m - 1,) the likeliest numbers.
 
     Raises:
         EstimateError: the information is not positive definite.
@@ -153,7 +153,7 @@ class DoubtedCovariance:
     """Covariance of numbers in whose law something is estimated.
 
     Args:
-        exact: where that is known.
+        exact: exact covariance, where that is known.
         ways: (k, 2^m - 1) changes of the numbers with a standard error of each thing that is estimated.
     """
 
@@ -176,7 +176,7 @@ class SumCovariance:
     """Covariance of sums of independent numbers, of a share of the items.
 
     Args:
-        terms: of the summands.
+        terms: covariances of the summands.
         rate: share of the items that was counted.
         items: (2^m - 1,) numbers of all items, of which that share was drawn.
     """
@@ -201,7 +201,7 @@ def information(scoring: Scoring) -> Floats:
     """(2^m - 1, 2^m - 1) of the numbers of slots by pattern, those of no group left out: its lower triangle alone.
 
     Args:
-        scoring: at the likeliest numbers.
+        scoring: the likelihood near the likeliest numbers.
     """
     from sketchstream.kinds.profile.overlap.pairs import add_pairs
 

@@ -53,7 +53,7 @@ class RegionFit:
     Args:
         free: (2^m - 1,) unbiased estimates, some perhaps negative.
         regions: (2^m - 1,) the likeliest numbers that are not negative.
-        covariance: of `free`, the items that there were being fixed.
+        covariance: covariance of `free` for fixed items.
     """
 
     free: Floats
@@ -73,12 +73,12 @@ def answers_of(
     """The answers of the fits of one or several parts, whose items differ.
 
     Args:
-        groups: their names.
-        fits: of their items.
+        groups: names of the groups.
+        fits: fits of the items of each part.
         epsilon: cost of the patterns.
         rate: share of the items that have slots.
         most: number of slots of a closed domain.
-        notes: see `Overlap`.
+        notes: remarks for readers, as `Overlap` has them.
     """
     regions = np.sum([one.regions for one in fits], axis=0)
     counts = np.round(np.concatenate([[0.0], regions]) / rate * GRAIN) / GRAIN
@@ -149,7 +149,7 @@ def trusted(table: Patterns, loads: Floats) -> npt.NDArray[np.bool_]:
     such sums, whose number follows from the law of counts alone.
 
     Args:
-        table: of an open domain.
+        table: table of an open domain.
         loads: (m, levels) items of each group a slot, about.
     """
     reach = table.channel.full - table.channel.empty
@@ -185,7 +185,7 @@ def stepped(scoring: Scoring) -> tuple[Floats, float]:
     """The next numbers, none negative, and how far they are, in standard errors squared.
 
     Args:
-        scoring: at the numbers before it.
+        scoring: the likelihood near the numbers of the step before.
     """
     free = (scoring.regions > 0) | (scoring.score > 0)
     before = scoring.misfit(np.zeros_like(scoring.regions))
@@ -209,10 +209,10 @@ def gradients(
     """Solve a positive definite system by conjugate gradients.
 
     Args:
-        product: of the matrix and a vector.
+        product: function that multiplies the matrix by a vector.
         right: the right side.
-        about: of about the inverse and a vector.
-        part: of the squared length at the beginning, at which it ends.
+        about: function that multiplies an approximate inverse by a vector.
+        part: part of the squared length at the beginning, at which the search ends.
     """
     found, rest = np.zeros_like(right), right.copy()
     near = about(rest)

@@ -34,7 +34,7 @@ class OverlapForecast:
     """Expected answers and their standard errors.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         items: distinct items of each group in one window.
         shared: share of them that is in all groups that are combined; the others are in one group.
         parts: partitions that are stacked.
@@ -95,7 +95,7 @@ def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int
     """Expected answers of a sketch about sets of its groups.
 
     Args:
-        spec: with `overlap`.
+        spec: spec with `overlap`.
         items: distinct items of each group in one window, in all partitions.
         shared: share of them that is in all groups that are combined.
         parts: partitions that are stacked.

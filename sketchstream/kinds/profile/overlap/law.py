@@ -30,8 +30,8 @@ class Patterns:
 
     Args:
         cells: (levels, 2^m) published numbers of slots by pattern.
-        shares: (levels,) of the items, that the levels receive.
-        slots: of each level, in all parts.
+        shares: (levels,) shares of the items that the levels receive.
+        slots: slots of each level, in all parts.
         noise: variance of the published noise of a cell.
         channel: what the layers did to each counter.
         is_open: whether several items may share a slot.
@@ -72,7 +72,7 @@ class PatternLaw:
     """Expected cells, given numbers of items by region, and what they do if these change.
 
     Args:
-        table: its cells are not looked at.
+        table: the table, whose cells are not read.
     """
 
     def __init__(self, table: Patterns) -> None:
@@ -111,8 +111,8 @@ class Scoring:
     """Quasi-likelihood of numbers near others that are not negative, whose variances are those of the cells.
 
     Args:
-        law: of the cells.
-        regions: (2^m - 1,) those numbers.
+        law: law of the cells.
+        regions: (2^m - 1,) the numbers near which it is taken.
     """
 
     def __init__(self, law: PatternLaw, regions: Floats) -> None:
@@ -177,7 +177,7 @@ def expected_cells(table: Patterns, regions: Floats) -> Patterns:
     """The table with the numbers of slots that are expected in place of the published ones.
 
     Args:
-        table: its cells are not looked at.
+        table: the table, whose cells are not read.
         regions: (2^m - 1,) numbers of items.
     """
     law = PatternLaw(table)

@@ -24,7 +24,7 @@ def add_pairs(matrix: Floats, by_pair: Floats, falls: Floats, places: npt.NDArra
         matrix: (2^m, 2^m).
         by_pair: (levels, 3^m).
         falls: (levels, 2^m).
-        places: (2^m,) see `ternary`.
+        places: (2^m,) places, as `ternary` gives them.
     """
     n = len(places)
     size = min(n, TILE)

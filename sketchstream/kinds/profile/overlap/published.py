@@ -43,8 +43,8 @@ def overlap_of(published: Published, groups: Sequence[str] | None = None) -> Ove
     """What the groups of a published sketch, or of a stack, have in common.
 
     Args:
-        published: with patterns.
-        groups: to combine; None: all.
+        published: published object with patterns.
+        groups: groups to combine; None: all.
 
     Raises:
         EstimateError: no patterns were published, or every level is full.
@@ -149,7 +149,7 @@ def without_hidden(table: Patterns, items: Floats) -> Patterns:
 
     Args:
         table: what was published.
-        items: (m,) of each group, about.
+        items: (m,) approximate number of items of each group.
 
     Raises:
         EstimateError: there is none.
@@ -164,9 +164,9 @@ def cell_noise(spec: ProfileSpec, cost: Fraction, groups: int) -> float:
     """Variance of the noise of one part in a cell of the patterns of some of its groups.
 
     Args:
-        spec: of the part.
-        cost: of its patterns.
-        groups: how many are combined; each of their cells is a sum of published ones.
+        spec: spec of the part.
+        cost: cost of its patterns.
+        groups: number of groups that are combined; each of their cells is a sum of published ones.
     """
     assert spec.overlap is not None
     return _variance(cost) * float(spec.overlap.cells) / 2.0**groups
@@ -176,10 +176,10 @@ def table_of(spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slo
     """What is fitted.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         cells: (levels, 2^m) numbers of slots by pattern.
-        epsilons: of the layers.
-        slots: of each level of a group, in all parts.
+        epsilons: epsilons of the layers.
+        slots: slots of each level of a group, in all parts.
         noise: variance of a cell's.
     """
     is_open = isinstance(spec.domain, OpenDomain)

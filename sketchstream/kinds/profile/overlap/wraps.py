@@ -91,7 +91,7 @@ class Wraps:
         at once, for which it does not, as many as if all items were in two groups of the same law.
 
         Args:
-            group: its position.
+            group: position of the group.
             loads: (n,) items of the group a slot.
         """
         crowded = np.minimum(loads, MOST_LOAD)
@@ -131,11 +131,11 @@ def law_of_counts(
 
     Args:
         histograms: (p,) published numbers of slots by residue, for each level.
-        slots: of each level.
-        shares: of the items, of each level.
+        slots: slots of each level.
+        shares: shares of the items that the levels receive.
         kept: contraction of the noise of the counters (`channel.contraction`), of each level.
         noise: variance of the published noise of an entry, of each level.
-        items: of the group, about.
+        items: approximate number of items of the group.
     """
     modulus = len(histograms[0])
     total, weight, spread = np.zeros(modulus), 0.0, 0.0

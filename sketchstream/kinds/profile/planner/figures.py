@@ -63,7 +63,7 @@ def counted_deviation(
         draws: parameters of the draws in the total.
         truths: numbers of the assumed stream.
         distinct: standard deviation of the number of distinct items.
-        spec: of the sketch; if only a sample of its items counts, the sample's error is added, as in intervals.
+        spec: spec of the sketch; if only a sample of its items counts, the sample's error is added, as in intervals.
     """
     if not draws or name not in ("total", "mean"):
         return None

@@ -25,7 +25,7 @@ def share_beyond(modulus: int, mean: float, spread: float = SPREAD) -> float:
 
     Args:
         modulus: p.
-        mean: of the counts of items that occur.
+        mean: mean of the counts of items that occur.
         spread: standard deviation of the logarithm of counts.
     """
     middle = math.log(max(mean, 1e-9)) - spread**2 / 2.0
@@ -55,8 +55,8 @@ def tail_note(spec: ProfileSpec, mean: float) -> str:
     """What a heavy tail at this mean would do.
 
     Args:
-        spec: of unit "item".
-        mean: of the counts of items that occur.
+        spec: spec with unit "item".
+        mean: mean of the counts of items that occur.
     """
     assert spec.modulus is not None
     share, larger = share_beyond(spec.modulus, mean), enough(mean, spec.modulus)

@@ -48,8 +48,8 @@ class Factor:
             "runs".
         size: cells of the column.
         width: cells of a window; 0 for the other names.
-        matrix: (rows, size) float64, for "matrix".
-        listed: for "runs": queries that no matrix is made of.
+        matrix: (rows, size) float64, the matrix of factor "matrix".
+        listed: queries of factor "runs", which no matrix is made of.
     """
 
     name: str
@@ -173,7 +173,7 @@ class Factor:
 
         Args:
             values: an array with `size` entries along `axis`.
-            axis: which.
+            axis: number of the axis.
         """
         front = np.moveaxis(values, axis, 0)
         if self.matrix is not None:
@@ -216,7 +216,7 @@ class Factor:
 
         Args:
             values: (size, n).
-            power: even.
+            power: an even number.
         """
         if self.rows <= self.size:
             return np.asarray(np.sum(np.square(self.apply(values, 0)) ** (power // 2), axis=1))

@@ -37,7 +37,7 @@ class Workload:
 
     Args:
         columns: name and number of cells of each column.
-        products: for each product of the union, one factor a column.
+        products: products of the union, with one factor for each column.
 
     Raises:
         SpecError: no query, factors that do not fit the columns, or too many cells.
@@ -252,7 +252,7 @@ class Workload:
         """(d,) sum of the powers of each answer over several histograms, some of them at a time.
 
         Args:
-            histograms: (N, n) float64, such as a decoder: 2 gives variances for noise of variance 1, 4 the kurtosis.
+            histograms: (N, n) float64, such as a decoder: power 2 gives variances for noise of variance 1.
             power: an even number.
         """
         parts = []
@@ -437,7 +437,7 @@ def read_queries(texts: Sequence[str], columns: Mapping[str, int], ordered: Coll
     """The queries that texts ask of named columns, in order.
 
     Args:
-        texts: each a product of words with " x " between them: "COLUMN" (each of its cells), "prefix:COLUMN",
+        texts: products of words with " x " between them: "COLUMN" (each of its cells), "prefix:COLUMN",
             "ranges:COLUMN", "windows:COLUMN:WIDTH", "trailing:COLUMN:WIDTH", "total"; a column without a word is summed
             over. Or "marginals:1,2", all tables over so many columns; or, where there is one column, the path of a
             matrix (.npy, .npz).

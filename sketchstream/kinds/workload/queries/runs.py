@@ -45,7 +45,7 @@ class Runs:
         starts: (d + 1,) first run of each query, and the number of runs.
         lows: (R,) first cell of each run.
         highs: (R,) one past its last cell.
-        values: (R,) its coefficient, not 0.
+        values: (R,) coefficient of each run, not 0.
     """
 
     size: int
@@ -63,9 +63,9 @@ class Runs:
         Args:
             size: cells, N.
             query: (n,) number of the query to which each interval belongs, from 0.
-            low: (n,) its first cell.
+            low: (n,) first cell of each interval.
             high: (n,) one past its last cell.
-            coefficient: (n,) its factor, whole numbers; or one of all.
+            coefficient: (n,) whole number by which each is multiplied; or one number for all.
             queries: number of queries, where the last ones are empty.
 
         Raises:
@@ -175,7 +175,7 @@ class Runs:
 
         Args:
             width: cells of a block.
-            power: even.
+            power: an even number.
         """
         out = np.zeros(self.rows)
         _add_energies(out, self.starts, self.lows, self.highs, self.values, width, power)

@@ -93,10 +93,10 @@ class Column:
         """Buckets of one width.
 
         Args:
-            name: of the column.
+            name: name of the column.
             start: lower edge of the first bucket.
-            width: of a bucket, above 0.
-            count: of buckets.
+            width: width of a bucket, above 0.
+            count: number of buckets.
             other: whether numbers outside have a cell.
             field: name of the record's field.
 
@@ -178,7 +178,7 @@ class Universe:
     """The table whose cells the records fall into; the last column runs fastest.
 
     Args:
-        columns: with different names.
+        columns: columns with different names.
 
     Raises:
         SpecError: no column, names that repeat, or more than 2^24 cells.
@@ -234,7 +234,7 @@ class Universe:
         r"""The cell of a record that is one text: the columns' values in their order, with tabs between them.
 
         Args:
-            text: of the record; numbers are written as decimals or fractions.
+            text: text of the record; numbers are written as decimals or fractions.
 
         Examples:
             >>> table = Universe([Column("origin", ["EWR", "JFK"]), Column.buckets("hour", 0, 6, 4)])
@@ -250,7 +250,7 @@ class Universe:
         """(n,) cells of a batch, -1 for records that have none.
 
         Args:
-            fields: for each field its values, one a record; columns of equal length.
+            fields: values of each field, one a record; columns of equal length.
 
         Raises:
             SpecError: a field is missing, or lengths differ.

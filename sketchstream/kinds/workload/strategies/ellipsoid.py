@@ -28,7 +28,7 @@ def enclosing_weights(columns: Floats, tolerance: float = 1e-3) -> Floats:
     k is the largest c' M^-1 c over the columns; it is r at the optimum. For any p the ellipsoid holds the columns.
 
     Args:
-        columns: (r, N) of full row rank.
+        columns: (r, N) matrix of full row rank.
         tolerance: relative distance of every c' M^-1 c from r at which the search stops.
 
     Returns:
@@ -107,7 +107,7 @@ def blocks(columns: Floats) -> list[Floats]:
     """The paper's base decomposition: orthonormal blocks of directions, the short axes of the ellipsoid first.
 
     Args:
-        columns: (r, N) of full row rank.
+        columns: (r, N) matrix of full row rank.
 
     Returns:
         1 + floor(log2 r) matrices (r, d_i), mutually orthogonal, which span everything.
@@ -128,7 +128,7 @@ def paper_shape(reduced: Reduced, *, verbatim: bool = False) -> Optimum:
 
     Args:
         reduced: the workload.
-        verbatim: with the number of blocks as the factor, as published; else with the smallest factor that is private.
+        verbatim: whether the factor is the number of blocks, as published; else it is the smallest that is private.
     """
     columns = reduced.columns
     found = blocks(columns)

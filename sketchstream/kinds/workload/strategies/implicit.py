@@ -43,7 +43,7 @@ class Implicit(Strategy):
 
     Args:
         workload: the queries.
-        levels: (cells of a block, weight) of each level, as `BlockTree` has them; none: a counter for each query.
+        levels: pairs (cells of a block, weight), as `BlockTree` has them; empty: a counter for each query.
         known: what stored bytes say beside it, which follows from these.
 
     Raises:
@@ -145,10 +145,10 @@ class Implicit(Strategy):
         """The x >= 0 of sum at most n that is nearest to a state; see `stretched`.
 
         Args:
-            state: (m,) int64, as published.
+            state: (m,) int64 counters, as published.
             bound: upper bound of the number of individuals, n; above 0.
             tolerance: gap at which the search stops.
-            metric: of distances; all are that of the answers where these are the counters.
+            metric: metric of distances; where the counters are the answers, all metrics are theirs.
         """
         asked, start = self.workload, np.zeros(self.size)
         blocks = bool(self.levels) and metric != "answers"
@@ -230,7 +230,7 @@ def implicit_strategies(workload: Workload, epsilon: Fraction) -> list[Implicit]
 
     Args:
         workload: the queries.
-        epsilon: of a layer, for one unit of weight.
+        epsilon: epsilon of a layer, for one unit of weight.
 
     Raises:
         SpecError: more answers than can be held, matrices of fractions beside runs.
@@ -255,7 +255,7 @@ def gaussian_levels(size: int, energy: Callable[[int], float]) -> Levels:
 
     Args:
         size: cells.
-        energy: for a width, the sum over answers and blocks of the squares of the coefficients' sums in the block.
+        energy: sum over answers and blocks of a width of the squares of the coefficients' sums in the block.
     """
     from scipy.optimize import isotonic_regression
 

@@ -108,7 +108,7 @@ class Candidate:
     """A mechanism that was considered.
 
     Args:
-        mechanism: its name.
+        mechanism: name of the mechanism.
         strategy: matrix from cells to counters.
         error: predicted objective for weights of 1: the variances' sum, or the largest, of one layer.
     """

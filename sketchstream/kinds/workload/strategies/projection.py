@@ -144,7 +144,7 @@ def stretched(workload: Workload, strategy: Strategy, metric: Metric, total: flo
 
     Args:
         workload: the queries.
-        strategy: for them.
+        strategy: strategy for these queries.
         metric: "state", of the counters, which have equal noise: no map of states is needed; "answers"; or "both".
         total: sum of the answers' variances for noise of variance 1 in each counter.
     """
@@ -176,7 +176,7 @@ def nearest(point: Floats, columns: Floats, bound: float, start: Floats, toleran
         point: (r,) noisy state.
         columns: (r, N) contribution of one individual of each cell.
         bound: upper bound of the number of individuals, n; above 0.
-        start: (N,) such as the estimates without constraints.
+        start: (N,) start of the search, such as the estimates without constraints.
         tolerance: gap at which the search stops.
     """
     found, gap, steps = all_nearest(point[None], columns, np.array([bound]), start[None], tolerance)
@@ -192,7 +192,7 @@ def all_nearest(
         points: (t, r) noisy states.
         columns: (r, N) contribution of one individual of each cell.
         bounds: (t,) upper bounds of the number of individuals, each above 0.
-        starts: (t, N) such as the estimates without constraints.
+        starts: (t, N) starts of the search, such as the estimates without constraints.
         tolerance: gap at which the search stops, for all of them.
         most_steps: steps after which it stops with the gaps that it has.
     """

@@ -317,7 +317,7 @@ def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) 
 
     Args:
         workload: workload of the strategy.
-        matrix: (m, N) int64, whose row space holds the workload's.
+        matrix: (m, N) int64, a matrix whose row space holds the workload's.
         form: form of the strategy, by which its decoder is computed.
         rank: rank of the workload.
     """

@@ -37,11 +37,11 @@ class Uncertainty:
     """Bands of every number, in the units that the profile reports.
 
     Args:
-        fractions: (n+1,) of the shares at counts 0..n.
-        counts: (n+1,) of the numbers of items at counts 0..n.
-        tails: (n+2,) of the numbers of items with a count of at least 0..n+1; their ends never rise.
-        above: of the share of items above n.
-        scalars: of total, mean, entropy, one_hit_ratio, coverage.
+        fractions: (n+1,) bands of the shares at counts 0..n.
+        counts: (n+1,) bands of the numbers of items at counts 0..n.
+        tails: (n+2,) bands of the numbers of items with a count of at least 0..n+1; their ends never rise.
+        above: band of the share of items above n.
+        scalars: bands of total, mean, entropy, one_hit_ratio, coverage, by name.
         covers: one sentence that says what the intervals cover.
     """
 
@@ -87,7 +87,7 @@ class Region:
 
     Args:
         centres: (c, 2) the two estimates, one row for each possible position of the counts in wide bins.
-        covariance: (2, 2) of their noise.
+        covariance: (2, 2) covariance of their noise.
         number: vectorised function of both; its values are always possible ones.
     """
 
@@ -120,7 +120,7 @@ class Entropy:
 
     Args:
         centres: (c, 2) events and sums, a row for each possible position of the counts in wide cells.
-        covariance: (2, 2) of events and sum.
+        covariance: (2, 2) covariance of events and sum.
         items: ends of the number of items that occurred, at each z.
     """
 
@@ -212,7 +212,7 @@ def derived(moments: Moments, model: Floats, d: float, items: Items) -> dict[str
         moments: the estimates.
         model: their expected covariance.
         d: number of slots.
-        items: see `Entropy`.
+        items: ends of the number of items that occurred, at each z.
     """
     low, high = moments.inner @ moments.mass, moments.outer @ moments.mass
     tail = np.array([0.0, 0.0, moments.tail, 0.0])

@@ -52,10 +52,10 @@ def scaled_up(
     """The law, the number of items and the bands of all items.
 
     Args:
-        fit: of the items that count; closed domains: with the share of slots whose item does not count at 0.
+        fit: law of the items that count; closed domains: slots whose item does not count have their share at 0.
         population: number of those items; closed domains: of slots.
         known: their bands.
-        sample: how they were chosen.
+        sample: rule by which the items that count were chosen.
         closed: whether the domain is closed.
         signed: whether the method may give negative shares.
     """
@@ -105,7 +105,7 @@ class _Law:
     """Sums over the items that occurred, from their law of counts.
 
     Args:
-        items: how many they are.
+        items: number of these items.
         events: sum of their counts.
         squares: sum of the squares of their counts.
         mean: sum of squares of the influences of an item on the mean count.
@@ -164,7 +164,7 @@ class SampledNumbers:
     """Numbers of items with each count.
 
     Args:
-        inner: of the sample.
+        inner: numbers of the sample.
         share: probability with which an item counts.
         unit: what one item is in these numbers: 1, or its share of a closed domain.
         tails: closed domains: k+ numbers, from which the number of absent items follows.
@@ -192,7 +192,7 @@ class SampledTails:
     """K+ numbers for k = 0, 1, ..; see `Falling`.
 
     Args:
-        inner: of the sample.
+        inner: numbers of the sample.
         share: probability with which an item counts.
         items: number of items of a closed domain, which is known; None: open.
     """
@@ -228,7 +228,7 @@ class SampledRatios:
     """Shares of the items that occurred: they need no factor.
 
     Args:
-        inner: of the sample.
+        inner: numbers of the sample.
         spread: variance of the estimate of a share r is this times r (1 - r).
     """
 
@@ -252,10 +252,10 @@ class Widened:
     """A number that is estimated from the sample, times a factor, with a further independent error.
 
     Args:
-        inner: of the sample.
-        variance: of the further error.
-        factor: of the number.
-        shift: added to the number.
+        inner: numbers of the sample.
+        variance: variance of the further error.
+        factor: factor by which the number is multiplied.
+        shift: amount that is added to the product.
     """
 
     inner: Ends

@@ -72,7 +72,7 @@ class Wrapping:
 
         Args:
             half: half the width of the interval, before it was widened.
-            residues: how many residues hold the items that shift it.
+            residues: number of residues that hold the items that shift it.
             z: standard deviations of the interval.
         """
         return residues * self.hidden(z) > (MATERIAL if self.shows else HIDDEN) * half
@@ -104,7 +104,7 @@ def always(name: str, *, counted: bool) -> Bound | None:
     """What a number of counts modulo p is whether or not counts near p show; None: an estimate.
 
     Args:
-        name: of the number, as in `Profile.interval`.
+        name: name of the number, as in `Profile.interval`.
         counted: whether the total is counted apart from the counts.
     """
     if name in ("total", "mean"):
@@ -116,8 +116,8 @@ def marked(title: str, bound: str | None) -> str:
     """The title of a number that is a bound.
 
     Args:
-        title: of the number.
-        bound: see `Bound`; None: it is none.
+        title: title of the number.
+        bound: the side on which the number bounds the truth, as `Bound` has it; None: it is no bound.
     """
     words = {"lower": "lower bound", "upper": "upper bound", "modulo": "of counts modulo the modulus"}
     return title if bound is None else f"{title} ({words[bound]})"

@@ -52,7 +52,7 @@ class Model:
 
     Args:
         columns: (m, k) basis.
-        penalty: (k, k) at strength 1, zero outside the spline.
+        penalty: (k, k) penalty at strength 1, zero outside the spline.
         fixed: (k,) precision of the coefficients outside the spline.
         curvatures: eigenvalues of the penalty without its two zeros.
         base: (m,) log width, OFF where excluded.

@@ -105,7 +105,7 @@ def candidate(
         problem: the data.
         unrestricted: (m,) maximum likelihood law.
         n: largest count resolved.
-        epsilon: of the weakest layer; determines the largest distance of two atoms to be merged.
+        epsilon: epsilon of the weakest layer; determines the largest distance of two atoms to be merged.
         least: share below which an atom is taken for noise.
         bonus: nats added to the score.
         worth: stop early if this score is out of reach even without further penalty.

@@ -17,7 +17,7 @@ def ladder(estimator: Line | Circle, steps: Floats, other: Floats, law: Floats) 
     """Noise variance of (1/d) sum b_t(h) for b_t(s) = steps[t-s], 0 for s > t; covariance with that of `other`.
 
     Args:
-        estimator: of the level.
+        estimator: linear estimates of the level.
         steps: (S+1,) scores of the differences 0..S.
         other: (S+1,) another score at counts 0..S, 0 above.
         law: (S+1,) law of a slot's count.

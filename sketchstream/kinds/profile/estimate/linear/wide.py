@@ -31,7 +31,7 @@ def undone_bins(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:
     Args:
         low: (m,) first counts of adjacent bins; counts in the last one stay in it.
         high: (m,) their last counts.
-        epsilons: of the layers.
+        epsilons: epsilons of the layers.
     """
     narrow = int(np.searchsorted(high[:-1] - low[:-1], FAR_WIDTH * sum(1.0 / epsilon for epsilon in epsilons))) + 1
     out = np.eye(low.size)

@@ -131,7 +131,7 @@ def window_spreads(level: Level, model: VarianceModel, width: int, own: Floats) 
         level: one level.
         model: the law of items.
         width: number of k+ numbers in a mean.
-        own: (r,) for each mean, by its first k: sum of the squared scores over the items of the level.
+        own: (r,) sum of the squared scores over the items of the level, for each mean by its first k.
     """
     p, r, m = model.slot_law(level.m, level.share), model.undone(level.m, level.share), level.m
     steps = np.convolve(-np.cumsum(r), np.ones(width) / width)[: r.size]  # where the last k is one more than the index
@@ -145,7 +145,7 @@ def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats
     """Weights of the levels and the variance of the weighted estimate, for each number.
 
     Args:
-        variance: (L, r) of each level's own estimate.
+        variance: (L, r) variance of each level's own estimate.
         shares: (L,) expected shares of items.
         population: (r,) sum of the squared scores over the items, for the variance of the random split.
 

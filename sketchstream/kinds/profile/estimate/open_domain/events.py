@@ -36,7 +36,7 @@ class EventTotals:
         limits: the same limit for each part.
         centres: (c, 2) weight and sum: in the first row with counts in the middle of wide cells, in the other rows for
             the different positions that counts may have inside the cells.
-        covariance: (2, 2) of weight and sum.
+        covariance: (2, 2) covariance of weight and sum.
         hiding: what noise hides of large counts, in words.
     """
 

@@ -88,7 +88,7 @@ class Limited:
     Args:
         inner: the numbers.
         reach: k+ numbers.
-        size: how many numbers.
+        size: number of estimates.
     """
 
     inner: Ends

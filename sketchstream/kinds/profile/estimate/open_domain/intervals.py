@@ -46,7 +46,7 @@ class Known:
 
     Args:
         linear: linear estimates with their errors at the part's model.
-        pull: for each level, decrease of the number of items with one more empty slot (as a share).
+        pull: decrease of the number of items with one more empty slot (as a share), for each level.
         last: largest k whose k+ number lies between two estimates.
     """
 

@@ -37,7 +37,7 @@ class CountLattice:
     Args:
         low: (m,) smallest count of each node, at least 1, ascending.
         width: (m,) number of counts of each node, over which its items are spread evenly.
-        epsilons: of the layers of noise.
+        epsilons: epsilons of the layers of noise.
         top: largest edge that is asked for.
     """
 

@@ -87,7 +87,7 @@ class WrappedSums:
     Args:
         m: number of nodes; the last one stands for the residues from m - 1 up.
         above: (p - m + 1,) shares of those residues.
-        eigenvalue: of the response: it keeps a residue so often, and else draws one of all.
+        eigenvalue: eigenvalue of the response: it keeps a residue so often, and else draws one of all.
     """
 
     def __init__(self, m: int, above: Floats, eigenvalue: float) -> None:
@@ -166,8 +166,8 @@ class Opened:
     """The likelihood of an item profile given the levels of one part.
 
     Args:
-        grid: of the law.
-        laws: from laws of items to the cells of the levels.
+        grid: grid of the law.
+        laws: matrices from laws of items to the cells of the levels.
         levels: (L,) the observed data, cells of one size.
         scales: (L,) M s_j / m_j, a level's items per slot at a share of 1.
     """

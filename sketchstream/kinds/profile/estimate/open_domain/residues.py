@@ -59,7 +59,7 @@ class Joint:
 
     Args:
         value: (p-1,) estimates.
-        covariance: (p-1, p-1) of their errors, given the items.
+        covariance: (p-1, p-1) covariance of their errors, given the items.
     """
 
     value: Floats
@@ -285,9 +285,9 @@ class Residues:
         laws about them: too few items by their mean, as the best of many laws is no evidence, too many by the best.
 
         Args:
-            shape: of the law that fits best, around which likelihoods are expanded.
-            root: the number of items that goes with it.
-            deviation: its standard deviation.
+            shape: shape of the law that fits best, around which likelihoods are expanded.
+            root: number of items that goes with it.
+            deviation: standard deviation of that number.
         """
         from scipy.special import logsumexp
 

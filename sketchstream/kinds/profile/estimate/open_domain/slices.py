@@ -55,7 +55,7 @@ class Linear:
         joints: covariances of both with the number of items.
         first: (L,) weights of the levels for the number of items; empty for residues.
         further: (E,) edges beyond the counts of the recursion and the one after them.
-        joint: of residues, all estimates with their covariance.
+        joint: all estimates of residues, with their covariance.
     """
 
     values: tuple[Floats, Floats]
@@ -159,7 +159,7 @@ class Slices:
         chance: (G,) probability of each number of items.
         value: (G, r) estimates given each number of items.
         deviation: (G, r) standard deviations of `value`.
-        least: (m,) for each number, the estimate that it is at least; by default each number has its own.
+        least: (m,) estimate that each number is at least; by default each number has its own.
         most: (m,) the estimate that it is at most.
     """
 

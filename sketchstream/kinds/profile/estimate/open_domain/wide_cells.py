@@ -44,7 +44,7 @@ class Wide:
         data: the same of the cells whose slots the likelihood reads.
         low: (m,) smallest count of each node; up to `span` nodes are single counts.
         width: (m,) number of counts of each node.
-        epsilons: of the layers of noise.
+        epsilons: epsilons of the layers of noise.
     """
 
     span: int

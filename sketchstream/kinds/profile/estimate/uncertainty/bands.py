@@ -37,7 +37,7 @@ def critical(z: float, width: Floats) -> Floats:
 
     Args:
         z: standard deviations around a point.
-        width: of the brackets, in standard deviations.
+        width: width of the brackets, in standard deviations.
 
     Source: Imbens & Manski 2004, equation 7.
     """
@@ -146,7 +146,7 @@ class Moments:
 
     Args:
         value: (m,) estimates, with everything in a wide bin at its middle and nothing beyond the horizon.
-        covariance: (m, m) of their noise.
+        covariance: (m, m) covariance of their noise.
         mass: (w,) share of slots in each wide bin below the horizon.
         inner: (m, w) contribution of b per slot at the lower end of each bin.
         outer: (m, w) contribution of b per slot at the upper end of each bin.

@@ -48,7 +48,7 @@ def ratios(alone: Floats, windows: Mapping[int, Floats]) -> dict[int, Floats]:
 
     Args:
         alone: (K,) variances of k+ numbers from k = 1 on.
-        windows: for each width, (K - width + 1,) variances of the means, by the first k.
+        windows: (K - width + 1,) variances of the means by the first k, for each width.
     """
     out = {}
     deviation = np.sqrt(np.maximum(alone, 0.0))
@@ -78,7 +78,7 @@ class Falling:
 
     Args:
         band: band of each single number.
-        ratios: for each window width, deviation of the window's mean over that of a single number, indexed by the
+        ratios: deviation of a window's mean over that of a single number, for each window width, indexed by the
             window's first k, from k = 1 on. Windows contain resolved counts only.
         limited: whether the upper ends are limited by that of the number of all items.
         occurred: small closed domains: the number of items that occurred, from its exact law; it limits k+ numbers.
@@ -140,7 +140,7 @@ def fallen(
         low: lower ends of the single numbers' intervals.
         high: upper ends of the single numbers' intervals.
         usual: their ends at the level at which windows are chosen.
-        known: see `ratios`.
+        known: relative deviations of the windows' means, as `ratios` gives them.
     """
     down, up = least - low, high - most
     usual_down, usual_up = least - usual[0], usual[1] - most

@@ -31,7 +31,7 @@ class Occurred:
     """The number of items that occurred.
 
     Args:
-        plausible: (d+1,) for each number, the smaller of the probabilities of an estimate as high, and as low, as the
+        plausible: (d+1,) probability of each number: the smaller of those of an estimate as high, and as low, as the
             one that was published.
     """
 
@@ -49,8 +49,8 @@ class WithAbsent:
     """Numbers (or shares) of items with each count, of which that of count 0 is what others leave.
 
     Args:
-        inner: by themselves.
-        occurred: how many items have another count.
+        inner: the numbers by themselves.
+        occurred: number of items with another count.
         unit: what one item is in these numbers: 1, or 1/d.
     """
 
@@ -71,7 +71,7 @@ def occurred(parts: Sequence[Observed]) -> Occurred | None:
     """The number of items that occurred; None if there are several laws, whose sum hangs on which part holds how many.
 
     Args:
-        parts: of one closed domain.
+        parts: observed parts of one closed domain.
     """
     if len(parts) > 1 or parts[0].slots[0] > LARGEST:
         return None
