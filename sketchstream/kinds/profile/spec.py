@@ -168,61 +168,16 @@ class ProfileSpec:
         counts: str = "modulus",
         noise: str = "groups",
     ) -> None:
-        def put(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        put("epsilon", exact_epsilon(epsilon))
-        put(
-            "epsilon_publish",
-            self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish, "epsilon_publish"),
-        )
-        put("unit", require_choice(unit, "unit", UNITS))
         if not isinstance(domain, (ClosedDomain, OpenDomain)):
             msg = f"domain must be a ClosedDomain or an OpenDomain, found {type(domain).__name__}"
             raise SpecError(msg)
-        put("domain", domain)
-        if unit == "item":
-            wanted = (
-                MODULUS if max_count is None else max(MODULUS, whole(max_count, "max_count", 1, MAX_MODULUS - 1) + 1)
-            )
-            if counts == "presence":
-                wanted = self._presence(max_count, 1 if noise != "joint" or groups is None else len(groups))
-                max_count = 1
-            put("modulus", whole(wanted if modulus is None else modulus, "modulus", 2, MAX_MODULUS))
-            if max_weight != 1:
-                msg = "max_weight belongs to unit = 'event'; with unit = 'item' any weight costs the same"
-                raise SpecError(msg)
-            if bits != 32:
-                msg = "bits belongs to unit = 'event'; with unit = 'item' counters live in Z_modulus"
-                raise SpecError(msg)
-        elif modulus is not None:
-            msg = "modulus belongs to unit = 'item'; counters of unit = 'event' wrap at 2**bits"
-            raise SpecError(msg)
-        else:
-            put("modulus", None)
-        put("max_weight", whole(max_weight, "max_weight", 1, (1 << 30) - 1))
-        if self.epsilon / self.max_weight < MIN_EPSILON:
-            msg = f"epsilon / max_weight must be at least 1e-6, found {self.epsilon} / {self.max_weight}"
-            raise SpecError(msg)
-        if bits not in (32, 64):
-            msg = f"bits must be 32 or 64, found {bits!r:.20}"
-            raise SpecError(msg)
-        put("bits", int(bits))
-        default = 300 if self.modulus is None else self.modulus - 1
-        limit = MAX_COUNT if self.modulus is None else self.modulus - 1
-        put("max_count", whole(default if max_count is None else max_count, "max_count", 1, limit))
-        put("publish", require_choice(publish, "publish", get_args(Publish)))
-        if publish == "histogram" and intrusion is not None:
-            msg = "intrusion belongs to publish = 'state'; a published histogram always has noise of its own"
-            raise SpecError(msg)
-        if publish == "state" and not isinstance(intrusion, bool):
-            msg = (
-                "publish = 'state' needs intrusion written out: true adds fresh noise at seal, false publishes the "
-                "bare state, which voids the guarantee for events after any copy of the open state"
-            )
-            raise SpecError(msg)
-        put("intrusion", intrusion)
-        put("max_total", None if max_total is None else whole(max_total, "max_total", 1, (1 << 30) - 1))
+        self._put(epsilon=exact_epsilon(epsilon), unit=require_choice(unit, "unit", UNITS), domain=domain)
+        if unit == "item" and counts == "presence":
+            modulus = self._presence(max_count, 1 if noise != "joint" or groups is None else len(groups), modulus)
+            max_count = 1
+        self._put_slots(max_count, modulus, max_weight, bits)
+        self._put_publication(publish, epsilon_publish, intrusion)
+        self._put(max_total=None if max_total is None else whole(max_total, "max_total", 1, (1 << 30) - 1))
         self._put_groups(groups, sample, one_of, where or {})
         self._put_counters(total_share, counted, epsilon_records)
         self._put_overlap(overlap, epsilon_overlap, histograms, counts, noise, epsilon_publish)
@@ -235,6 +190,54 @@ class ProfileSpec:
             if readers <= NO_PRIVACY:
                 text += " against somebody who also copies the open state once"
             warnings.warn(text, NoPrivacyWarning, stacklevel=2)
+
+    def _put(self, **fields: object) -> None:
+        """Set fields, each of which is checked."""
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def _put_slots(self, max_count: int | None, modulus: int | None, max_weight: int, bits: int) -> None:
+        """Check and set what the counters of the slots hold."""
+        if self.unit == "item":
+            if modulus is None:
+                largest = 0 if max_count is None else whole(max_count, "max_count", 1, MAX_MODULUS - 1)
+                modulus = max(MODULUS, largest + 1)
+            modulus = whole(modulus, "modulus", 2, MAX_MODULUS)
+            if max_weight != 1:
+                msg = "max_weight belongs to unit = 'event'; with unit = 'item' any weight costs the same"
+                raise SpecError(msg)
+            if bits != 32:
+                msg = "bits belongs to unit = 'event'; with unit = 'item' counters live in Z_modulus"
+                raise SpecError(msg)
+        elif modulus is not None:
+            msg = "modulus belongs to unit = 'item'; counters of unit = 'event' wrap at 2**bits"
+            raise SpecError(msg)
+        self._put(modulus=modulus, max_weight=whole(max_weight, "max_weight", 1, (1 << 30) - 1))
+        if self.epsilon / self.max_weight < MIN_EPSILON:
+            msg = f"epsilon / max_weight must be at least 1e-6, found {self.epsilon} / {self.max_weight}"
+            raise SpecError(msg)
+        if bits not in (32, 64):
+            msg = f"bits must be 32 or 64, found {bits!r:.20}"
+            raise SpecError(msg)
+        usual, limit = (300, MAX_COUNT) if modulus is None else (modulus - 1, modulus - 1)
+        self._put(bits=int(bits), max_count=whole(usual if max_count is None else max_count, "max_count", 1, limit))
+
+    def _put_publication(self, publish: Publish, epsilon: Epsilon | None, intrusion: bool | None) -> None:
+        """Check and set what is published at seal."""
+        self._put(
+            publish=require_choice(publish, "publish", get_args(Publish)),
+            epsilon_publish=self.epsilon if epsilon is None else exact_epsilon(epsilon, "epsilon_publish"),
+            intrusion=intrusion,
+        )
+        if publish == "histogram" and intrusion is not None:
+            msg = "intrusion belongs to publish = 'state'; a published histogram always has noise of its own"
+            raise SpecError(msg)
+        if publish == "state" and not isinstance(intrusion, bool):
+            msg = (
+                "publish = 'state' needs intrusion written out: true adds fresh noise at seal, false publishes the "
+                "bare state, which voids the guarantee for events after any copy of the open state"
+            )
+            raise SpecError(msg)
 
     def _put_groups(
         self, groups: object, sample: object, one_of: object, where: Mapping[str, Sequence[str | int]]
@@ -249,24 +252,21 @@ class ProfileSpec:
         if sample is not None and (self.unit == "event" or groups is not None or not isinstance(sample, GroupSample)):
             msg = "sample belongs to what was published of one group with unit = 'item', and is a GroupSample"
             raise SpecError(msg)
-        object.__setattr__(self, "groups", groups)
-        object.__setattr__(self, "sample", sample)
         if one_of is not None and (groups is not None or not isinstance(one_of, OneOfGroups)):
             msg = "one_of belongs to what was published of one group, and is a OneOfGroups"
             raise SpecError(msg)
-        object.__setattr__(self, "one_of", one_of)
         filters = []
         for name, values in sorted(where.items()):
-            if isinstance(values, str) or not all(isinstance(one, str) or type(one) is int for one in values):
+            if isinstance(values, str) or not all(isinstance(value, str) or type(value) is int for value in values):
                 msg = f"where.{name:.60} must be a list of texts or whole numbers"
                 raise SpecError(msg)
-            listed = tuple(str(one) for one in values)
+            listed = tuple(map(str, values))
             if not listed or len(set(listed)) < len(listed):
                 wrong = "an empty list" if not listed else "a value twice"
                 msg = f"where.{name:.60} must name at least one value, each once; found {wrong}"
                 raise SpecError(msg)
             filters.append((name, listed))
-        object.__setattr__(self, "where", tuple(filters))
+        self._put(groups=groups, sample=sample, one_of=one_of, where=tuple(filters))
 
     def _put_counters(self, total_share: Epsilon | None, counted: bool | None, epsilon_records: Epsilon) -> None:
         """Check and set the counters beside the slots."""
@@ -284,21 +284,20 @@ class ProfileSpec:
         if self.max_total is not None and not share:
             msg = "max_total is for the total, which total_share = 0 leaves out"
             raise SpecError(msg)
-        object.__setattr__(self, "total_share", share)
         sampled = isinstance(self.domain, ClosedDomain) and self.domain.sample_rate is not None
-        wanted = (self.max_weight > 1 or sampled) if counted is None else counted
-        if wanted not in (True, False):  # for callers without a type checker
-            msg = f"counted must be true or false, found {wanted!r:.40}"
+        apart = (self.max_weight > 1 or sampled) if counted is None else counted
+        if apart not in (True, False):  # for callers without a type checker
+            msg = f"counted must be true or false, found {apart!r:.40}"
             raise SpecError(msg)
         if counted and (self.unit == "item" or not share):
             msg = "counted = true needs unit = 'event' and a total_share above 0, of which it gets half"
             raise SpecError(msg)
-        object.__setattr__(self, "counted", bool(wanted) and self.unit == "event" and share > 0)
+        apart = bool(apart) and self.unit == "event" and share > 0
         records = exact_records(epsilon_records, self.unit)
         if records and (self.groups is not None or self.where):
             msg = "epsilon_records does not go with groups or where: not all records admitted are meant to count"
             raise SpecError(msg)
-        object.__setattr__(self, "epsilon_records", records)
+        self._put(total_share=share, counted=apart, epsilon_records=records)
 
     @property
     def sums_refused(self) -> str | None:
@@ -307,14 +306,15 @@ class ProfileSpec:
             return "with counts = 'presence' each event adds a fresh random residue, and no sum of weights says which"
         return None
 
-    def _presence(self, max_count: int | None, groups: int) -> int:
-        """The usual modulus of counters that tell presence alone, which have no largest count."""
+    def _presence(self, max_count: int | None, groups: int, modulus: int | None) -> int:
+        """The modulus, or the usual one, of counters that tell presence alone, which have no largest count."""
         if max_count is not None and max_count != 1:
             msg = (
                 f"counts = 'presence' tells whether an item was there, not how often: leave max_count out ({max_count})"
             )
             raise SpecError(msg)
-        return best_modulus(self.epsilon, groups)
+        usual = best_modulus(self.epsilon, groups)
+        return usual if modulus is None else modulus
 
     def _put_overlap(
         self,
@@ -326,7 +326,7 @@ class ProfileSpec:
         epsilon_publish: Epsilon | None,
     ) -> None:
         """Check and set what is published of several groups together."""
-        found = OverlapRule.of(
+        rule = OverlapRule.of(
             overlap,
             epsilon,
             histograms,
@@ -337,19 +337,19 @@ class ProfileSpec:
             publish=self.publish,
             domain=self.domain,
         )
-        object.__setattr__(self, "overlap", found)
-        if found is None or found.histograms:
+        self._put(overlap=rule)
+        if rule is None or rule.histograms:
             return
-        if epsilon_publish is not None and self.epsilon_publish != found.epsilon:
+        if epsilon_publish is not None and self.epsilon_publish != rule.epsilon:
             msg = (
-                f"histograms = false publishes the patterns alone, at epsilon_overlap = {found.epsilon}: leave "
+                f"histograms = false publishes the patterns alone, at epsilon_overlap = {rule.epsilon}: leave "
                 f"epsilon_publish out, found {epsilon_publish}"
             )
             raise SpecError(msg)
         if self.total_share:
             msg = "histograms = false publishes the patterns alone: leave max_total and total_share out"
             raise SpecError(msg)
-        object.__setattr__(self, "epsilon_publish", found.epsilon)
+        self._put(epsilon_publish=rule.epsilon)
 
     @property
     def slots_share(self) -> Fraction:
@@ -450,8 +450,7 @@ class ProfileSpec:
         overlap = None if self.overlap is None else replace(self.overlap, epsilon=one)
         one_of = None if self.one_of is None else replace(self.one_of, patterns=none)
         alike = {"epsilon": one, "epsilon_publish": one, "total_share": none, "counted": False, "epsilon_records": none}
-        for name, value in {**alike, "overlap": overlap, "one_of": one_of}.items():
-            object.__setattr__(twin, name, value)
+        twin._put(**alike, overlap=overlap, one_of=one_of)
         return twin
 
     def to_dict(self) -> dict[str, Any]:
