@@ -24,18 +24,10 @@ from sketchstream.kinds.workload import plots
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategies import projection
 from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
-from sketchstream.kinds.workload.strategies.projection import (
-    FAR,
-    METRICS,
-    FeasibleSet,
-    Metric,
-    Projected,
-    nearest,
-    project,
-    stretched,
-)
+from sketchstream.kinds.workload.strategies.projection import FeasibleSet, Metric
 from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
 
 if TYPE_CHECKING:
@@ -224,10 +216,9 @@ def estimate(
     if state.shape != (spec.length,) or not laws:
         msg = f"expected a published state of {spec.length} counters and the laws of its noise"
         raise EstimateError(msg)
-    strategy, workload = spec.strategy, spec.workload
+    strategy, workload, variances = spec.strategy, spec.workload, spec.variances
     point = state.astype(np.float64)
     variance = sum(law.variance for law in laws)
-    variances = spec.variances
     stderr = np.sqrt(variance * variances)
     tails = _tails(spec, laws, variances)
     if cells is None and spec.universe is not None:
@@ -236,14 +227,12 @@ def estimate(
     epsilons = tuple(law.parameter for law in laws if law.name == "discrete-laplace")
     base: dict[str, Any] = {"stderr": stderr, "tables": tables, "layer_count": len(laws)}
     base |= {"integral": spec.integral, "epsilons": epsilons}
-    given = spec.n_bound if n_bound is None else n_bound
-    if metric not in (None, *METRICS):
-        msg = f"metric must be one of {', '.join(METRICS)}, found {metric!r:.40}"
+    known_bound = spec.n_bound if n_bound is None else n_bound
+    if metric not in (None, *projection.METRICS):
+        msg = f"metric must be one of {', '.join(projection.METRICS)}, found {metric!r:.40}"
         raise EstimateError(msg)
     if isinstance(strategy, Implicit) and feasible not in (None, "auto", "cap"):
-        msg = (
-            f"{feasible!r:.40} needs the matrix of the strategy, and this one has none; use method 'cap' or 'unbiased'"
-        )
+        msg = f"{feasible!r:.40} needs the matrix of the strategy, which has none; use method 'cap' or 'unbiased'"
         raise EstimateError(msg)
     total, total_sd = (None, 0.0) if feasible is None else _total(spec, state, variance)
     bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
@@ -254,52 +243,63 @@ def estimate(
         feasible = None if feasible == "auto" else feasible
         cut = "nothing is cut at 0" if feasible is None else "this method cuts them off, use 'unbiased'"
         below = (f"{BELOW_ZERO}; {cut}",)
-    if feasible is None or (feasible == "auto" and (not _quick(strategy) or (given is None and total is None))):
+    if feasible is None or (feasible == "auto" and (not _quick(strategy) or (known_bound is None and total is None))):
         return WorkloadAnswers(spec, raw, tails=tails, notes=(*bias, *below), **base)
-    if given is None and total is None:
+    if known_bound is None and total is None:
         msg = "projection needs n_bound=, or queries that determine the total; add the total to the workload"
         raise EstimateError(msg)
-    bound = float(given) if given is not None else max((total or 0.0) + SD_ABOVE * total_sd, 1.0)
+    bound = float(known_bound) if known_bound is not None else max((total or 0.0) + SD_ABOVE * total_sd, 1.0)
     if feasible == "auto" and total is not None:
         # Without it, answers over many empty cells would add up what is left of noise where negative parts are cut.
-        bound = min(bound, max(total + (0.0 if given is None else total_sd), LEAST_TOTAL))
+        bound = min(bound, max(total + (0.0 if known_bound is None else total_sd), LEAST_TOTAL))
     if not bound > 0:
         msg = "n_bound must be above 0"
         raise EstimateError(msg)
     notes = [*bias] if feasible == "auto" else [*below, _help_note(spec, bound)]
-    if given is not None and total is not None and total > bound + FAR_ABOVE * total_sd:
+    if known_bound is not None and total is not None and total > bound + FAR_ABOVE * total_sd:
         notes.append("n_bound looks too small: the answers would be biased; it is not enlarged")
 
-    def projected(metric: Metric) -> Projected:
-        across = metric == "answers" and not isinstance(strategy, Implicit)
-        noise = variance * (float(variances.sum()) if across else spec.length)
-        farthest = math.sqrt(_largest(spec) if across else strategy.sensitivity2)
-        sparse = 2 * bound * farthest * math.sqrt(variance * 2 * math.log(2 * workload.size))
-        tolerance = RELATIVE_GAP * min(noise, sparse)
-        if isinstance(strategy, Implicit):
-            return strategy.nearest(state, bound, tolerance, metric)
-        left, columns = stretched(workload, strategy, metric, float(variances.sum()))
-        target = point if left is None else left @ point
-        if feasible == "auto":
-            return nearest(target, columns, bound, strategy.estimate(point), tolerance)
-        return project(target, columns, bound, feasible=feasible, tolerance=tolerance)
-
-    done = projected(metric or "state")
-    moved = float(np.sum((workload.apply(done.histogram) - raw) ** 2))
-    if metric is None and feasible == "auto" and moved > FAR * variance * float(variances.sum()):
-        done = projected("both")
+    projected = _projected(spec, state, variance, bound, feasible, metric or "state")
+    moved = float(np.sum((workload.apply(projected.histogram) - raw) ** 2))
+    if metric is None and feasible == "auto" and moved > projection.FAR * variance * float(variances.sum()):
+        projected = _projected(spec, state, variance, bound, feasible, "both")
     return WorkloadAnswers(
         spec,
-        workload.apply(done.histogram),
+        workload.apply(projected.histogram),
         tails=tails,
         unprojected=raw,
         projected="cap" if feasible == "auto" else feasible,
-        gap=done.gap,
-        steps=done.steps,
+        gap=projected.gap,
+        steps=projected.steps,
         n_bound=bound,
         notes=tuple(note for note in notes if note),
         **base,
     )
+
+
+def _projected(
+    spec: WorkloadSpec,
+    state: Ints,
+    variance: float,
+    bound: float,
+    feasible: FeasibleSet | Literal["auto"],
+    metric: Metric,
+) -> projection.Projected:
+    """The possible histogram that is nearest to a state, whose counters have noise of this variance; see `estimate`."""
+    strategy, workload, total = spec.strategy, spec.workload, float(spec.variances.sum())
+    across = metric == "answers" and not isinstance(strategy, Implicit)
+    noise = variance * (total if across else spec.length)
+    farthest = math.sqrt(_largest(spec) if across else strategy.sensitivity2)
+    sparse = 2 * bound * farthest * math.sqrt(variance * 2 * math.log(2 * workload.size))
+    tolerance = RELATIVE_GAP * min(noise, sparse)
+    if isinstance(strategy, Implicit):
+        return strategy.nearest(state, bound, tolerance, metric)
+    point = state.astype(np.float64)
+    left, columns = projection.stretched(workload, strategy, metric, total)
+    target = point if left is None else left @ point
+    if feasible == "auto":
+        return projection.nearest(target, columns, bound, strategy.estimate(point), tolerance)
+    return projection.project(target, columns, bound, feasible=feasible, tolerance=tolerance)
 
 
 def break_even(spec: WorkloadSpec) -> float:
@@ -362,8 +362,8 @@ def _bias_notes(spec: WorkloadSpec, n_bound: float | None, smallest: float) -> t
         return ()
     matrix = spec.workload.dense()
     off = float(np.abs(matrix @ spec.strategy.decoder @ spec.strategy.matrix - matrix).max())
-    given = spec.n_bound if n_bound is None else n_bound
-    total = float(spec.capacity if given is None else given)
+    bound = spec.n_bound if n_bound is None else n_bound
+    total = float(spec.capacity if bound is None else bound)
     if off * total <= 0.01 * smallest:
         return ()
     return (f"answers may be biased by up to {off:.3g} times the number of individuals: real queries were rounded",)
