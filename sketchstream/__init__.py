@@ -28,17 +28,25 @@ _HOMES = {
     "sketchstream.items.hashing": ("Key",),
     "sketchstream.sketch": ("Sketch", "merge"),
     "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "stack"),
-    "sketchstream.storage": ("load", "read"),
+    "sketchstream.storage": ("load",),
     "sketchstream.privacy.deployments.guarantee": ("Guarantee",),
     "sketchstream.privacy.ledgers.ledger": ("Ledger",),
     "sketchstream.query.window_sequence": ("Window", "Windows"),
     "sketchstream_connectors.lake.table": ("backfill",),
     "sketchstream_connectors.published": ("windows",),
+    "sketchstream.kinds.answers": ("Answers",),
     "sketchstream.kinds.estimates": ("Estimate",),
     "sketchstream.kinds.profile_answers": ("Profile",),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
     "sketchstream.denoising.methods": ("Denoised", "denoise"),
     "sketchstream.kinds.gaussian.answers": ("GaussianEstimate",),
+    "sketchstream.kinds.convolution.reading.series": ("Series",),
+    "sketchstream.kinds.convolution.reading.answers": ("FilterAnswers",),
+    "sketchstream.kinds.hierarchy.answers": ("HierarchyAnswers",),
+    "sketchstream.kinds.projection.reading.questions": ("RowAnswer",),
+    "sketchstream.kinds.projection.reading.rows": ("PublishedRows",),
+    "sketchstream.kinds.workload.answers": ("WorkloadAnswers",),
+    "sketchstream.kinds.groups.overlap": ("Overlap",),
     "sketchstream.kinds.gaussian.spec": ("GaussianSpec",),
     "sketchstream.privacy.calibration": (
         "DiscreteCalibration",
@@ -79,6 +87,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Answers",
     "BrokerError",
     "BudgetError",
     "ChecksumError",
@@ -93,12 +102,14 @@ __all__ = [
     "Estimate",
     "EstimateError",
     "FencedError",
+    "FilterAnswers",
     "FormatError",
     "GaussianEstimate",
     "GaussianSpec",
     "Groups",
     "Guarantee",
     "Hardened",
+    "HierarchyAnswers",
     "HierarchySpec",
     "ItemError",
     "Key",
@@ -109,14 +120,18 @@ __all__ = [
     "NoPrivacyWarning",
     "OpenDomain",
     "Origin",
+    "Overlap",
     "Pairs",
     "Plan",
     "Profile",
     "ProfileSpec",
     "ProjectionSpec",
+    "PublishedRows",
     "Release",
+    "RowAnswer",
     "SealedError",
     "SealedState",
+    "Series",
     "Sketch",
     "SketchstreamError",
     "SpecError",
@@ -128,6 +143,7 @@ __all__ = [
     "WeightError",
     "Window",
     "Windows",
+    "WorkloadAnswers",
     "WorkloadSpec",
     "backfill",
     "calibrate",
@@ -139,7 +155,6 @@ __all__ = [
     "load",
     "merge",
     "plan",
-    "read",
     "required",
     "stack",
     "windows",
@@ -171,16 +186,24 @@ if TYPE_CHECKING:
     )
     from sketchstream.items.arrays import Pairs
     from sketchstream.items.hashing import Key
+    from sketchstream.kinds.answers import Answers
+    from sketchstream.kinds.convolution.reading.answers import FilterAnswers
+    from sketchstream.kinds.convolution.reading.series import Series
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
     from sketchstream.kinds.estimates import Estimate
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
     from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.kinds.groups.group_list import Groups
+    from sketchstream.kinds.groups.overlap import Overlap
+    from sketchstream.kinds.hierarchy.answers import HierarchyAnswers
     from sketchstream.kinds.hierarchy.spec import HierarchySpec
     from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.kinds.profile_answers import Profile
+    from sketchstream.kinds.projection.reading.questions import RowAnswer
+    from sketchstream.kinds.projection.reading.rows import PublishedRows
     from sketchstream.kinds.projection.spec import ProjectionSpec
+    from sketchstream.kinds.workload.answers import WorkloadAnswers
     from sketchstream.kinds.workload.queries.universe import Column, Universe
     from sketchstream.kinds.workload.spec import WorkloadSpec
     from sketchstream.privacy.calibration import (
@@ -197,7 +220,7 @@ if TYPE_CHECKING:
     from sketchstream.query.window_sequence import Window, Windows
     from sketchstream.sketch import Sketch, merge
     from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
-    from sketchstream.storage import load, read
+    from sketchstream.storage import load
     from sketchstream_connectors.lake.table import backfill
     from sketchstream_connectors.published import windows
 

@@ -6,7 +6,6 @@ In: a path, and for an open sketch its key. Out: the object in the file. Touches
 from __future__ import annotations
 
 import os
-import warnings
 from typing import TYPE_CHECKING
 
 from sketchstream import published, wire
@@ -64,16 +63,6 @@ def load_sketch(path: str | os.PathLike[str], key: Key | None = None) -> Sketch:
     data, mode = read_file(path)
     with named(path):
         return _private(Sketch.from_bytes(data, key), path, mode)
-
-
-def read(data: bytes) -> Published:
-    """Read published bytes. Deprecated: `load` takes bytes and paths.
-
-    Raises:
-        FormatError: bytes that are not ours, truncated, altered, of a newer version, or an open sketch.
-    """
-    warnings.warn("sketchstream.read is now sketchstream.load", DeprecationWarning, stacklevel=2)
-    return published.read(data)
 
 
 def _private(sketch: Sketch, path: str | os.PathLike[str], mode: int) -> Sketch:

@@ -10,7 +10,7 @@ from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 0, 0),
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_474, 13_500),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_478, 13_500),
     "members of Kind": (facts.members_of_kind, 19, 20),
     "members of an object that a kind has": (facts.members_of_what_a_kind_has, 12, 12),
     "members of these that one kind alone overrides": (facts.members_that_one_kind_overrides, 0, 0),
@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_013, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_034, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -39,7 +39,8 @@ reads the history and prints what each of them brought. A limit is raised only w
 * the state of a sketch in a partition taken apart into objects, and early answers, closing positions, specs of windows
   and the pace of long work into files of their own 110; published evidence apart from that of open windows 28;
   names that say what they hold, which take more lines 6
-* what constants are, in docstrings of their own, which count as code 11
+* what constants are, in docstrings of their own, which count as code 11; names of the answers of
+  all kinds in the public interface 21
   for its name: 138 (398 of the linear kinds, as each class names what it overrides)
 * reasons beside constants of convolutions 5 (2 of the linear kinds)
   names that say what they hold, which take more lines 6; reasons beside constants, which are strings 56

@@ -44,7 +44,8 @@ ALSO = {"method", "law", "objective", "number", "vary", "mode"}
 """Parameters that offer a choice although their annotation is wider."""
 NOT_PUBLIC = re.compile(
     r"(from_header|from_dict|to_dict|rows)$|^(Release|SealedState|Stack|Sketch|Guarantee|Ledger|Plan|Profile|Estimate|"
-    r"GaussianEstimate|Denoised|DiscreteCalibration|Hardened|Origin|Window|Windows)\.__init__$|^Key\.(item|ranking)_key$|^(Ledger|Guarantee)\.|"
+    r"Answers|Overlap|Series|FilterAnswers|WorkloadAnswers|HierarchyAnswers|PublishedRows|RowAnswer|GaussianEstimate|"
+    r"Denoised|DiscreteCalibration|Hardened|Origin|Window|Windows)\.__init__$|^Key\.(item|ranking)_key$|^(Ledger|Guarantee)\.|"
     r"^Sketch\.(image_open|copy_open|from_bytes|to_bytes)$|^WorkloadSpec\.cost$"
 )
 """Made by the engine and not by users: parts of files, results, account entries."""
@@ -106,6 +107,14 @@ def difference(number: Any = "distinct") -> object:
     return first.difference(second, number)
 
 
+@functools.cache
+def overlap() -> ss.Overlap:
+    spec = ss.ProfileSpec(
+        "1", "item", CLOSED, groups=ss.Groups(["a", "b"], max_groups=2), overlap=True, epsilon_overlap="1"
+    )
+    return ss.Sketch.create(spec, KEY).seal().overlap()
+
+
 CALLS: dict[str, list[Callable[..., object]]] = {
     "ProfileSpec.__init__": [
         lambda **given: ss.ProfileSpec(**{"epsilon": "1", "domain": CLOSED, **given}),
@@ -147,6 +156,8 @@ CALLS: dict[str, list[Callable[..., object]]] = {
         lambda **given: ss.required(**{"spec": SPECS["profile of an open domain"], "target": 0.9, "items": 50, **given})
     ],
     "Window.difference": [difference],
+    "Overlap.at_least": [lambda number=1: overlap().at_least(number)],
+    "Overlap.exactly": [lambda number=1: overlap().exactly(number)],
 }
 
 

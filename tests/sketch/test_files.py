@@ -102,12 +102,6 @@ def test_other_files_are_refused_by_name(key: ss.Key, tmp_path: Path) -> None:
             ss.load(release)
 
 
-def test_the_former_name_for_bytes_says_what_replaces_it(key: ss.Key) -> None:
-    data = ss.Sketch.create(SPEC, key).seal().to_bytes()
-    with pytest.warns(DeprecationWarning, match=r"now sketchstream\.load"):
-        assert ss.read(data).to_bytes() == data
-
-
 @pytest.mark.parametrize("wrong", [None, 3, [b"x"]])
 def test_what_is_no_path_and_no_list_is_refused(wrong: Any) -> None:
     for read in (ss.load, ss.Key.load, ss.windows):

@@ -155,7 +155,7 @@ class Overlap:
         """Items in at least so many groups.
 
         Args:
-            number: its number, from 1 on.
+            number: number of groups, from 1 on.
         """
         return self._sum(self._sizes >= whole(number, "number", 1, len(self.groups)))
 
@@ -163,7 +163,7 @@ class Overlap:
         """Items in exactly so many groups.
 
         Args:
-            number: its number, from 1 on.
+            number: number of groups, from 1 on.
         """
         return self._sum(self._sizes == whole(number, "number", 1, len(self.groups)))
 

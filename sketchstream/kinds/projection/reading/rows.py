@@ -148,7 +148,7 @@ class PublishedRows(LinearAnswers):
 
     def _norms(self, level: float) -> RowEstimates:
         """Squared norms of all rows."""
-        return self.sq_norm(np.arange(self.spec.users.size), level, located=True)
+        return self._norms_of(np.arange(self.spec.users.size), level)
 
     def user_name(self, place: int) -> Item:
         """The user of a row: its id or, if the list is available, the item.
@@ -203,18 +203,20 @@ class PublishedRows(LinearAnswers):
         value, stderr, low, high = (one * other for one in (gaps.value, gaps.stderr, gaps.low, gaps.high))
         return RowEstimates(value, low, high, None, stderr, "distance", level)
 
-    def sq_norm(self, u: Who, level: float = LEVEL, *, located: bool = False) -> RowEstimates:
+    def sq_norm(self, u: Who, level: float = LEVEL) -> RowEstimates:
         """Squared norms of rows.
 
         Args:
             u: users.
             level: level of the intervals.
-            located: `u` are numbers of rows already.
 
         Raises:
             DomainError: an unknown user.
         """
-        places: Any = u if located else self.user_places(u)
+        return self._norms_of(self.user_places(u), level)
+
+    def _norms_of(self, places: Ints, level: float) -> RowEstimates:
+        """Squared norms of the rows with these numbers."""
         cells = self.cells[places].astype(np.float64)
         sums = np.asarray((cells * cells).sum(axis=-1))
         step = self._steps(np.abs(cells).max(axis=-1)) if self.kept else 0.0
@@ -284,21 +286,23 @@ class PublishedRows(LinearAnswers):
         image = self._known_matrix().rows(distinct).astype(np.float64)[places.reshape(features.shape)]
         return self._against("feature", users, image, 1.0, level, located=True)
 
-    def drift(self, later: PublishedRows, u: Who, level: float = LEVEL, *, located: bool = False) -> RowEstimates:
+    def drift(self, later: PublishedRows, u: Who, level: float = LEVEL) -> RowEstimates:
         """Squared distances between rows here and the same users' rows in another sketch, such as the next window's.
 
         Args:
             later: a sketch with the same users, features and matrix.
             u: users.
             level: level of the intervals.
-            located: `u` are numbers of rows already.
 
         Raises:
             MergeError: users, features or matrix differ.
             DomainError: an unknown user.
         """
+        return self.drift_at(later, self.user_places(u), level)
+
+    def drift_at(self, later: PublishedRows, places: Ints, level: float) -> RowEstimates:
+        """See `drift`, of the rows with these numbers."""
         self.require_comparable(later)
-        places = np.asarray(u, np.int64) if located else self.user_places(u)
         flat, sums = np.ravel(places), np.empty(places.size)
         squared_gaps(self.cells, later.cells, flat, flat, sums)
         tau, excess = self.tau + later.tau, self.excess + later.excess
