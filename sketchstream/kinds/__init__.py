@@ -71,8 +71,8 @@ def named(name: object) -> Kind[Any]:
         if name in _LOADED:
             return _LOADED[name]
         if name in _HOMES:
-            found: Kind[Any] = import_module(_HOMES[name]).KIND
-            return _LOADED.setdefault(name, found)
+            kind: Kind[Any] = import_module(_HOMES[name]).KIND
+            return _LOADED.setdefault(name, kind)
     msg = f"there is no kind of sketch {name!r:.40}; this version knows {', '.join(names())}"
     raise SpecError(msg)
 
@@ -120,13 +120,13 @@ def read_published_spec(data: Mapping[str, Any]) -> Any:
     return spec
 
 
-def _identical(one: Any, other: Any) -> bool:
+def _identical(first: Any, other: Any) -> bool:
     """Whether plain data are equal in values and types: True is not 1, and a list is equal to a tuple."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_identical(value, other[name]) for name, value in one.items())
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_identical, one, other))
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(first, Mapping) and isinstance(other, Mapping):
+        return first.keys() == other.keys() and all(_identical(value, other[name]) for name, value in first.items())
+    if isinstance(first, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(first) == len(other) and all(map(_identical, first, other))
+    return type(first) is type(other) and bool(first == other)
 
 
 def groups_of(spec: object) -> tuple[str, ...]:
@@ -204,8 +204,8 @@ def closing(spec: object) -> Closing | None:
 
 def closing_step(spec: object) -> int | None:
     """Milliseconds of a position that is published when it closes; None for specs that publish none."""
-    found = closing(spec)
-    return None if found is None else found.closes(spec)
+    closing_kind = closing(spec)
+    return None if closing_kind is None else closing_kind.closes(spec)
 
 
 def continuing(spec: object) -> Continuing | None:

@@ -199,22 +199,22 @@ class SketchTable(ConfigTable):
             SpecError: noise of a number of records that cannot be.
         """
         taken = signature(made).parameters
-        found = {name: getattr(self, name) for name in type(self).model_fields if name in taken}
-        if found.get("counted_share", "") is None:  # none where quality is not judged
-            found["counted_share"] = "0" if around.packed or self.unit == "item" else COUNTED_SHARE
-        return found | {"epsilon_records": self._records_noise(found["epsilon_records"], around)}
+        arguments = {name: getattr(self, name) for name in type(self).model_fields if name in taken}
+        if arguments.get("counted_share", "") is None:  # none where quality is not judged
+            arguments["counted_share"] = "0" if around.packed or self.unit == "item" else COUNTED_SHARE
+        return arguments | {"epsilon_records": self._records_noise(arguments["epsilon_records"], around)}
 
-    def _records_noise(self, given: str | None, around: TableContext) -> str:
+    def _records_noise(self, epsilon: str | None, around: TableContext) -> str:
         """Noise of the number of records admitted; by default for unit "event", where a record holds one event.
 
         A packed record holds any number of events, so that no share of records could be judged from events counted.
         """
-        if given is None:
+        if epsilon is None:
             return "0" if around.packed or self.unit == "item" or self.counts_some else EPSILON_RECORDS
-        if around.packed and given != "0":
+        if around.packed and epsilon != "0":
             msg = "epsilon_records needs records of one event each; leave it out where records are packed"
             raise SpecError(msg)
-        return given
+        return epsilon
 
 
 def table_of(kind: object) -> type[SketchTable] | None:
@@ -222,8 +222,8 @@ def table_of(kind: object) -> type[SketchTable] | None:
     module = kinds.part(kind, "table") if isinstance(kind, str) and kind in kinds.names() else None
     if not module:
         return None
-    found: type[SketchTable] = import_module(module).TABLE
-    return found
+    table: type[SketchTable] = import_module(module).TABLE
+    return table
 
 
 def configurable() -> tuple[str, ...]:

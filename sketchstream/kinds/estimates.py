@@ -26,8 +26,8 @@ def beyond(bound: str | None, before: str) -> str:
         bound: the side on which the number bounds the truth, as in `Estimate`.
         before: what parts it from the interval.
     """
-    said = {"lower": "or more", "upper": "or less"}.get(bound or "")
-    return "" if said is None else f"{before}{said}"
+    words = {"lower": "or more", "upper": "or less"}.get(bound or "")
+    return "" if words is None else f"{before}{words}"
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Estimate:
         """Plain data; None for an end that does not exist, `stderr` and `bound` only where there is one."""
         error = {} if self.stderr is None else {"stderr": self.stderr}
         low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
-        found = {"value": self.value, **error, "low": low, "high": high}
-        return found if self.bound is None else {**found, "bound": self.bound}
+        fields = {"value": self.value, **error, "low": low, "high": high}
+        return fields if self.bound is None else {**fields, "bound": self.bound}
 
     def __float__(self) -> float:
         """The estimate without its interval."""
@@ -78,9 +78,9 @@ class Estimate:
         return f"[{spell(self.low)}, {spell(self.high)}]{'' if open_end else beyond(self.bound, ' ')}"
 
 
-def is_estimate(one: object) -> TypeGuard[Mapping[str, Any]]:
+def is_estimate(data: object) -> TypeGuard[Mapping[str, Any]]:
     """Whether plain data are a number with its interval, of whatever kind."""
-    return isinstance(one, Mapping) and one.keys() >= ENDS
+    return isinstance(data, Mapping) and data.keys() >= ENDS
 
 
 def without_intervals(value: Any) -> Any:
@@ -93,10 +93,10 @@ def without_intervals(value: Any) -> Any:
     return {name: None if name in bare else without_intervals(one) for name, one in value.items()}
 
 
-def estimate_of(one: Mapping[str, Any]) -> Estimate:
+def estimate_of(data: Mapping[str, Any]) -> Estimate:
     """A number from its plain data; NaN for an end that does not exist."""
-    value, low, high = (math.nan if one[end] is None else float(one[end]) for end in ("value", "low", "high"))
-    return Estimate(value, low, high, one.get("bound"), one.get("stderr"))
+    value, low, high = (math.nan if data[end] is None else float(data[end]) for end in ("value", "low", "high"))
+    return Estimate(value, low, high, data.get("bound"), data.get("stderr"))
 
 
 def normal_quantile(level: float) -> float:

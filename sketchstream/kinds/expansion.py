@@ -35,8 +35,8 @@ class Expansion:
 
 def limit_bytes() -> int:
     """Memory that reading one publication may take."""
-    given = os.environ.get(VARIABLE, "")
-    return 1_000_000 * (int(given) if given.isdecimal() and len(given) < 10 else MEMORY_MB)
+    megabytes = os.environ.get(VARIABLE, "")
+    return 1_000_000 * (int(megabytes) if megabytes.isdecimal() and len(megabytes) < 10 else MEMORY_MB)
 
 
 def require_readable(expansion: Expansion) -> None:

@@ -69,6 +69,6 @@ class Intake(Generic[S]):
         from sketchstream.items.lattice import Units
 
         units, good = column.decimals(lattice.bits, lattice.max_weight)
-        absent, one = column.absent, lattice.weight(1)
-        units[absent] = one or 0
-        return replace(given, weights=Units(units, lattice.bits), good=good | (absent & (one is not None)))
+        absent, single = column.absent, lattice.weight(1)
+        units[absent] = single or 0
+        return replace(given, weights=Units(units, lattice.bits), good=good | (absent & (single is not None)))

@@ -32,7 +32,7 @@ def require_method(method: object, known: Sequence[str]) -> None:
 
 
 def require_options(
-    kind: str, options: Mapping[str, object] | Iterable[str], known: Sequence[str], asked: str = "estimate"
+    kind: str, options: Mapping[str, object] | Iterable[str], known: Sequence[str], question: str = "estimate"
 ) -> None:
     """Refuse options of `estimate` that a kind does not have.
 
@@ -40,12 +40,12 @@ def require_options(
         kind: name of the kind.
         options: names of the options that a caller gave.
         known: options of the kind, beside `method`.
-        asked: "profile" for the kind whose answers have this name.
+        question: "profile" for the kind whose answers have this name.
 
     Raises:
         EstimateError: one is not among them.
     """
     odd = sorted(set(options) - set(known))
     if odd:
-        msg = f"{asked} of kind {kind!r} takes method, {', '.join(known)}; found {odd[0]!r:.40}"
+        msg = f"{question} of kind {kind!r} takes method, {', '.join(known)}; found {odd[0]!r:.40}"
         raise EstimateError(msg)

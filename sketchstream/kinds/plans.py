@@ -38,15 +38,15 @@ def forecast(spec: Any, error: Error | None = None, others: list[dict[str, Any]]
     quantity, rmse = measure(spec)
     law = accounting.law(spec)
     noise = {"law": law, parameter_name(law): str(accounting.parameter(spec, accounting.creation_cost(spec)))}
-    found = others
-    if found is None:
-        found = list(_measured(_others(spec), measure))
-    least = min(found, key=lambda one: float(one["rmse"]), default={"rmse": rmse})
+    alternatives = others
+    if alternatives is None:
+        alternatives = list(_measured(_others(spec), measure))
+    least = min(alternatives, key=lambda one: float(one["rmse"]), default={"rmse": rmse})
     changed = ", ".join(f"{name} {value}" for name, value in least.items() if name != "rmse")
     advice = f"one {quantity} has a standard error of {rmse:.4g}"
     if changed and least["rmse"] < rmse:
         advice += f"; with {changed} it would have {least['rmse'] / rmse:.0%} of it"
-    return {"quantity": quantity, "rmse": rmse, "noise": noise, "alternatives": found, "advice": advice}
+    return {"quantity": quantity, "rmse": rmse, "noise": noise, "alternatives": alternatives, "advice": advice}
 
 
 def _measured(others: Iterable[tuple[dict[str, str], Any]], measure: Error) -> Iterator[dict[str, Any]]:

@@ -51,8 +51,8 @@ class Presentation:
 
     def number(self, answer: AnswerData, name: str) -> tuple[str, Number] | None:
         """Title of a number, and its value with the ends of its interval; None if the answer does not have it."""
-        one = answer.get(name)
-        return (name, one) if is_estimate(one) else None
+        data = answer.get(name)
+        return (name, data) if is_estimate(data) else None
 
     def pictures(self, answer: AnswerData) -> list[Panel]:
         """Charts with their tables."""
@@ -126,11 +126,11 @@ def named(kind: str) -> Presentation:
     Raises:
         SpecError: there is none.
     """
-    found = Presentation()
+    view = Presentation()
     if module := kinds.part(kind, "pictures"):
         own = vars(import_module(module))
-        vars(found).update({name: own[name] for name in own.keys() & vars(Presentation).keys() if name[0] != "_"})
-    return found
+        vars(view).update({name: own[name] for name in own.keys() & vars(Presentation).keys() if name[0] != "_"})
+    return view
 
 
 def known(answer: AnswerData) -> list[str]:
@@ -182,9 +182,9 @@ def trend(
     for place, name in enumerate(list(of(newest).numbers(newest))[:most]):
         called = of(newest).number(newest, name)
         title = name if called is None else called[0]
-        found = [None if one is None else of(one).number(one, name) for one in answers]
+        titled = [None if one is None else of(one).number(one, name) for one in answers]
         # another title: the place of another item since the domain was changed
-        points = [None if one is None or one[0] != title else one[1] for one in found]
+        points = [None if one is None or one[0] != title else one[1] for one in titled]
         out.append(over_time(f"trend-{place}", title, points, labels, firm))
     return out
 
@@ -207,9 +207,9 @@ def trend_together(
     """
     series = []
     for name, label in lines.items():
-        found = [one for row in rows if (one := row.get(name)) is not None]
-        if len(found) == len(rows):
-            estimates, low, high = np.array([(one.value, one.low, one.high) for one in found], np.float64).T
+        known = [one for row in rows if (one := row.get(name)) is not None]
+        if len(known) == len(rows):
+            estimates, low, high = np.array([(one.value, one.low, one.high) for one in known], np.float64).T
             series.append(charts.ChartSeries(label, estimates, *((low, high) if intervals else (estimates, estimates))))
     caption = "Estimates of each window with their 95% intervals."
     chart = drawn(lambda: charts.series_chart(series, labels, "Window by window", say("items"), caption))

@@ -155,9 +155,9 @@ class ProfileAudit:
         def counters(cost: Number) -> dict[str, laws.Law]:
             most = spec.max_weight if spec.max_total is None else 2 * spec.max_total
             share = Fraction(spec.total_share) / (2 if spec.counted else 1) * Fraction(cost) / k
-            found: dict[str, laws.Law] = {"total": laws.DiscreteLaplace(share / most)} if share else {}
-            found |= {"counted": laws.DiscreteLaplace(share)} if spec.counted else {}
-            return found if spec.groups is None else {f"{one}.{at}": found[one] for one in found for at in range(3)}
+            named: dict[str, laws.Law] = {"total": laws.DiscreteLaplace(share / most)} if share else {}
+            named |= {"counted": laws.DiscreteLaplace(share)} if spec.counted else {}
+            return named if spec.groups is None else {f"{one}.{at}": named[one] for one in named for at in range(3)}
 
         return Case(
             name,
@@ -273,9 +273,9 @@ def _histogram(spec: ProfileSpec, state: Ints) -> Ints:
     for low, high in zip(spec.edges.tolist(), [*spec.edges.tolist()[1:], None], strict=True):
         inside = levels >= low if high is None else (levels >= low) & (levels < high)
         columns.append(inside.sum(axis=1))
-    found: Ints = np.stack(columns, axis=1)
-    found[:, 0] += (levels < spec.edges[0]).sum(axis=1)
-    return found
+    counts: Ints = np.stack(columns, axis=1)
+    counts[:, 0] += (levels < spec.edges[0]).sum(axis=1)
+    return counts
 
 
 def _shows_groups(spec: ProfileSpec) -> bool:
@@ -289,14 +289,14 @@ def _patterns(spec: ProfileSpec, state: Ints) -> Ints:
     assert spec.groups is not None
     levels, m = spec.levels, len(spec.overlap.groups)
     every = state.reshape(len(spec.groups.names), levels, -1)
-    found = np.zeros((levels, 2**m), np.int64)
+    counts = np.zeros((levels, 2**m), np.int64)
     for level in range(levels):
         for slot in range(every.shape[2]):
             pattern = 0
             for name in spec.overlap.groups:
                 pattern = 2 * pattern + int(every[spec.groups.names.index(name), level, slot] != 0)
-            found[level, pattern] += 1
-    return found.ravel()
+            counts[level, pattern] += 1
+    return counts.ravel()
 
 
 def _moved(spec: ProfileSpec, after: Ints, before: Ints) -> Ints:
@@ -352,10 +352,10 @@ def _seal(spec: ProfileSpec) -> Outcome:
             sketch = _sketch(small)
             state = state_of(sketch)
             exact = _histogram(small, state).ravel() if _shows_groups(spec) else np.zeros(0, np.int64)
-            found = sketch.seal().noised.ravel()
-            noise.append(found[: exact.size] - exact)
+            published = sketch.seal().noised.ravel()
+            noise.append(published[: exact.size] - exact)
             if spec.overlap is not None:
-                common.append(found[exact.size :] - _patterns(small, state))
+                common.append(published[exact.size :] - _patterns(small, state))
         outcomes = [(noise, _view(spec, spec.epsilon_publish))] if _shows_groups(spec) else []
         if spec.overlap is not None:
             outcomes.append((common, laws.DiscreteLaplace(spec.overlap.epsilon / 2)))
@@ -416,8 +416,8 @@ def _in_groups(spec: ProfileSpec) -> Outcome:
         wrong += int(counts.max() > 1 or (int(moved.sum()) != most and not few))
         seen.add(tuple((counts > 0).tolist()))
     chosen = _presence(spec) or len(seen) == (len(names) if spec.groups.ranked else 1)
-    found = f"{len(seen)} choices of groups for 60 items" if not wrong else f"WRONG for {wrong} of 60 items"
-    return not wrong and chosen, f"one slot in each of {most} groups", found, "a group more, for any of 60 items"
+    verdict = f"{len(seen)} choices of groups for 60 items" if not wrong else f"WRONG for {wrong} of 60 items"
+    return not wrong and chosen, f"one slot in each of {most} groups", verdict, "a group more, for any of 60 items"
 
 
 AUDIT: Final = ProfileAudit()

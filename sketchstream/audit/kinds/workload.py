@@ -176,8 +176,8 @@ def _judge_ball(rate: float, drawn: Ints) -> Outcome:
     p = float(kstest(sizes * rate, "gamma", args=(length,)).pvalue)
     sums = (drawn / sizes[:, None]).sum(axis=0) * math.sqrt(length / n)
     passed = p > 1e-9 and float(np.abs(sums).max()) < ERRORS
-    found = f"p = {p:.2g}, directions within {float(np.abs(sums).max()):.1f} standard errors, n = {n}"
-    return passed, "gamma lengths, uniform directions", found, f"epsilon wrong by {12 / math.sqrt(n * length):.0%}"
+    verdict = f"p = {p:.2g}, directions within {float(np.abs(sums).max()):.1f} standard errors, n = {n}"
+    return passed, "gamma lengths, uniform directions", verdict, f"epsilon wrong by {12 / math.sqrt(n * length):.0%}"
 
 
 AUDIT: Final = WorkloadAudit(specs, WORKERS)

@@ -119,8 +119,8 @@ def to_csv(profile: ProfileNumbers) -> str:
     """
     wraps = profile.facts.wrapping is not None
     cells: list[str] = []
-    for one in map(profile.number, CSV_NUMBERS):
-        cells += [_cell(one.value), _cell(one.low), _cell(one.high), *([one.bound or ""] if wraps else [])]
+    for number in map(profile.number, CSV_NUMBERS):
+        cells += [_cell(number.value), _cell(number.low), _cell(number.high), *([number.bound or ""] if wraps else [])]
     whole = "".join(f",{cell}" for cell in cells)
     out = io.StringIO()
     out.write(",".join(header(wraps=wraps)) + "\n")
@@ -137,22 +137,22 @@ def _cell(value: float) -> str:
 def rows(profile: ProfileNumbers) -> list[tuple[str, str, str, str]]:
     """The most important numbers: name, estimate, low, high, without digits that say nothing."""
     n, say = profile.max_count, profile.names
-    wanted = [(say(TITLES[name]), name) for name in SCALARS]
-    wanted += [(f"seen {k} times or more", f"at_least.{k}") for k in (2, 3, 5, 10, 30, 100, 300) if k <= n]
-    wanted += [(say(f"count of {round(q * 100)}% of items at most"), f"quantile.{q}") for q in QUANTILES]
+    titled = [(say(TITLES[name]), name) for name in SCALARS]
+    titled += [(f"seen {k} times or more", f"at_least.{k}") for k in (2, 3, 5, 10, 30, 100, 300) if k <= n]
+    titled += [(say(f"count of {round(q * 100)}% of items at most"), f"quantile.{q}") for q in QUANTILES]
     if not profile.blind:
-        wanted.append((f"share above {n}", "above"))
-    return [_row(title, name, profile.number(name)) for title, name in wanted]
+        titled.append((f"share above {n}", "above"))
+    return [_row(title, name, profile.number(name)) for title, name in titled]
 
 
-def _row(title: str, name: str, one: Estimate) -> tuple[str, str, str, str]:
+def _row(title: str, name: str, estimate: Estimate) -> tuple[str, str, str, str]:
     """Title, estimate, low and high of one number."""
-    spell = charts.resolved(one.low, one.high, numbers.spelling(name))
+    spell = charts.resolved(estimate.low, estimate.high, numbers.spelling(name))
     return (
-        marked(title, one.bound),
-        spell(one.value),
-        spell(one.low),
-        "unknown" if one.high == math.inf else spell(one.high),
+        marked(title, estimate.bound),
+        spell(estimate.value),
+        spell(estimate.low),
+        "unknown" if estimate.high == math.inf else spell(estimate.high),
     )
 
 
@@ -178,8 +178,8 @@ def text(profile: ProfileNumbers) -> str:
         f"{row[0]:<{width}}" + "".join(f"  {value:>{size}}" for value, size in zip(row[1:], cells, strict=True))
         for row in lines
     ]
-    said = textwrap.wrap(f"95% intervals; they cover {profile.covers}.", max(len(head), 80))
-    return "\n".join([heading(profile), head, *body, *said])
+    covers = textwrap.wrap(f"95% intervals; they cover {profile.covers}.", max(len(head), 80))
+    return "\n".join([heading(profile), head, *body, *covers])
 
 
 def table(profile: ProfileNumbers) -> Table:

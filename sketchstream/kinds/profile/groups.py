@@ -106,8 +106,8 @@ class GroupIndex:
             return
         assert self.spec.modulus is not None
         numbers = as_weights(weights, len(batch), alone=alone)
-        kept = present(numbers, alone=alone) if len(numbers) else None
-        batch = batch if kept is None else batch.take(kept)
+        present_events = present(numbers, alone=alone) if len(numbers) else None
+        batch = batch if present_events is None else batch.take(present_events)
         fresh = residues(len(batch), self.spec.modulus)
         try:
             self.add(state, batch, fresh, counters, invalid, image)
@@ -235,16 +235,16 @@ class GroupIndex:
                     if position + first >= most:
                         return
                     part = piece.cut(first, first + _STEP)
-                    found = room[: len(part)]
+                    slots = room[: len(part)]
                     here = slice(position + first, position + first + len(part))
-                    locate(part, route, found)
+                    locate(part, route, slots)
                     codes = batch.codes[here]
                     if self.ranking is not None:
                         codes = self.ranking.first(part, codes, hashes[: len(part)])
                     begins = np.uint64(state.size if image is None else image.read_slots)
                     later = NOTHING if image is None else image.room(len(part))
-                    held = (begins, later.slots, later.weights, later.filled)
-                    kernels.add_to_groups(state, found, codes, size, numbers[here], spare, *rule, *held)
+                    deferred = (begins, later.slots, later.weights, later.filled)
+                    kernels.add_to_groups(state, slots, codes, size, numbers[here], spare, *rule, *deferred)
         finally:
             room[:] = 0
             hashes[:] = 0

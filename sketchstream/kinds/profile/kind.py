@@ -132,13 +132,13 @@ class ProfileIntake(Intake[ProfileSpec]):
 
     def events(self, spec: ProfileSpec, given: Events) -> Events:
         """Items and their groups; records that `where` excludes are not events."""
-        found = super().events(spec, given)
+        events = super().events(spec, given)
         if spec.groups is None and not spec.where:
-            return found
+            return events
         good = np.ones(len(given), np.bool_)
         for name, choices in _filters(spec.where):
             good &= given.columns[f"where.{name}"].codes(choices) >= 0
-        items = found.items
+        items = events.items
         if spec.groups is not None:
             if spec.groups.period_ms is None:
                 codes = spec.groups.codes(given.columns["group"])
@@ -146,7 +146,7 @@ class ProfileIntake(Intake[ProfileSpec]):
                 codes = spec.groups.codes_in(given.event_times, given.window)
             good &= codes >= 0
             items = Grouped(codes, items)
-        return found.counted(items, good)
+        return events.counted(items, good)
 
 
 class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarising, Reconstructing, Sizable):
@@ -272,9 +272,9 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
         if header["form"] != spec.form or header["edges_version"] != EDGES_VERSION:
             msg = "the histogram's edges follow a rule that this version does not know"
             raise FormatError(msg)
-        wanted = mechanism.published_shape(spec, final=bool(header["final"]))
-        if body.dtype != np.int64 or body.shape != wanted:
-            msg = f"expected {' x '.join(map(str, wanted))} counts, found another shape"
+        shape = mechanism.published_shape(spec, final=bool(header["final"]))
+        if body.dtype != np.int64 or body.shape != shape:
+            msg = f"expected {' x '.join(map(str, shape))} counts, found another shape"
             raise FormatError(msg)
 
     def require_state(self, spec: ProfileSpec, slots: int, body: npt.NDArray[Any]) -> None:

@@ -77,12 +77,12 @@ class OverlapRule:
         Raises:
             SpecError: the groups cannot be combined, or a field is given without `overlap`.
         """
-        kept: Counts = require_choice(counts, "counts", get_args(Counts))
+        content: Counts = require_choice(counts, "counts", get_args(Counts))
         drawn: Noise = require_choice(noise, "noise", get_args(Noise))
-        plain = (kept, drawn) == ("modulus", "groups")
-        shown = plain if histograms is None else flag(histograms, "histograms")
+        plain = (content, drawn) == ("modulus", "groups")
+        own_histograms = plain if histograms is None else flag(histograms, "histograms")
         if overlap is None or overlap is False:
-            if epsilon is not None or not shown or not plain:
+            if epsilon is not None or not own_histograms or not plain:
                 msg = (
                     "epsilon_overlap, histograms, counts and noise belong to overlap: the list of the groups to "
                     "combine, or true"
@@ -96,7 +96,7 @@ class OverlapRule:
         _require_combinable(groups, unit, publish)
         usual = Fraction(1, 4) if (domain.size or 0) >= LARGE else Fraction(1)
         cost = usual if epsilon is None else exact_epsilon(epsilon, "epsilon_overlap")
-        if shown and not plain:
+        if own_histograms and not plain:
             msg = (
                 "counts = 'presence' and noise = 'joint' publish patterns alone, as counters do not hold counts that a "
                 "group's histogram could show: leave histograms out"
@@ -108,7 +108,7 @@ class OverlapRule:
                 "noise = 'groups' at the same loss; use that, or several sketches"
             )
             raise SpecError(msg)
-        return cls(names, cost, shown, kept, drawn)
+        return cls(names, cost, own_histograms, content, drawn)
 
     @property
     def cells(self) -> int:

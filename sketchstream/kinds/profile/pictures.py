@@ -69,8 +69,8 @@ def find(data: Mapping[str, Any], name: str) -> Number | None:
     """
     group, dot, key = name.partition(".")
     if not dot:
-        found = data.get(name)
-        return found if isinstance(found, dict) and "value" in found else None
+        number = data.get(name)
+        return number if isinstance(number, dict) and "value" in number else None
     one: Number | None = data.get("quantiles" if group == "quantile" else group, {}).get(key)
     return one
 
@@ -107,12 +107,12 @@ def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     """See `sketchstream.kinds.shown.Presentation`."""
-    found = find(answer, name)
-    if found is None:
+    data = find(answer, name)
+    if data is None:
         return None
-    known = "wrapping" in answer and "bound" in found
-    said = title(name, naming.of(answer))
-    return marked(said, always(name, counted=False) if known else None), found
+    known = "wrapping" in answer and "bound" in data
+    words = title(name, naming.of(answer))
+    return marked(words, always(name, counted=False) if known else None), data
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Panel]:
@@ -138,8 +138,8 @@ def curves(data: Mapping[str, Any], truth: Floats | None = None) -> tuple[charts
     seen = np.flatnonzero(counts[1:] >= SEEN)
     far = min(max(int(seen.max(initial=0)) + 1, SHORTEST), data["max_count"])
     known = np.array([int(k) for k in reach], np.int64)
-    wanted = np.geomspace(1, max(far, 1), POINTS).round().astype(np.int64)
-    ks = known[known <= far] if far <= POINTS // 4 else np.intersect1d(wanted, known)
+    spaced = np.geomspace(1, max(far, 1), POINTS).round().astype(np.int64)
+    ks = known[known <= far] if far <= POINTS // 4 else np.intersect1d(spaced, known)
     ts = np.arange(1, min(BARS, data["max_count"]) + 1)
     many = charts.CountsCurve(ks, *ends([reach[str(k)] for k in ks]))
     few = charts.CountsCurve(ts, *ends([data["exactly"][str(t)] for t in ts]))
@@ -190,11 +190,11 @@ def reach_table(data: Mapping[str, Any]) -> report.ReportTable:
     for k in LISTED:
         if k > data["max_count"]:
             break
-        one = data["at_least"][str(k)]
-        share = f"{one['value'] / items:.1%}" if items > 0 else "-"
+        number = data["at_least"][str(k)]
+        share = f"{number['value'] / items:.1%}" if items > 0 else "-"
         name = "at least once" if k == 1 else f"{k} times or more"
-        rows.append((marked(name, one.get("bound")), value(one, WHOLE), interval(one, WHOLE), share))
-        if one["value"] < SEEN:  # nothing visible beyond
+        rows.append((marked(name, number.get("bound")), value(number, WHOLE), interval(number, WHOLE), share))
+        if number["value"] < SEEN:  # nothing visible beyond
             break
     say = naming.of(data)
     columns = ("counted", say("items"), "95% interval", "share")
@@ -205,9 +205,9 @@ def exact_table(data: Mapping[str, Any]) -> report.ReportTable:
     """Numbers of items with small counts."""
     rows = []
     for k in range(1, min(BARS, data["max_count"]) + 1):
-        one = data["exactly"][str(k)]
+        number = data["exactly"][str(k)]
         name = "once" if k == 1 else f"{k} times"
-        rows.append((marked(name, one.get("bound")), value(one, WHOLE), interval(one, WHOLE)))
+        rows.append((marked(name, number.get("bound")), value(number, WHOLE), interval(number, WHOLE)))
     say = naming.of(data)
     return report.ReportTable(
         say("Items by their exact count"), ("counted exactly", say("items"), "95% interval"), rows
@@ -226,11 +226,11 @@ def tables(data: Mapping[str, Any]) -> list[report.ReportTable]:
         "above": f"share of items with more than {data['max_count']:,}",
     }
     for name, title in titles.items():
-        one: Mapping[str, Any] | None = find(data, name)
+        number: Mapping[str, Any] | None = find(data, name)
         unseen = name == "above" and data["max_count"] + 1 >= data.get("wrapping", {}).get("modulus", math.inf)
-        if one is not None and one["value"] is not None and not unseen:
+        if number is not None and number["value"] is not None and not unseen:
             spell = spelling(name)
-            rows.append((marked(say(title), one.get("bound")), value(one, spell), interval(one, spell)))
+            rows.append((marked(say(title), number.get("bound")), value(number, spell), interval(number, spell)))
     return [report.ReportTable("What follows from it", ("number", "estimate", "95% interval"), rows)]
 
 

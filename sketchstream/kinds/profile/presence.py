@@ -45,10 +45,10 @@ def best_modulus(epsilon: Fraction, groups: int = 1) -> int:
     def spread(modulus: int) -> float:
         parameter = float(response_epsilon(epsilon, modulus, groups))
         size = modulus**groups
-        kept = math.expm1(parameter) / (math.exp(parameter) + size - 1)
+        unchanged = math.expm1(parameter) / (math.exp(parameter) + size - 1)
         full = (modulus - 1) / modulus
-        seen = full - kept * full * USUAL_EMPTY
-        return float(seen * (1 - seen) / (kept * full) ** 2)
+        seen = full - unchanged * full * USUAL_EMPTY
+        return float(seen * (1 - seen) / (unchanged * full) ** 2)
 
     return min(range(2, 65), key=spread)
 
@@ -68,11 +68,11 @@ def response_epsilon(epsilon: Fraction, modulus: int, groups: int = 1) -> Fracti
     c = _EXACT
     more = c.subtract(c.exp(_decimal(epsilon)), 1)
     size = Decimal(modulus**groups)
-    kept = min(
+    unchanged = min(
         c.divide(more, c.add(more, Decimal(modulus ** (groups - 1)))),
         c.divide(more, c.subtract(size, 1)),
     )
-    most = c.ln(c.divide(c.add(1, c.multiply(kept, c.subtract(size, 1))), c.subtract(1, kept)))
+    most = c.ln(c.divide(c.add(1, c.multiply(unchanged, c.subtract(size, 1))), c.subtract(1, unchanged)))
     steps = c.multiply(most, Decimal(GRAIN)).to_integral_value(rounding=ROUND_FLOOR)
     return Fraction(max(int(steps) - 1, 1), GRAIN)
 

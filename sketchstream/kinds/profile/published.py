@@ -119,10 +119,10 @@ def _value_counts(levels: int, states: Sequence[npt.NDArray[Any]]) -> tuple[Ints
     """(B,) counters that occur in states, ascending, and (levels, B) slots with each of them, added up."""
     from sketchstream import kernels
 
-    found = [[kernels.value_counts(level) for level in state.reshape(levels, -1)] for state in states]
-    support = np.unique(np.concatenate([values for part in found for values, _ in part]))
+    by_part = [[kernels.value_counts(level) for level in state.reshape(levels, -1)] for state in states]
+    support = np.unique(np.concatenate([values for part in by_part for values, _ in part]))
     counts = np.zeros((levels, support.size), np.int64)
-    for part in found:
+    for part in by_part:
         for level, (values, times) in enumerate(part):
             counts[level, np.searchsorted(support, values)] += times
     return support, counts

@@ -57,10 +57,10 @@ class ProfileTable(SketchTable):
 
     def listed(self) -> Mapping[str, tuple[str, ...]]:
         """The groups, and the values of the filter."""
-        given = {f"where.{name}": values for name, values in self._filters.items()}
+        values_by_role = {f"where.{name}": values for name, values in self._filters.items()}
         if self.group_by is not None and isinstance(self.groups, tuple):
-            given["group"] = self.groups
-        return {role: tuple(map(str, values)) for role, values in given.items()}
+            values_by_role["group"] = self.groups
+        return {role: tuple(map(str, values)) for role, values in values_by_role.items()}
 
     @property
     def counts_some(self) -> bool:
@@ -72,8 +72,8 @@ class ProfileTable(SketchTable):
         yield from super().check(around)
         if (self.group_by is None) != (self.groups is None):
             missing = "group_by" if self.group_by is None else "groups"
-            given = "groups" if self.group_by is None else "group_by"
-            yield f"{given} needs {missing}: the field of the group, and the declared list of groups (or its file)"
+            present = "groups" if self.group_by is None else "group_by"
+            yield f"{present} needs {missing}: the field of the group, and the declared list of groups (or its file)"
         if self.group_by is None and (
             self.other_group or self.max_groups is not None or self.group_of_item or self.group_limit != "promised"
         ):
@@ -104,14 +104,14 @@ class ProfileTable(SketchTable):
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ProfileSpec:
         """See `ProfileSpec`."""
-        given = self.arguments(ProfileSpec, around) | {
+        arguments = self.arguments(ProfileSpec, around) | {
             "domain": domain or OpenDomain(1024),
             "counted": self._counted(around),
             "groups": self._groups(domain, around),
             "overlap": self.overlap if isinstance(self.overlap, bool) else list(self.overlap),
             "where": self._filters,
         }
-        return ProfileSpec(**given)
+        return ProfileSpec(**arguments)
 
     @property
     def _filters(self) -> dict[str, tuple[Value, ...]]:

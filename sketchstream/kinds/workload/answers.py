@@ -119,10 +119,10 @@ class WorkloadAnswers(LinearAnswers):
         Raises:
             EstimateError: there is none of this name.
         """
-        for one in self.tables:
-            if one.name == name:
-                return self.values[one.offset : one.offset + one.count].reshape(one.shape)
-        msg = f"no table of this name; there are {', '.join(one.name for one in self.tables)}"
+        for table in self.tables:
+            if table.name == name:
+                return self.values[table.offset : table.offset + table.count].reshape(table.shape)
+        msg = f"no table of this name; there are {', '.join(table.name for table in self.tables)}"
         raise EstimateError(msg)
 
     @cached_property

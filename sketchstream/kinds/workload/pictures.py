@@ -28,12 +28,12 @@ def headline(answer: Mapping[str, Any]) -> str:
     """Number of answers, and the first one."""
     count, tables_there = len(answer["values"]), len(answer["tables"])
     first = number(answer, "answer.0")
-    told = ""
+    example = ""
     if first is not None:
-        told = f"; {first[0]}: {charts.spelled(first[1]['value'] or 0.0)}"
+        example = f"; {first[0]}: {charts.spelled(first[1]['value'] or 0.0)}"
         if first[1]["low"] is not None and first[1]["high"] is not None:
-            told += f" (95% interval {charts.between(first[1]['low'], first[1]['high'])})"
-    return f"{count:,} answer{'s' * (count != 1)} in {tables_there} table{'s' * (tables_there != 1)}{told}."
+            example += f" (95% interval {charts.between(first[1]['low'], first[1]['high'])})"
+    return f"{count:,} answer{'s' * (count != 1)} in {tables_there} table{'s' * (tables_there != 1)}{example}."
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
@@ -46,21 +46,21 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     what, _, place = name.partition(".")
     if what != "answer" or not place.isdecimal() or int(place) >= len(answer["values"]):
         return None
-    at, told = int(place), answer.get("intervals")
-    low, high = (None, None) if told is None else told[at]
+    at, intervals = int(place), answer.get("intervals")
+    low, high = (None, None) if intervals is None else intervals[at]
     return _title(answer, at), {"value": answer["values"][at], "low": low, "high": high}
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """Each table of answers: a heat map of two columns, bars or a line of one."""
     values = np.array(answer["values"], np.float64)
-    told = answer.get("intervals")
-    low, high = (values, values) if told is None else np.array(told, np.float64).reshape(-1, 2).T
+    intervals = answer.get("intervals")
+    low, high = (values, values) if intervals is None else np.array(intervals, np.float64).reshape(-1, 2).T
     out = []
-    for place, one in enumerate(answer["tables"]):
-        shape = tuple(one["shape"])
-        at = slice(one["offset"], one["offset"] + int(np.prod(shape, dtype=np.int64)))
-        columns, title = one["columns"], str(one["name"])
+    for place, described in enumerate(answer["tables"]):
+        shape = tuple(described["shape"])
+        at = slice(described["offset"], described["offset"] + int(np.prod(shape, dtype=np.int64)))
+        columns, title = described["columns"], str(described["name"])
         name, part = f"table-{place}", (values[at], low[at], high[at])
         if len(shape) == 2 and int(np.prod(shape)) <= CELLS:
             grid = charts.GridChart(columns[0]["labels"], columns[1]["labels"], *(each.reshape(shape) for each in part))
@@ -68,9 +68,9 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
             least, most = (charts.spelled(float(end)) for end in (part[0].min(), part[0].max()))
             caption = f"The stronger the color, the larger the number: {least} to {most}."
             names = [f"{row}, {column}" for row in grid.rows for column in grid.columns]
-            shown, note = table(title, names, part, (" and ".join(axes), "answer"))
+            listing, note = table(title, names, part, (" and ".join(axes), "answer"))
             chart = drawn(partial(charts.heat_chart, grid, title, axes, caption))
-            out.append(Panel(name, title, chart, shown, folded=len(names) > SHORT, note=note))
+            out.append(Panel(name, title, chart, listing, folded=len(names) > SHORT, note=note))
         else:
             what = " and ".join(column["name"] for column in columns) or "question"
             out.append(listed(name, title, products([each["labels"] for each in columns]), part, (what, "answer")))
@@ -87,10 +87,10 @@ def products(labels: Sequence[Sequence[str]]) -> list[str]:
 
 def _title(answer: Mapping[str, Any], at: int) -> str:
     """The table of an answer, and its cell."""
-    for one in answer["tables"]:
-        count = int(np.prod(one["shape"], dtype=np.int64))
-        if one["offset"] <= at < one["offset"] + count:
-            places = np.unravel_index(at - one["offset"], one["shape"]) if one["columns"] else ()
-            cell = [str(column["labels"][int(place)]) for column, place in zip(one["columns"], places, strict=True)]
-            return f"{one['name']}: {', '.join(cell) or 'all'}"
+    for part in answer["tables"]:
+        count = int(np.prod(part["shape"], dtype=np.int64))
+        if part["offset"] <= at < part["offset"] + count:
+            places = np.unravel_index(at - part["offset"], part["shape"]) if part["columns"] else ()
+            cell = [str(column["labels"][int(place)]) for column, place in zip(part["columns"], places, strict=True)]
+            return f"{part['name']}: {', '.join(cell) or 'all'}"
     return f"answer {at}"

@@ -71,12 +71,12 @@ class WorkloadPlan:
         out = []
         for table in self.spec.workload.tables(cells):
             part = self.chosen.stderr[table.offset : table.offset + table.count]
-            asked = " x ".join(
+            queries = " x ".join(
                 axis.column if axis.queries == "identity" else f"{axis.queries}:{axis.column}" for axis in table.axes
             )
             out.append(
                 {
-                    "queries": asked or "total",
+                    "queries": queries or "total",
                     "answers": table.count,
                     "rmse": math.sqrt(float(np.mean(part**2))),
                     "smallest": float(part.min()),
@@ -125,19 +125,19 @@ class WorkloadPlan:
         return (causal_total(strategy) if strategy.form == "causal" else strategy.upper) / lower - 1
 
 
-def plan(wanted: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts: int = 1) -> WorkloadPlan:
+def plan(spec_of: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts: int = 1) -> WorkloadPlan:
     """Compare the chosen mechanism with all others.
 
     Args:
-        wanted: the spec with this mechanism and strategy; ("auto", None) gives the chosen one.
+        spec_of: the spec with this mechanism and strategy; ("auto", None) gives the chosen one.
         parts: number of published states that are added up, such as those of partitions.
     """
-    spec = wanted("auto", None)
+    spec = spec_of("auto", None)
     tried = candidates(spec.task, "auto")
     ours = spec.mechanism, spec.strategy.form
-    others = [wanted(one.mechanism, one.strategy) for one in tried if (one.mechanism, one.strategy.form) != ours]
-    found = [(one, forecast(one, parts=parts)) for one in (spec, *others)]
-    return WorkloadPlan(spec, found[0][1], tuple(sorted(found, key=lambda pair: pair[1].rmse)))
+    others = [spec_of(one.mechanism, one.strategy) for one in tried if (one.mechanism, one.strategy.form) != ours]
+    forecasts = [(one, forecast(one, parts=parts)) for one in (spec, *others)]
+    return WorkloadPlan(spec, forecasts[0][1], tuple(sorted(forecasts, key=lambda pair: pair[1].rmse)))
 
 
 def least_total(strategy: Strategy) -> float:

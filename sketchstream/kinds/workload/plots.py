@@ -55,17 +55,17 @@ def draw(
     if not drawn:
         msg = "no table has one or two columns, so that there is nothing to draw"
         raise EstimateError(msg)
-    shown = drawn[:PANELS]
-    across = min(len(shown), 3) if len(shown) != 4 else 2
-    down = -(-len(shown) // across)
+    panelled = drawn[:PANELS]
+    across = min(len(panelled), 3) if len(panelled) != 4 else 2
+    down = -(-len(panelled) // across)
     figure = charts.notebook_figure(5.2 * across, 4.2 * down)
     panels = figure.subplots(down, across, squeeze=False).ravel()
-    for axes, table in zip(panels, shown, strict=False):
+    for axes, table in zip(panels, panelled, strict=False):
         part = slice(table.offset, table.offset + table.count)
         _draw(axes, table, values[part], ends[part])
-    for axes in panels[len(shown) :]:
+    for axes in panels[len(panelled) :]:
         axes.set_visible(False)
-    rest = f", {len(shown)} of {len(tables)} tables" if len(shown) < len(tables) else ""
+    rest = f", {len(panelled)} of {len(tables)} tables" if len(panelled) < len(tables) else ""
     figure.suptitle(f"{mechanism} noise, 95% intervals{rest}", fontsize=10, color=charts.INK)
     return figure
 

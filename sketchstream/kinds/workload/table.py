@@ -42,8 +42,8 @@ class ColumnTable(ConfigTable):
         Raises:
             SpecError: not exactly one of values, edges, and start with width and count.
         """
-        given = {name: value for name, value in self.model_dump(exclude={"field"}).items() if value is not None}
-        return Column.from_dict(given)
+        fields = {name: value for name, value in self.model_dump(exclude={"field"}).items() if value is not None}
+        return Column.from_dict(fields)
 
 
 class WorkloadTable(LinearTable):

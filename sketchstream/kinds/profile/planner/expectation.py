@@ -112,8 +112,8 @@ def crowded(rate: float, shares: Floats, modulus: int | None) -> Floats:
     size = modulus if modulus is not None else 1 << (longest - 1).bit_length()
     law = np.bincount(np.arange(1, shares.size + 1) % size, shares, size)
     slot = np.fft.irfft(np.exp(rate * (np.fft.rfft(law) - 1)), size)
-    kept: Floats = np.clip(slot, 0, None)
-    out: Floats = kept / kept.sum()
+    positive: Floats = np.clip(slot, 0, None)
+    out: Floats = positive / positive.sum()
     return out
 
 
@@ -161,8 +161,8 @@ def _binned(noisy: Floats, low: int, edges: Ints, form: str, slots: Sequence[int
     at_least = np.concatenate([np.cumsum(noisy[:, ::-1], axis=1)[:, ::-1], np.zeros((noisy.shape[0], 1))], axis=1)
     tails = at_least[:, np.clip(edges - low, 0, noisy.shape[1])]
     if form == "cumulative":
-        found = tails
+        shares = tails
     else:
-        found = tails - np.concatenate([tails[:, 1:], np.zeros((tails.shape[0], 1))], axis=1)
-    out: Ints = np.rint(found * d).astype(np.int64)
+        shares = tails - np.concatenate([tails[:, 1:], np.zeros((tails.shape[0], 1))], axis=1)
+    out: Ints = np.rint(shares * d).astype(np.int64)
     return out

@@ -39,9 +39,9 @@ NORMAL, QUARTILE = 1.959963984540054, 0.6744897501960817
 
 def read(observed: Observed, max_count: int, method: str, about: About | None = None) -> ReconstructedProfile:
     """Read the numbers of a published object by a method, with intervals that rest on its noise alone."""
-    found = reconstruction.reconstruct([observed], method=method, max_count=max_count, about=about)
-    found.facts = replace(found.facts, wrapping=None)
-    return found
+    profile = reconstruction.reconstruct([observed], method=method, max_count=max_count, about=about)
+    profile.facts = replace(profile.facts, wrapping=None)
+    return profile
 
 
 def total_noise(spec: ProfileSpec, parts: int, merges: int) -> tuple[Fraction, ...]:
@@ -127,10 +127,10 @@ def deviation(profile: ReconstructedProfile, name: str) -> float:
     wide, narrow = profile.number(name, 0.95), profile.number(name, 0.5)
     if math.isinf(wide.high):
         return math.inf
-    found = float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)
-    if found == 0.0 and narrow.high > narrow.low:
+    spread = float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)
+    if spread == 0.0 and narrow.high > narrow.low:
         return math.inf
-    return found if wide.low > 0.0 else max(found, float(wide.value) / NORMAL)
+    return spread if wide.low > 0.0 else max(spread, float(wide.value) / NORMAL)
 
 
 def central(spec: ProfileSpec, name: str) -> float | None:

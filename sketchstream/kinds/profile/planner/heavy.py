@@ -42,8 +42,8 @@ def enough(mean: float, modulus: int) -> int:
 def noise_factor(spec: ProfileSpec, modulus: int) -> float:
     """How much larger the noise of the state is with another modulus."""
     assert spec.modulus is not None
-    kept = math.exp(float(spec.epsilon)) - 1.0
-    return (kept + modulus) / (kept + spec.modulus)
+    excess = math.exp(float(spec.epsilon)) - 1.0
+    return (excess + modulus) / (excess + spec.modulus)
 
 
 def expected_mean(numbers: Mapping[str, Expected]) -> float:

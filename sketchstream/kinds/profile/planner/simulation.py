@@ -35,14 +35,14 @@ def simulated(
     errors: dict[str, list[float]] = {name: [] for name in truths}
     effective = layers(spec, merges)
     for _ in range(runs):
-        held = rng.choice(np.arange(1, shares.size + 1), size=count, p=shares)
-        true = figures.truths(list(truths), count, np.bincount(held, minlength=2)[1:] / count)
+        counts = rng.choice(np.arange(1, shares.size + 1), size=count, p=shares)
+        true = figures.truths(list(truths), count, np.bincount(counts, minlength=2)[1:] / count)
         if (share := figures.share(spec)) < 1.0:
-            held = held[rng.random(count) < share]
+            counts = counts[rng.random(count) < share]
         if isinstance(spec.domain, OpenDomain):
-            counters = simulate.hashed(held, spec.domain.slots, spec.domain.levels, rng)
+            counters = simulate.hashed(counts, spec.domain.slots, spec.domain.levels, rng)
         else:
-            counters = [np.concatenate([held, np.zeros(max(spec.domain.expected_slots - held.size, 0), np.int64)])]
+            counters = [np.concatenate([counts, np.zeros(max(spec.domain.expected_slots - counts.size, 0), np.int64)])]
         observed = simulate.publish(
             counters,
             epsilon=effective[0] * spec.max_weight,
@@ -56,7 +56,7 @@ def simulated(
             max_weight=spec.max_weight,
             open_domain=isinstance(spec.domain, OpenDomain),
         )
-        profile = figures.read(observed, spec.max_count, method, _about(spec, int(held.sum()), merges, rng))
+        profile = figures.read(observed, spec.max_count, method, _about(spec, int(counts.sum()), merges, rng))
         for name in truths:
             errors[name].append(profile.number(name).value - true.get(name, 0.0))
     return {name: math.sqrt(float(np.mean(np.square(values)))) for name, values in errors.items()}

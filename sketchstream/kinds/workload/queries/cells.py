@@ -39,11 +39,11 @@ class CellLocator:
         self._universe = universe
         self._columns = [_by_values(one) if one.values else _OfEdges(one).locate for one in universe.columns]
 
-    def locate(self, found: Mapping[str, RecordColumn]) -> Ints:
+    def locate(self, columns: Mapping[str, RecordColumn]) -> Ints:
         """(n,) cell of each record; -1: it has none."""
         cells: Ints | None = None
         for column, locate in zip(self._universe.columns, self._columns, strict=True):
-            places = locate(found[column.name])
+            places = locate(columns[column.name])
             if column.other:
                 places = np.where(places < 0, column.size - 1, places)
             before = np.zeros(len(places), np.int64) if cells is None else cells
@@ -75,20 +75,20 @@ class _OfEdges:
         most = 1 << 41
         return np.array([min(max(math.floor(one * (1 << BITS)), -most), most) for one in self._column.edges], np.int64)
 
-    def locate(self, found: RecordColumn) -> Ints:
+    def locate(self, column: RecordColumn) -> Ints:
         """(n,) bucket of each record's number, or -1."""
-        if found.floats is not None:
-            return self._of_floats(found.floats, found.kinds == DECIMAL)
-        numbers, whole = found.integers()
+        if column.floats is not None:
+            return self._of_floats(column.floats, column.kinds == DECIMAL)
+        numbers, whole = column.integers()
         out = np.where(whole, _bucket(self._whole, numbers), NOWHERE)
-        rest = ~whole & ((found.kinds == DECIMAL) | (found.kinds == INTEGER) | (found.kinds == STRING))
+        rest = ~whole & ((column.kinds == DECIMAL) | (column.kinds == INTEGER) | (column.kinds == STRING))
         if rest.any():
-            self._of_texts(found, np.flatnonzero(rest), out)
+            self._of_texts(column, np.flatnonzero(rest), out)
         return out
 
-    def _of_texts(self, found: RecordColumn, places: Ints, out: Ints) -> None:
+    def _of_texts(self, column: RecordColumn, places: Ints, out: Ints) -> None:
         """Locate numbers that are not 64-bit integers: by their units if no edge is near, else as fractions."""
-        part = found.take(places)
+        part = column.take(places)
         units, read = part.decimals(BITS)
         # the number lies between units - 1 and units + 1, an edge above its floor by less than one unit
         below, above = (np.searchsorted(self._units, units + far, side="right") for far in (-2, 0))
@@ -96,7 +96,7 @@ class _OfEdges:
         out[places[sure]] = _bucket(self._units, units[sure])
         seen: dict[bytes, int] = {}
         for place in places[~sure].tolist():
-            text = found.buffer[found.starts[place] : found.ends[place]].tobytes()
+            text = column.buffer[column.starts[place] : column.ends[place]].tobytes()
             if text not in seen:
                 seen[text] = self._locate_text(text)
             out[place] = seen[text]

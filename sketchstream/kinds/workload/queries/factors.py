@@ -261,18 +261,18 @@ class Factor:
         Raises:
             SpecError: not the plain data of a factor.
         """
-        given = dict(data)
-        if given.get("name") == "runs":
-            size = whole(given["size"], "size", 1, MAX_CELLS)
-            return cls("runs", size, listed=Runs.from_dict(size, whole(given["rows"], "rows", 1, MAX_CELLS), given))
-        if given.get("name") != "matrix":
-            return cls(given.pop("name"), given.pop("size"), given.pop("width", 0))
-        rows, size = whole(given["rows"], "rows", 1, MAX_ENTRIES), whole(given["size"], "size", 1, MAX_CELLS)
+        fields = dict(data)
+        if fields.get("name") == "runs":
+            size = whole(fields["size"], "size", 1, MAX_CELLS)
+            return cls("runs", size, listed=Runs.from_dict(size, whole(fields["rows"], "rows", 1, MAX_CELLS), fields))
+        if fields.get("name") != "matrix":
+            return cls(fields.pop("name"), fields.pop("size"), fields.pop("width", 0))
+        rows, size = whole(fields["rows"], "rows", 1, MAX_ENTRIES), whole(fields["size"], "size", 1, MAX_CELLS)
         _require_room(rows, size)
-        if "integers" in given:
-            matrix: Any = unpacked(given["integers"], rows * size)
+        if "integers" in fields:
+            matrix: Any = unpacked(fields["integers"], rows * size)
         else:
-            matrix = np.frombuffer(given["floats"], "<f8")
+            matrix = np.frombuffer(fields["floats"], "<f8")
         if matrix.size != rows * size:
             msg = f"expected a matrix of {rows} x {size}, found another number of coefficients"
             raise SpecError(msg)
@@ -282,13 +282,13 @@ class Factor:
     def digest(self) -> bytes:
         """32 bytes that are equal exactly for equal factors."""
         text = f"{self.name} {self.size} {self.width} {self.rows}"
-        found = hashlib.sha256(text.encode())
+        digest = hashlib.sha256(text.encode())
         if self.matrix is not None:
-            found.update(np.ascontiguousarray(self.matrix, "<f8").tobytes())
+            digest.update(np.ascontiguousarray(self.matrix, "<f8").tobytes())
         if self.listed is not None:
             for values in (self.listed.starts, self.listed.lows, self.listed.highs, self.listed.values):
-                found.update(np.ascontiguousarray(values, "<i8").tobytes())
-        return found.digest()
+                digest.update(np.ascontiguousarray(values, "<i8").tobytes())
+        return digest.digest()
 
 
 def matrix_factor(matrix: object) -> Factor:

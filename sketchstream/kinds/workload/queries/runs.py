@@ -71,11 +71,11 @@ class Runs:
         Raises:
             SpecError: not whole numbers, cells outside of the table, coefficients of 2^20 and above, or too many.
         """
-        given = np.broadcast_arrays(*(np.asarray(one) for one in (query, low, high, coefficient)))
-        if given[0].ndim != 1 or any(one.dtype.kind not in "iub" for one in given):
+        arrays = np.broadcast_arrays(*(np.asarray(one) for one in (query, low, high, coefficient)))
+        if arrays[0].ndim != 1 or any(one.dtype.kind not in "iub" for one in arrays):
             msg = "runs need query, low, high and coefficient as lists of whole numbers, of one length"
             raise SpecError(msg)
-        row, first, last, value = (one.astype(np.int64) for one in given)
+        row, first, last, value = (one.astype(np.int64) for one in arrays)
         count = max(queries, int(row.max(initial=-1)) + 1)
         require_few(count, len(row))
         if np.any((row < 0) | (first < 0) | (first >= last) | (last > size)):
@@ -88,12 +88,12 @@ class Runs:
         rows, places, sums = rows[ends], places[ends], np.cumsum(steps)[ends]  # of whole queries the sum is 0
         changed = np.diff(sums, prepend=0) != 0
         rows, places, sums = rows[changed], places[changed], sums[changed]
-        kept = np.flatnonzero(sums)
-        if not kept.size or max(np.abs(value).max(), np.abs(sums).max()) > MAX_COEFFICIENT:
-            what = "below 2^20" if kept.size else "other than 0: workload has no effect on the answers"
+        runs = np.flatnonzero(sums)
+        if not runs.size or max(np.abs(value).max(), np.abs(sums).max()) > MAX_COEFFICIENT:
+            what = "below 2^20" if runs.size else "other than 0: workload has no effect on the answers"
             msg = f"runs need coefficients {what}"
             raise SpecError(msg)
-        return cls(size, np.searchsorted(rows[kept], np.arange(count + 1)), places[kept], places[kept + 1], sums[kept])
+        return cls(size, np.searchsorted(rows[runs], np.arange(count + 1)), places[runs], places[runs + 1], sums[runs])
 
     @classmethod
     def of_matrix(cls, matrix: Any) -> Runs:
@@ -107,13 +107,13 @@ class Runs:
         """
         from scipy.sparse import coo_array
 
-        found = coo_array(matrix)
-        require_few(found.shape[0], found.nnz)
-        if not np.array_equal(found.data, np.rint(found.data)):
+        sparse = coo_array(matrix)
+        require_few(sparse.shape[0], sparse.nnz)
+        if not np.array_equal(sparse.data, np.rint(sparse.data)):
             msg = "queries over so many cells need whole coefficients, found fractions; scale them"
             raise SpecError(msg)
-        values = found.data.astype(np.int64)
-        return cls.of(found.shape[1], found.row, found.col, found.col + 1, values, queries=found.shape[0])
+        values = sparse.data.astype(np.int64)
+        return cls.of(sparse.shape[1], sparse.row, sparse.col, sparse.col + 1, values, queries=sparse.shape[0])
 
     @property
     def rows(self) -> int:
@@ -207,20 +207,20 @@ class Runs:
         Source: Hoelder's inequality for singular values, |A|_* >= |A|_F^3 / |A'A|_F; for A, and for A without its
         means, which a projection of the cells leaves of it.
         """
-        asked, sums = self.column_sums(0).astype(np.float64), self.apply(np.ones(self.size))
-        if asked @ asked > MOST_PAIRS or 4 * asked.sum() > MOST_PAIRS:
+        readers, sums = self.column_sums(0).astype(np.float64), self.apply(np.ones(self.size))
+        if readers @ readers > MOST_PAIRS or 4 * readers.sum() > MOST_PAIRS:
             return 0.0
-        used, square, norm = np.count_nonzero(asked), float(self.energies().sum()), float(sums @ sums)
+        used, square, norm = np.count_nonzero(readers), float(self.energies().sum()), float(sums @ sums)
         cells, squares, mixed = self._sparse(), 0.0, 0.0
         turned = cells.T.tocsr()
         for start in range(0, self.rows, AT_ONCE):
             products = cells[start : start + AT_ONCE] @ turned
             squares += float(np.square(products.data).sum())
             mixed += float(sums[start : start + AT_ONCE] @ (products @ sums))
-        found, rest, rests = square**3 / squares, square - norm / used, squares - 2 * mixed / used + (norm / used) ** 2
+        bound, rest, rests = square**3 / squares, square - norm / used, squares - 2 * mixed / used + (norm / used) ** 2
         if rest > 1e-6 * square and rests > 1e-6 * squares:
-            found = max(found, rest**3 / rests)
-        return float(SPARED * found / used)
+            bound = max(bound, rest**3 / rests)
+        return float(SPARED * bound / used)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -68,8 +68,8 @@ class Column:
         if any(word is None for word in words):
             msg = f"values of column {name!r:.40} must be text or whole numbers"
             raise SpecError(msg)
-        wanted = f"edges of column {name!r:.40} must be numbers"
-        ends = tuple(exact_rational(edge, wanted) for edge in edges)
+        expected = f"edges of column {name!r:.40} must be numbers"
+        ends = tuple(exact_rational(edge, expected) for edge in edges)
         if bool(words) == bool(ends):
             msg = f"column {name!r:.40} needs either values or edges"
             raise SpecError(msg)
@@ -158,19 +158,19 @@ class Column:
         Raises:
             SpecError: keys that a column does not have.
         """
-        given = dict(data)
+        fields = dict(data)
         known = {"name", "field", "other", "values", "edges", "start", "width", "count"}
-        if not set(given) <= known or "name" not in given:
-            odd = ", ".join(sorted(set(given) - known)) or "no name"
+        if not set(fields) <= known or "name" not in fields:
+            odd = ", ".join(sorted(set(fields) - known)) or "no name"
             msg = f"a column has the keys {', '.join(sorted(known))}; found {odd:.80}"
             raise SpecError(msg)
-        spaced = {key: given.pop(key) for key in ("start", "width", "count") if key in given}
+        spaced = {key: fields.pop(key) for key in ("start", "width", "count") if key in fields}
         if not spaced:
-            return cls(**given)
-        if len(spaced) < 3 or "values" in given or "edges" in given:
+            return cls(**fields)
+        if len(spaced) < 3 or "values" in fields or "edges" in fields:
             msg = "buckets of one width need start, width and count, and neither values nor edges"
             raise SpecError(msg)
-        return cls.buckets(given.pop("name"), **spaced, **given)
+        return cls.buckets(fields.pop("name"), **spaced, **fields)
 
 
 @dataclass(frozen=True)
@@ -194,11 +194,11 @@ class Universe:
     columns: tuple[Column, ...]
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        kept = tuple(columns)
-        if not kept or len({column.name for column in kept}) != len(kept):
+        listed = tuple(columns)
+        if not listed or len({column.name for column in listed}) != len(listed):
             msg = "a table needs at least one column, and columns with different names"
             raise SpecError(msg)
-        object.__setattr__(self, "columns", kept)
+        object.__setattr__(self, "columns", listed)
         whole(self.size, "number of cells of the table", 1, MAX_CELLS)
 
     @property

@@ -131,12 +131,12 @@ def paper_shape(reduced: Reduced, *, verbatim: bool = False) -> Optimum:
         verbatim: whether the factor is the number of blocks, as published; else it is the smallest that is private.
     """
     columns = reduced.columns
-    found = blocks(columns)
-    norms = [np.sqrt(np.einsum("ij,ij->j", part, part)) for part in (one.T @ columns for one in found)]
+    parts = blocks(columns)
+    norms = [np.sqrt(np.einsum("ij,ij->j", part, part)) for part in (one.T @ columns for one in parts)]
     radii = [float(one.max()) for one in norms]
     need = float(np.sum([(norm / radius) ** 2 for norm, radius in zip(norms, radii, strict=True)], axis=0).max())
-    factor = len(found) if verbatim else need
-    covariance = factor * np.sum([r * r * (one @ one.T) for r, one in zip(radii, found, strict=True)], axis=0)
+    factor = len(parts) if verbatim else need
+    covariance = factor * np.sum([r * r * (one @ one.T) for r, one in zip(radii, parts, strict=True)], axis=0)
     return Optimum(reduced, covariance, uniform_bound(reduced), float(np.trace(covariance)), 0)
 
 

@@ -150,20 +150,20 @@ class Implicit(Strategy):
             tolerance: gap at which the search stops.
             metric: metric of distances; where the counters are the answers, all metrics are theirs.
         """
-        asked, start = self.workload, np.zeros(self.size)
+        workload, start = self.workload, np.zeros(self.size)
         blocks = bool(self.levels) and metric != "answers"
         both = ANSWERS * self.length / float(self.variances.sum())
         share = {"state": 0.0, "both": both}.get(metric, 1.0) if blocks else 1.0
 
         def times(table: Floats) -> Floats:
-            out = share * asked.gram_times(table) if share else np.zeros(self.size)
+            out = share * workload.gram_times(table) if share else np.zeros(self.size)
             return out + self.tree.gram_times(table) if blocks else out
 
         if self.levels:
             start = self.tree.solve(state)
-            pull = share * asked.gram_times(start) + (self.tree.back(state)[: self.size] if blocks else 0.0)
+            pull = share * workload.gram_times(start) + (self.tree.back(state)[: self.size] if blocks else 0.0)
         else:
-            pull = asked.runs.back(state.astype(np.float64))
+            pull = workload.runs.back(state.astype(np.float64))
         steepest = curvature(times, np.ones(self.size))
         bounds, starts = np.array([bound]), start[None]
         best, gap, steps = descend(lambda one: (times(one[0]) - pull)[None], steepest, bounds, starts, tolerance)
@@ -175,15 +175,15 @@ class Implicit(Strategy):
         Which way is taken depends on the number of events only.
         """
         inside = (cells >= 0) & (cells < self.size)
-        given = inside.astype(np.int64) if weights is None else np.where(inside, weights, 0)
+        effective = inside.astype(np.int64) if weights is None else np.where(inside, weights, 0)
         if self.levels:
-            self.tree.add(state, np.where(inside, cells, 0), given)
+            self.tree.add(state, np.where(inside, cells, 0), effective)
             return
         if len(cells) * len(self.workload.runs.lows) <= self.size:
-            state += self.workload.runs.column_of(cells, given)
+            state += self.workload.runs.column_of(cells, effective)
             return
         sums = np.zeros(self.size, np.int64)
-        add_up(sums, cells, given)
+        add_up(sums, cells, effective)
         state += self.workload.runs.apply(sums)
         sums[:] = 0
 

@@ -91,23 +91,23 @@ def reduce_matrix(matrix: Floats) -> Reduced:
     if min(rows, size) > MAX_RANK:  # the decomposition would take minutes to say so
         _require_rank(max(triangle(matrix != 0), triangle((matrix != 0).T)), "at least ")
     _, singular, right = np.linalg.svd(matrix, full_matrices=False)
-    kept = singular > max(rows, size) * np.finfo(np.float64).eps * singular[0]
-    _require_rank(int(kept.sum()))
-    return Reduced(np.ascontiguousarray(right[kept].T), singular[kept])
+    significant = singular > max(rows, size) * np.finfo(np.float64).eps * singular[0]
+    _require_rank(int(significant.sum()))
+    return Reduced(np.ascontiguousarray(right[significant].T), singular[significant])
 
 
 def triangle(filled: npt.NDArray[np.bool_], most: int = MAX_RANK + 1) -> int:
     """A lower bound of the rank, at most `most`: rows sorted so that each has an entry where all later have none."""
-    left, open_rows, found = filled.sum(axis=0), np.ones(len(filled), np.bool_), 0
-    while found < most:
+    left, open_rows, rows_taken = filled.sum(axis=0), np.ones(len(filled), np.bool_), 0
+    while rows_taken < most:
         alone = int(np.argmax(left == 1))
         if left[alone] != 1:
             break
         row = int(np.argmax(filled[:, alone] & open_rows))
         open_rows[row] = False
         left = left - filled[row]
-        found += 1
-    return found
+        rows_taken += 1
+    return rows_taken
 
 
 def reduce(workload: Workload) -> Reduced:
@@ -130,8 +130,8 @@ def reduce(workload: Workload) -> Reduced:
     _require_rank(workload.size)
     values, vectors = np.linalg.eigh(workload.gram())
     values, vectors = values[::-1], vectors[:, ::-1]
-    kept = values > workload.size * np.finfo(np.float64).eps * values[0]
-    return Reduced(np.ascontiguousarray(vectors[:, kept]), np.sqrt(values[kept]))
+    significant = values > workload.size * np.finfo(np.float64).eps * values[0]
+    return Reduced(np.ascontiguousarray(vectors[:, significant]), np.sqrt(values[significant]))
 
 
 def too_large(workload: Workload) -> bool:

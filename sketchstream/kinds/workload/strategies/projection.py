@@ -179,8 +179,8 @@ def nearest(point: Floats, columns: Floats, bound: float, start: Floats, toleran
         start: (N,) start of the search, such as the estimates without constraints.
         tolerance: gap at which the search stops.
     """
-    found, gap, steps = all_nearest(point[None], columns, np.array([bound]), start[None], tolerance)
-    return Projected(found[0], gap, steps)
+    histograms, gap, steps = all_nearest(point[None], columns, np.array([bound]), start[None], tolerance)
+    return Projected(histograms[0], gap, steps)
 
 
 def all_nearest(
@@ -262,10 +262,10 @@ def _capped(values: Floats, bounds: Floats) -> Floats:
     """
     out = np.maximum(values, 0.0)
     for row in np.flatnonzero(out.sum(axis=1) > bounds):
-        kept, count = out[row][out[row] > 0], 0
-        while len(kept) != count:
-            count = len(kept)
-            excess = (float(kept.sum()) - float(bounds[row])) / count
-            kept = kept[kept > excess]
+        positive, count = out[row][out[row] > 0], 0
+        while len(positive) != count:
+            count = len(positive)
+            excess = (float(positive.sum()) - float(bounds[row])) / count
+            positive = positive[positive > excess]
         out[row] = np.maximum(values[row] - excess, 0.0)
     return out
