@@ -38,7 +38,7 @@ def series(seed: int, count: int, longest: int) -> Iterator[tuple[str, float, st
     """(what, default's RMSE over the best one, names of both) for random series.
 
     Args:
-        seed: of the cases.
+        seed: seed of the cases.
         count: number of cases.
         longest: positions, at most.
     """
@@ -95,7 +95,7 @@ def tables(seed: int, count: int, runs: int) -> Iterator[tuple[str, float, str]]
     """(what, default's RMSE over the best one, names of both) for random tables.
 
     Args:
-        seed: of the cases.
+        seed: seed of the cases.
         count: number of cases.
         runs: drawn histograms and states of each.
     """

@@ -219,7 +219,7 @@ class RawReader:
     """The limit: nothing but the protocol, in as few steps as Python has for it.
 
     Args:
-        bootstrap: of a broker that leads all partitions.
+        bootstrap: bootstrap of a broker that leads all partitions.
         topic: uncompressed or not, its batches are only counted.
         partitions: read from their beginnings, with responses as long as ours.
     """

@@ -27,7 +27,7 @@ class Connection:
     """One connection, with a request on its way or none.
 
     Args:
-        address: of the service.
+        address: address of the service.
         poll: told of its socket.
     """
 

@@ -95,9 +95,9 @@ class Generated:
     """A feed of generated bodies: each has noise of its own names, its counters are those of one of a few sketches.
 
     Args:
-        config: of the sketches.
-        hours: of each sketch.
-        partitions: of each hour.
+        config: config of the sketches.
+        hours: hours of each sketch.
+        partitions: partitions of each hour.
     """
 
     identity = "generated"

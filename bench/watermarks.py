@@ -35,12 +35,12 @@ class Load:
     """One partition in offset order.
 
     Args:
-        name: of the table's row.
+        name: name of the table's row.
         arrival: (n,) true times, ms.
         times: (n,) event times.
         stamps: (n,) record timestamps.
         right: (n,) bool, records that must not be late.
-        width: of windows, ms.
+        width: width of windows, ms.
         lateness: ms.
         closes: whether windows are closed by the clock's progress, so that a delay can be told.
     """

@@ -342,6 +342,21 @@ def test_docstrings_begin_with_what_they_speak_of() -> None:
     assert elsewhere.match("Of the input.")
 
 
+def test_entries_of_arguments_stand_by_themselves() -> None:
+    """Not "name: of the sketch.", which is the end of a sentence that nobody wrote."""
+    fragment = re.compile(r"^ +\**\w+: of\b", re.MULTILINE)
+    found = {
+        (path.name, match.strip())
+        for package in PACKAGES
+        for path in package.rglob("*.py")
+        for node in ast.walk(parsed(path.read_text()))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for match in fragment.findall(ast.get_docstring(node, clean=False) or "")
+    }
+    assert found == set()
+    assert fragment.search("    Args:\n        name: of the sketch.")
+
+
 def test_nothing_is_imported_twice() -> None:
     found = {path.name: twice(path.read_text()) for path in SOURCES}
     assert {name: names for name, names in found.items() if names} == {}

@@ -50,7 +50,7 @@ class Chapter:
     """A chapter: another kind of sketch on the demo's stream.
 
     Args:
-        name: of its files, such as "counts".
+        name: name of its files, such as "counts".
         again: options of `command` for the same answers.
         sketches: `[[sketch]]` blocks, a template of `str.format`.
         item: field of the items; empty: its sketches have none, and need no key.
@@ -77,7 +77,7 @@ class Chapter:
         """Write the configuration and run a worker on it.
 
         Args:
-            folder: of the demo, with its stream and its key.
+            folder: folder of the demo, with its stream and its key.
             values: for the template.
 
         Returns:

@@ -38,7 +38,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
     """Count the flights of each aircraft, write a plot and a CSV file, and say what came out.
 
     Args:
-        folder: of the demo, with its stream and its key.
+        folder: folder of the demo, with its stream and its key.
         flights: flights of the stream.
     """
     (folder / "aircraft.txt").write_text("".join(f"{name}\n" for name in flights.tail_numbers))

@@ -44,7 +44,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
     """Count the aircraft of each set of airports, draw them, and say what came out.
 
     Args:
-        folder: of the demo, with its stream and its key.
+        folder: folder of the demo, with its stream and its key.
         flights: flights of the stream.
     """
     from sketchstream import windows

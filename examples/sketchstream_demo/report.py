@@ -60,8 +60,8 @@ class Dials:
 
     Args:
         unit: "item" or "event".
-        epsilon: of each month's state.
-        epsilon_publish: of what each month publishes.
+        epsilon: epsilon of each month's state.
+        epsilon_publish: epsilon publish of what each month publishes.
     """
 
     unit: Unit

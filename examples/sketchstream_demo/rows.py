@@ -67,7 +67,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
     """Project the airports' rows, draw their distances, and say what came out.
 
     Args:
-        folder: of the demo, with its stream.
+        folder: folder of the demo, with its stream.
         flights: flights of the stream.
     """
     from sketchstream import windows

@@ -40,7 +40,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
     """Count the series, write a plot and a CSV file, and say what came out.
 
     Args:
-        folder: of the demo, with its stream.
+        folder: folder of the demo, with its stream.
         flights: flights of the stream.
     """
     from sketchstream.cli import clusters

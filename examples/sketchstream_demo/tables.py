@@ -74,7 +74,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
     """Count the tables, write plots and a CSV file, and say what came out.
 
     Args:
-        folder: of the demo, with its stream.
+        folder: folder of the demo, with its stream.
         flights: flights of the stream.
     """
     carriers = sorted({value.strip('"') for value in flights.fields["carrier"]})

@@ -41,7 +41,7 @@ class Visit:
     """A page as somebody looks at it, and what happened behind it.
 
     Args:
-        page: of the browser.
+        page: page of the browser.
         base: the only address that it may ask.
         asked: addresses that it asked for.
         complaints: what the console said: refusals of the policy, errors of the script.
@@ -79,9 +79,9 @@ def visit(browser: Browser, base: str, width: int = 1280, scheme: str = "light",
     Args:
         browser: a started one.
         base: address of the site, without a slash at its end.
-        width: of the window, pixels.
+        width: width of the window, pixels.
         scheme: "light" or "dark".
-        more: of the browser's context.
+        more: further arguments of the browser's context.
     """
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)  # type: ignore[arg-type]
     page = context.new_page()

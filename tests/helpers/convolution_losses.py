@@ -54,7 +54,7 @@ def exact_loss(
     """The loss of a pair of neighbours under one layer, in the measure of the layer, exact; that of the words.
 
     Args:
-        spec: of layout "fourier", or of noise "counts", "tree" or "toeplitz".
+        spec: spec of layout "fourier", or of noise "counts", "tree" or "toeplitz".
         neighbour: the difference of the two.
         layer: the law; default the creation layer.
         scales: (size,) integers that replace `spec.scheme.lattice_scales(layer)`, to judge other noise by the same sum.
@@ -91,7 +91,7 @@ def spectral_loss(spec: ConvolutionSpec, layer: NoiseLayer | None = None) -> flo
     """The loss of one unit at its bound through the words, by the sum of precisions over the characters.
 
     Args:
-        spec: of noise "gaussian" or "laplace".
+        spec: spec of noise "gaussian" or "laplace".
         layer: the law; default the creation layer.
     """
     law = spec.layer() if layer is None else layer

@@ -36,10 +36,10 @@ class Cell:
 
     Args:
         users: users for each slot of a part, all levels together.
-        mean: of the law of their counts before it is cut to 1..modulus-1 (of Zipf's law: after).
+        mean: mean of the law of their counts before it is cut to 1..modulus-1 (of Zipf's law: after).
         law: its name.
-        modulus: of the counters.
-        levels: of the domain.
+        modulus: modulus of the counters.
+        levels: levels of the domain.
         parts: stacked.
     """
 

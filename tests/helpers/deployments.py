@@ -61,17 +61,17 @@ class Deployment:
     """What happens in five hours of event time, and what is counted.
 
     Args:
-        seed: of the records.
+        seed: seed of the records.
         trouble: what goes wrong.
-        unit: of privacy.
+        unit: unit of privacy.
         grouped: whether the sketch has groups.
         filtered: whether the sketch counts only some records.
-        partitions: of the input.
+        partitions: partitions of the input.
         per_hour: records an hour.
         share: share of the records, producers or time that the trouble touches.
         minutes: how long the trouble lasts, or how wrong clocks are.
         input: further lines of `[input]`.
-        hours: of records.
+        hours: hours of records.
     """
 
     seed: int

@@ -30,8 +30,8 @@ class HereditaryDiscrepancy:
     Args:
         lower: |det M|^(1/k) / 2 for the minor that was found.
         upper: gamma_2 sqrt(2 ln 2d), by the factors.
-        rows: of the minor.
-        columns: of the minor.
+        rows: rows of the minor.
+        columns: columns of the minor.
         left: (d, r) B.
         right: (r, N) C with columns of norm at most 1; A = B C, and the rows of B have norm at most gamma_2.
     """
@@ -49,8 +49,8 @@ def herdisc_bounds(matrix: npt.ArrayLike, *, seed: int = 0, tolerance: float = 1
 
     Args:
         matrix: (d, N) finite numbers.
-        seed: of the random starts of the search for a minor.
-        tolerance: of gamma_2 squared.
+        seed: seed of the random starts of the search for a minor.
+        tolerance: tolerance of gamma_2 squared.
 
     Raises:
         SpecError: not a matrix, or all zero.
@@ -79,8 +79,8 @@ def color(
     Args:
         matrix: (d, N) finite numbers.
         columns: which columns to sign; all of them if None.
-        bounds: of the matrix, if they are known.
-        seed: of the walk.
+        bounds: bounds of the matrix, if they are known.
+        seed: seed of the walk.
 
     Returns:
         (n,) -1 or 1.

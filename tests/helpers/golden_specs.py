@@ -175,7 +175,7 @@ def recorded(spec: Spec) -> dict[str, Any]:
     """What must stay the same of a spec, as plain data for JSON.
 
     Args:
-        spec: of a linear kind.
+        spec: spec of a linear kind.
     """
     kind = kinds.of(spec)
     ledger = kind.accounting.ledger(spec, LINEAGE, *(("9",) if _pure(spec) else ("9", "1e-4")))

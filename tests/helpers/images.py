@@ -26,12 +26,12 @@ class Stage:
 
     Args:
         root: folder of its files.
-        environment: of ENV.
-        arguments: of ARG.
-        folder: of WORKDIR.
-        user: of USER.
-        entrypoint: of ENTRYPOINT.
-        command: of CMD.
+        environment: variables of ENV.
+        arguments: arguments of ARG.
+        folder: folder of WORKDIR.
+        user: user of USER.
+        entrypoint: entrypoint of ENTRYPOINT.
+        command: command of CMD.
         before: bytes of the base system.
     """
 
@@ -70,7 +70,7 @@ def build(dockerfile: Path, context: Path, base: Path, folder: Path) -> Stage:
         dockerfile: to follow.
         context: folder that COPY reads.
         base: folder of the base system, which is copied.
-        folder: of the stages.
+        folder: folder of the stages.
     """
     stages: dict[str, Stage] = {}
     stage: Stage | None = None

@@ -265,7 +265,7 @@ class Model:
     """A log, two workers that share its partitions, and the exact counts.
 
     Args:
-        partitions: of the log.
+        partitions: partitions of the log.
     """
 
     def __init__(self, partitions: int = 2) -> None:

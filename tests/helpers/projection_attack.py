@@ -122,7 +122,7 @@ def delta_lower_bound(
     Args:
         without: statistics of states without the row.
         added: statistics of states with it.
-        epsilon: of the claim.
+        epsilon: epsilon of the claim.
         threshold: the observer answers "added" above it; chosen independently of these samples.
         confidence: probability with which the bound holds, such as 0.999999.
 
@@ -178,8 +178,8 @@ def verify(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction, parameter: 
 
     Args:
         spec: spec of the sketch.
-        epsilon: of the layer.
-        delta: of the layer.
+        epsilon: epsilon of the layer.
+        delta: delta of the layer.
         parameter: sigma2 of the layer, lattice units.
 
     Raises:

@@ -63,7 +63,7 @@ class Schedule:
     """What happens in four hours to the workers of a topic, and what they publish.
 
     Args:
-        seed: of everything.
+        seed: seed of everything.
     """
 
     seed: int

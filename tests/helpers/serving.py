@@ -96,11 +96,11 @@ def serving(
     """A service that has read `folder / "sealed"`, and a client of it.
 
     Args:
-        folder: of the test; the configuration and the database are put there.
-        text: of the configuration.
+        folder: folder of the test; the configuration and the database are put there.
+        text: text of the configuration.
         access: who may ask.
         processes: that reconstruct; 0: nothing is computed.
-        settings: of the store.
+        settings: settings of the store.
     """
     path = folder / "sketchstream.toml"
     path.write_text(text)

@@ -41,7 +41,7 @@ def variances(sizes: Sequence[int], multipliers: Sequence[int]) -> list[Fraction
 
     Args:
         sizes: number of nodes on each level, the root's first.
-        multipliers: of each level.
+        multipliers: multipliers of each level.
     """
     square = sum(one * one for one in multipliers)
     own = [Fraction(one * one, square) for one in multipliers]

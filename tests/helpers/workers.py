@@ -102,11 +102,11 @@ def published_windows(
 
     Args:
         text: a configuration.
-        records: of the first three hours of 2024, in the order in which they are sent.
+        records: records of the first three hours of 2024, in the order in which they are sent.
         key: the hash key.
         kill_every: kill the worker after every so many records, every second time without a snapshot of the last ones;
             0: never.
-        partitions: of the topic.
+        partitions: partitions of the topic.
     """
     driver = Driver(text, partitions=partitions, now="2024-01-01T03:00:00Z", key=key)
     for number, record in enumerate(records):

@@ -65,8 +65,8 @@ class Watched:
     """A judge that passed on the honest package: its time, and the functions that it called.
 
     Args:
-        kind: of the judge.
-        name: of the judge.
+        kind: kind of the judge.
+        name: name of the judge.
         seconds: processor time.
         called: "module:function".
     """
@@ -245,7 +245,7 @@ def kept(path: Path, mapped: Sequence[Watched] | None = None) -> list[Watched]:
     """Write or read what was watched, so that an interrupted run need not watch again.
 
     Args:
-        path: of the file.
+        path: path of the file.
         mapped: what to write; None: read.
     """
     if mapped is not None:

@@ -55,7 +55,7 @@ class Mutant:
         module: file under sketchstream/, without its ending.
         function: qualified name.
         operator: what was done.
-        line: of the change.
+        line: line of the change.
         before: the code that was changed.
         again: how many changes of the same name come before it in its function.
     """

@@ -124,7 +124,7 @@ def joined(former: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         former: what an earlier run found, or nothing.
-        found: of `tried`.
+        found: found of `tried`.
     """
     out = dict(found)
     for side, said in (("suite", "test"), ("verify", "check")):

@@ -45,8 +45,8 @@ class Played:
     """A deployment whose configuration changes after 100 minutes.
 
     Args:
-        change: of `CHANGES`.
-        partitions: of the input; each is half an hour behind the one before.
+        change: change of `CHANGES`.
+        partitions: partitions of the input; each is half an hour behind the one before.
         silent: whether nothing comes for an hour before the change, so that all windows are sealed.
     """
 

@@ -38,7 +38,7 @@ class Schedule:
     """Actions in an order that a seed decides.
 
     Args:
-        seed: of the schedule.
+        seed: seed of the schedule.
     """
 
     def __init__(self, seed: int) -> None:

@@ -201,7 +201,7 @@ class Backfill:
 
         Args:
             plan: plan of the sketch.
-            boundary: its boundary.
+            boundary: boundary between its history and live records.
         """
         secret = self._folder / "ledger.secret"
         ledger = _named(secret, b"sketch-ledger", None) if secret.exists() else "of the first run"

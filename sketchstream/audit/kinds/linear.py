@@ -84,7 +84,7 @@ def case(
     Args:
         name: see `Case`.
         spec: see `Case`.
-        cost: of a layer, by its epsilon and delta.
+        cost: cost of a layer from its epsilon and delta.
         moves: see `Case`.
         more: further fields of `Case`; `released=False` where the kind refuses releases.
     """
@@ -151,11 +151,12 @@ def answers(
     """Check the unbiased answers, and their errors, against dense least squares.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         matrix: (counters, cells).
         questions: (answers, cells).
-        variance: of the noise of a counter, by epsilon and delta of a layer.
-        slack: of the answers, in least standard errors, unless they are whole numbers; of the standard errors.
+        variance: variance of the noise of a counter, from epsilon and delta of a layer.
+        slack: error that answers may have, in least standard errors, unless they are whole numbers, and relative error
+            that standard errors may have.
     """
     sketch = Sketch.create(spec)
     sketch.update(np.arange(matrix.shape[1]).repeat(3))
@@ -177,7 +178,7 @@ def plainest(spec: Any, matrix: Ints, sigma2: float, trials: int) -> Outcome:
     Each sketch is a trial; half of them get the unit, and the observer projects the state onto its column.
 
     Args:
-        spec: of the sketches.
+        spec: spec of the sketches.
         matrix: (counters, cells).
         sigma2: variance of the noise of a counter.
         trials: sketches.

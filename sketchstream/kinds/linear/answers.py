@@ -69,7 +69,7 @@ class LinearAnswers(Answers):
         """A number by the name that series, pages and `--metric` know it by, such as "sum", "answer.0" or "norm.7".
 
         Args:
-            name: its name.
+            name: name of the number.
             level: level of its interval.
 
         Raises:

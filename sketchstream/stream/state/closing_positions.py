@@ -27,7 +27,7 @@ class ClosedThrough(NamedTuple):
 
     Args:
         start: start of the window.
-        end: its end.
+        end: end of the window.
         through: positions that end by then are closed.
     """
 

@@ -204,8 +204,8 @@ class App:
         """A worker process in a folder and process group of its own.
 
         Args:
-            name: of its folder.
-            options: of `sketchstream worker`, further ones.
+            name: name of its folder.
+            options: options of `sketchstream worker`, further ones.
             fault: step, times and kind, see `faulty_worker`.
             altered: what is different from a usual worker, see `altered_worker`.
             fresh: started as a shell would, in place of forked off a process that has everything imported.
@@ -395,7 +395,7 @@ class App:
         """Whose mistake a wrong window is: whether the log has what was sent, and each record was applied once.
 
         Args:
-            start: of the window.
+            start: start of the window.
             parts: what was published of it, by partition.
         """
         found = {partition: windows[start] for partition, windows in self.logged().items()}
@@ -522,7 +522,7 @@ class Load:
         """Send one event.
 
         Args:
-            item: of the event.
+            item: item of the event.
             ts: its time, ms.
             partition: where to; None: where the item belongs.
             count: what it adds to the truth.

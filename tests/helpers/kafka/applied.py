@@ -44,7 +44,7 @@ def complaints(logs: Iterable[str]) -> list[str]:
     """Find records that were applied twice, or not at all.
 
     Args:
-        logs: of all workers that ever ran, one text each. The offsets of the input have no gaps.
+        logs: logs of all workers that ever ran, one text each. The offsets of the input have no gaps.
 
     Returns:
         One sentence for each contradiction; none if every state holds every record before its position once.

@@ -51,8 +51,8 @@ class Run:
 
     Args:
         app: not started yet.
-        seed: of the schedule and of the load.
-        seconds: of load and faults.
+        seed: seed of the schedule and of the load.
+        seconds: seconds of load and faults.
         cluster: whose nodes may be stopped; None: only workers.
         rate: events a second.
         speed: event-time seconds in a second.

@@ -49,11 +49,11 @@ def check(series: str, epsilon: str, runs: int, within: float, source: Any) -> N
     Each filter has Gaussian noise, and the noise that is chosen for it where that is another one.
 
     Args:
-        series: of `positions`.
+        series: series of `positions`.
         epsilon: at delta 1e-6.
         runs: independent states of each filter; more where the error of fewer could miss `within` by chance.
         within: relative error of the root mean squared error that is allowed.
-        source: of the noise.
+        source: source of the noise.
     """
     places, length = positions(series)
     counts = np.bincount(places, minlength=length)

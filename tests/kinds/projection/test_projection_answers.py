@@ -43,11 +43,11 @@ def drawn(
     """Rows of two users under `runs` matrices and noises, as one projection of 2 runs users; and images of the second.
 
     Args:
-        family: of matrices.
+        family: family of matrices.
         k: columns.
         runs: how many matrices and noises.
         tau: noise variance of a layer, signal units.
-        layers: of noise.
+        layers: layers of noise.
         rows: (2, features) integers; by default U and V.
     """
     rows = np.stack([U, V]) if rows is None else rows

@@ -101,7 +101,7 @@ def require_answers(answers: dict[int, _Answer], topic: str, partitions: Iterabl
     """What brokers say of these partitions, if they say something of each.
 
     Raises:
-        BrokerError: of one they do not.
+        BrokerError: they say nothing of one.
     """
     silent = next((partition for partition in partitions if partition not in answers), None)
     if silent is not None:
