@@ -28,8 +28,8 @@ def stencil(epsilons: Sequence[float]) -> Floats:
     taps = np.ones(1)
     for epsilon in epsilons:
         a = decay(epsilon)
-        one = np.array([-a, 1.0 + a * a, -a]) / math.expm1(-epsilon) ** 2
-        taps = np.convolve(taps, one)
+        single_layer = np.array([-a, 1.0 + a * a, -a]) / math.expm1(-epsilon) ** 2
+        taps = np.convolve(taps, single_layer)
     return taps
 
 
@@ -60,12 +60,12 @@ def noise_pmf(epsilons: Sequence[float], reach: int) -> Floats:
     out: Floats | None = None
     for epsilon in epsilons:
         a = decay(epsilon)
-        one = -math.expm1(-epsilon) / (1.0 + a) * np.exp(-epsilon * j)
+        single_layer = -math.expm1(-epsilon) / (1.0 + a) * np.exp(-epsilon * j)
         if out is None:
-            out = one
+            out = single_layer
         else:
             size = 2 * out.size
-            product = np.fft.irfft(np.fft.rfft(out, size) * np.fft.rfft(one, size), size)
+            product = np.fft.irfft(np.fft.rfft(out, size) * np.fft.rfft(single_layer, size), size)
             out = np.maximum(product[reach : 3 * reach + 1], 0.0)
     assert out is not None
     return out

@@ -210,8 +210,8 @@ class ProfileNumbers(Profile):
     def _at_least(self, k: object, z: float) -> Estimate:
         """One k+ number."""
         count = _count(k, self.max_count + 1, "max_count + 1")
-        found = Estimate(*self.tail_ends(z)[count].tolist())
-        return self._marked(found, "lower", count, z)
+        estimate = Estimate(*self.tail_ends(z)[count].tolist())
+        return self._marked(estimate, "lower", count, z)
 
     def _exactly(self, k: object, z: float) -> Estimate:
         """The number of items with one count."""
@@ -224,9 +224,9 @@ class ProfileNumbers(Profile):
         if z not in self._counted:
             low, high = _ends(self._known.counts, z, 0.0, self._most)
             high = np.minimum(high, self.tail_ends(z)[:-1, 2])
-            found = _holding(self.counts, (np.maximum(low - self._most_wrapped(z), 0.0), high))
-            found.flags.writeable = False
-            self._counted = {z: found}  # callers ask for one count after another, at one level
+            ends = _holding(self.counts, (np.maximum(low - self._most_wrapped(z), 0.0), high))
+            ends.flags.writeable = False
+            self._counted = {z: ends}  # callers ask for one count after another, at one level
         return self._counted[z]
 
     def _shares_ends(self, z: float) -> Floats:
@@ -247,11 +247,11 @@ class ProfileNumbers(Profile):
         hidden = each if self.facts.open_domain else 0.0
         return np.asarray(((low * items - each) / (items + hidden)).clip(0.0, 1.0))
 
-    def _marked(self, found: Estimate, bound: Bound, residues: float, z: float, scale: float = 1.0) -> Estimate:
+    def _marked(self, estimate: Estimate, bound: Bound, residues: float, z: float, scale: float = 1.0) -> Estimate:
         """The estimate as a bound, if wrapped items may shift it by a part of its interval that matters.
 
         Args:
-            found: the estimate; its interval allows for wrapped items where they show.
+            estimate: the estimate; its interval allows for wrapped items where they show.
             bound: what it is then.
             residues: number of residues that hold the items that shift it.
             z: standard deviations of the interval.
@@ -259,35 +259,35 @@ class ProfileNumbers(Profile):
         """
         wrapping = self.facts.wrapping
         if wrapping is None:
-            return found
-        half = max((found.high - found.low) * scale - residues * wrapping.most(z), 0.0) / 2.0
-        return replace(found, bound=bound) if wrapping.marks(half, residues, z) else found
+            return estimate
+        half = max((estimate.high - estimate.low) * scale - residues * wrapping.most(z), 0.0) / 2.0
+        return replace(estimate, bound=bound) if wrapping.marks(half, residues, z) else estimate
 
-    def _scalar(self, name: str, found: Estimate, z: float) -> Estimate:
+    def _scalar(self, name: str, estimate: Estimate, z: float) -> Estimate:
         """A scalar as what it says of counts that may have wrapped."""
         wrapping = self.facts.wrapping
         if wrapping is None:
-            return found
-        found = replace(found, bound=always(name, counted=self.facts.total is not None))
+            return estimate
+        estimate = replace(estimate, bound=always(name, counted=self.facts.total is not None))
         each, items = wrapping.most(z), max(float(self._tails[1]), 1.0)
-        if name == "mean" and found.bound is None:  # the sum is counted apart, the items may be more
-            low = found.low * items / (items + each)
-            return replace(found, low=low if self.facts.signed else max(low, 1.0))
-        if found.bound == "lower":  # few very heavy items are enough, and need not show
-            return replace(found, high=1.0 if name == "coverage" else math.inf)
+        if name == "mean" and estimate.bound is None:  # the sum is counted apart, the items may be more
+            low = estimate.low * items / (items + each)
+            return replace(estimate, low=low if self.facts.signed else max(low, 1.0))
+        if estimate.bound == "lower":  # few very heavy items are enough, and need not show
+            return replace(estimate, high=1.0 if name == "coverage" else math.inf)
         if name != "one_hit_ratio":
-            return found
-        low = max((found.low * items - each) / (items + each), 0.0)
-        return self._marked(replace(found, low=low), "upper", 1.0, z, items)
+            return estimate
+        low = max((estimate.low * items - each) / (items + each), 0.0)
+        return self._marked(replace(estimate, low=low), "upper", 1.0, z, items)
 
     def _above_share(self, z: float) -> Estimate:
         """The share beyond `max_count`; at `modulus - 1` nothing can be seen of it."""
-        found, wrapping = _estimate(self._fit.above, self._known.above, z, 0.0, 1.0), self.facts.wrapping
+        share, wrapping = _estimate(self._fit.above, self._known.above, z, 0.0, 1.0), self.facts.wrapping
         if wrapping is None:
-            return found
+            return share
         below, items = self.max_count + 1.0, max(self._population, 1.0)
-        found = replace(found, high=max(found.high, min(found.high + below * wrapping.most(z) / items, 1.0)))
-        return replace(found, bound="lower") if self.blind else self._marked(found, "lower", below, z, items)
+        share = replace(share, high=max(share.high, min(share.high + below * wrapping.most(z) / items, 1.0)))
+        return replace(share, bound="lower") if self.blind else self._marked(share, "lower", below, z, items)
 
     def with_zeros(self, zeros: int) -> Self:
         """Add items with count 0, or remove them (a negative number).
@@ -349,9 +349,9 @@ class ProfileNumbers(Profile):
                 high = high + self._most_wrapped(z) * self.facts.wrapping.residues_below(high.size)
                 high[1:] = np.minimum.accumulate(high[1:])
             low, high = holding(value, low, high, way, self._most)
-            found = np.stack([value, low, high], axis=1)
-            found.flags.writeable = False
-            self._reach = dict([*self._reach.items()][-1:]) | {z: found}  # callers ask k after k, at a level or two
+            ends = np.stack([value, low, high], axis=1)
+            ends.flags.writeable = False
+            self._reach = dict([*self._reach.items()][-1:]) | {z: ends}  # callers ask k after k, at a level or two
         return self._reach[z]
 
     def _value(self, name: str) -> float:
@@ -391,13 +391,13 @@ class ProfileNumbers(Profile):
         wrapping = self.facts.wrapping
         if wrapping is not None and most >= wrapping.modulus:
             most = math.inf  # no count of the modulus or more can be seen
-        found = Estimate(value, min(value, first if least is None else least), max(value, most))
-        if wrapping is None or (wrapping.shows and found.high == found.value):
-            return found
+        estimate = Estimate(value, min(value, first if least is None else least), max(value, most))
+        if wrapping is None or (wrapping.shows and estimate.high == estimate.value):
+            return estimate
         hidden = wrapping.hidden(z) * wrapping.residues_below(high.size)
         further = self._crossing(np.minimum.accumulate(high + hidden), few, q)
-        unsure = wrapping.shows or further is None or further > found.high
-        return replace(found, bound="lower") if unsure else found
+        unsure = wrapping.shows or further is None or further > estimate.high
+        return replace(estimate, bound="lower") if unsure else estimate
 
     def _crossing(self, tails: Floats, items: float, q: float) -> float | None:
         """Smallest count t >= 1 with at most (1-q) of the items above t; None if it is beyond max_count."""

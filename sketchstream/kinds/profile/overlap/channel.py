@@ -44,9 +44,9 @@ class Channel:
     @classmethod
     def of_layers(cls, epsilons: Sequence[float], modulus: int) -> Channel:
         """Make the channel of counters that add up weights; what wraps to 0 is not in it."""
-        kept = contraction(epsilons, modulus)
-        seen = (1 - kept) * (modulus - 1) / modulus
-        return cls(seen, kept + seen)
+        contracted = contraction(epsilons, modulus)
+        seen = (1 - contracted) * (modulus - 1) / modulus
+        return cls(seen, contracted + seen)
 
     @classmethod
     def of_presence(cls, epsilons: Sequence[float], modulus: int) -> Channel:
@@ -122,8 +122,8 @@ class Kronecker:
     def __call__(self, vectors: Floats) -> Floats:
         """(..., 2^m) the product with each vector, as two products with matrices of half of the groups."""
         left, right = (one.astype(vectors.dtype, copy=False) for one in (self._left, self._right))
-        found: Floats = (left @ vectors.reshape(-1, len(left), len(right)) @ right.T).reshape(vectors.shape)
-        return found
+        product: Floats = (left @ vectors.reshape(-1, len(left), len(right)) @ right.T).reshape(vectors.shape)
+        return product
 
     def columns(self, matrix: Floats, first: int = 0) -> Floats:
         """(2^m - first, n) the product with each column.
@@ -135,8 +135,8 @@ class Kronecker:
         size = len(self._right)
         left = self._left[first // size :]
         below = (left @ matrix.reshape(len(self._left), -1)).reshape(len(left), size, -1)
-        found: Floats = (self._right @ below).reshape(-1, matrix.shape[1])
-        return found
+        product: Floats = (self._right @ below).reshape(-1, matrix.shape[1])
+        return product
 
     def __matmul__(self, other: Kronecker) -> Kronecker:
         return Kronecker(self.axes @ other.axes, len(self.axes))
@@ -160,6 +160,6 @@ class Kronecker:
 def product(axes: Floats) -> Floats:
     """The Kronecker product of a few matrices."""
     out: Floats = np.ones((1, 1))
-    for one in axes:
-        out = np.asarray(np.kron(out, one), np.float64)
+    for axis in axes:
+        out = np.asarray(np.kron(out, axis), np.float64)
     return out

@@ -78,8 +78,8 @@ class OpenCovariance:
         from scipy.linalg import cho_solve
 
         seen = cho_solve((self._root, False), self._weights(score[None])[0].astype(self._root.dtype)) * self._scale
-        found: Floats = self._quiet(np.concatenate([[-seen.sum()], seen]))[1:]
-        return found
+        undone: Floats = self._quiet(np.concatenate([[-seen.sum()], seen]))[1:]
+        return undone
 
     def parts(self, weights: Floats) -> tuple[Floats, Floats]:
         """See `Covariance`."""
@@ -98,8 +98,8 @@ class OpenCovariance:
         for first in range(0, len(inverse), ROWS):
             rows = inverse[first : first + ROWS] * self._scale.astype(inverse.dtype)
             total += (self._quiet(np.hstack([-rows.sum(axis=1, keepdims=True), rows])) ** 2).sum(axis=0)
-        found: Floats = total[1:] - self._items**2
-        return found
+        variances: Floats = total[1:] - self._items**2
+        return variances
 
 
 class ClosedCovariance:
@@ -123,8 +123,8 @@ class ClosedCovariance:
     def free(self, cells: Floats) -> Floats:
         """(2^m - 1,) numbers by region that give these cells, their sum being the number of slots."""
         cells = cells - (cells.sum() - self._slots) / len(cells) - self._slots * self._drawn
-        found: Floats = self._undo(cells)[1:] / self._kept
-        return found
+        estimates: Floats = self._undo(cells)[1:] / self._kept
+        return estimates
 
     def parts(self, weights: Floats) -> tuple[Floats, Floats]:
         """See `Covariance`."""
@@ -144,8 +144,8 @@ class ClosedCovariance:
         noise = self._undo.squared(self._each) - 2 * middle * self._undo(self._each) + middle**2 * self._each.sum()
         true = self._true**2
         chance = true * (1 + 2 * shift) + shift**2 * true.sum()
-        found: Floats = (noise / self._kept**2 - chance)[1:]
-        return found
+        variances: Floats = (noise / self._kept**2 - chance)[1:]
+        return variances
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +167,8 @@ class DoubtedCovariance:
 
     def variances(self) -> Floats:
         """See `Covariance`."""
-        found: Floats = self.exact.variances() + (self.ways**2).sum(axis=0)
-        return found
+        variances: Floats = self.exact.variances() + (self.ways**2).sum(axis=0)
+        return variances
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +193,8 @@ class SumCovariance:
 
     def variances(self) -> Floats:
         """See `Covariance`."""
-        found: Floats = np.sum([one.variances() for one in self.terms], axis=0) / self.rate**2
-        return found + self.items * (1 - self.rate) / self.rate
+        variances: Floats = np.sum([one.variances() for one in self.terms], axis=0) / self.rate**2
+        return variances + self.items * (1 - self.rate) / self.rate
 
 
 def information(scoring: Scoring) -> Floats:
@@ -206,8 +206,8 @@ def information(scoring: Scoring) -> Floats:
     from sketchstream.kinds.profile.overlap.pairs import add_pairs
 
     law, groups = scoring.law, scoring.law.table.groups
-    one = law.shown.axes[0]
-    pairs = np.stack([one[:, 0] ** 2, one[:, 0] * one[:, 1], one[:, 1] ** 2])
+    axis = law.shown.axes[0]
+    pairs = np.stack([axis[:, 0] ** 2, axis[:, 0] * axis[:, 1], axis[:, 1] ** 2])
     left, right = (product(np.broadcast_to(pairs, (n, 3, 2))) for n in (groups // 2, groups - groups // 2))
     by_pair = left @ (1 / scoring.each).reshape(-1, left.shape[1], right.shape[1]) @ right.T
     back = scoring.falls * law.shown.transposed(scoring.loss)
@@ -222,12 +222,12 @@ def information(scoring: Scoring) -> Floats:
     none = matrix[:, 0].copy()  # of no group: the first row too, as the matrix is symmetric
     matrix -= none[:, None]
     matrix -= none - none[0]
-    found: Floats = matrix[1:, 1:]
-    return found
+    information: Floats = matrix[1:, 1:]
+    return information
 
 
 def ternary(groups: int) -> Ints:
     """(2^m,) numbers whose digits of base 3 are the bits: the sum of two tells which bits none, one or both have."""
     every = np.arange(2**groups)
-    found: Ints = np.sum([((every >> bit) & 1) * 3**bit for bit in range(groups)], axis=0)
-    return found
+    places: Ints = np.sum([((every >> bit) & 1) * 3**bit for bit in range(groups)], axis=0)
+    return places

@@ -214,7 +214,7 @@ def gradients(
         about: function that multiplies an approximate inverse by a vector.
         part: part of the squared length at the beginning, at which the search ends.
     """
-    found, rest = np.zeros_like(right), right.copy()
+    solution, rest = np.zeros_like(right), right.copy()
     near = about(rest)
     way, length = near, float(rest @ near)
     first = length
@@ -226,9 +226,9 @@ def gradients(
         if curvature <= 0:
             break
         size = length / curvature
-        found += size * way
+        solution += size * way
         rest -= size * ahead
         near = about(rest)
         length, before = float(rest @ near), length
         way = near + length / before * way
-    return found
+    return solution

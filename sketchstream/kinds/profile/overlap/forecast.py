@@ -67,10 +67,10 @@ class OverlapForecast:
                 ("any group", " | ".join(every)),
                 ("one group and no other", f"{first} - ({' | '.join(every[1:])})"),
             ]
-        found = [(name, self.overlap.query(one)) for name, one in sets]
+        answers = [(name, self.overlap.query(one)) for name, one in sets]
         return [
             {"set": name, "expected": one.value, "sd": one.sd, "relative": one.sd / one.value if one.value else None}
-            for name, one in found
+            for name, one in answers
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,5 +129,5 @@ def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int
     if table.is_open and not spec.overlap.histograms:
         table = without_hidden(table, np.full(len(names), items * rate))
     whole = fit(table)
-    found = answers_of(names, [whole], epsilon=spec.overlap.epsilon, rate=rate, most=most)
-    return OverlapForecast(spec, items, shared, parts, 1, found)
+    expected = answers_of(names, [whole], epsilon=spec.overlap.epsilon, rate=rate, most=most)
+    return OverlapForecast(spec, items, shared, parts, 1, expected)

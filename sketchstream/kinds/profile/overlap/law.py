@@ -55,8 +55,8 @@ class Patterns:
 
     def occupied(self, group: int) -> Floats:
         """(levels,) published numbers of slots whose counter of a group is not 0."""
-        found: Floats = self.cells.reshape(len(self.cells), 2**group, 2, -1)[:, :, 1].sum(axis=(1, 2))
-        return found
+        slots: Floats = self.cells.reshape(len(self.cells), 2**group, 2, -1)[:, :, 1].sum(axis=(1, 2))
+        return slots
 
     def counters(self, empty: Numbers) -> tuple[Numbers, Numbers]:
         """Expected numbers of slots whose counter of one group is not 0, and their variances.
@@ -118,15 +118,15 @@ class Scoring:
     def __init__(self, law: PatternLaw, regions: Floats) -> None:
         self.law, self.regions = law, regions
         self.empty, falls = law.empty(regions)
-        kept, table = law.table.channel.kept, law.table
+        contraction, table = law.table.channel.kept, law.table
         self.expected = law.expected(self.empty)
         likely = np.maximum(self.expected, 0.0)
         likely /= likely.sum(axis=-1, keepdims=True)
-        self.falls = kept * falls
+        self.falls = contraction * falls
         self.each = table.slots * likely + table.noise
         self.loss = likely / self.each
         self.common = table.slots / (1 - table.slots * (likely * self.loss).sum(axis=-1, keepdims=True))
-        self.precision = ((kept * table.shares[:, None]) ** 2 / self.each).sum(axis=0)
+        self.precision = ((contraction * table.shares[:, None]) ** 2 / self.each).sum(axis=0)
         self.residuals = table.cells - table.slots * self.expected
         self.score = self.gradient(self.residuals)
 
@@ -152,8 +152,8 @@ class Scoring:
     def about(self, regions: Floats) -> Floats:
         """(2^m - 1,) about the product of the inverse of the information and these: exact for empty slots."""
         balanced_back = self.law.quiet_back(np.concatenate([[0.0], regions])) / self.precision
-        found: Floats = self.law.quiet(balanced_back)[1:]
-        return found
+        balanced: Floats = self.law.quiet(balanced_back)[1:]
+        return balanced
 
     def misfit(self, moved: Floats) -> float:
         """Half of the squared length of the differences to the published cells, in standard errors.

@@ -56,12 +56,12 @@ def overlap_of(published: Published, groups: Sequence[str] | None = None) -> Ove
         mechanism.patterns(spec, part.state if part.cost is None else part.noised)
     assert spec.overlap is not None
     names = _chosen(spec.overlap.groups, groups)
-    found = [_fitted(some, names) for some in _alike(parts)]
+    fits = [_fitted(some, names) for some in _alike(parts)]
     rate = spec.domain.sample_rate if isinstance(spec.domain, ClosedDomain) else None
     most = None if isinstance(spec.domain, OpenDomain) else sum(part.slots for part in parts) / spec.group_count
     return answers_of(
         names,
-        found,
+        fits,
         epsilon=max(pattern_cost(part) for part in parts),
         rate=1.0 if rate is None else float(rate),
         most=most,
@@ -83,11 +83,11 @@ def _chosen(every: tuple[str, ...], groups: Sequence[str] | None) -> tuple[str, 
 def _marginal(cells: Floats, every: tuple[str, ...], names: tuple[str, ...]) -> Floats:
     """(levels, 2^j) numbers of slots by the pattern of some groups, in their order."""
     axes = cells.reshape(len(cells), *[2] * len(every))
-    kept = [1 + every.index(name) for name in names]
-    dropped = tuple(axis for axis in range(1, axes.ndim) if axis not in kept)
-    order = [axis - sum(one < axis for one in dropped) for axis in kept]
-    found: Floats = axes.sum(axis=dropped).transpose(0, *order).reshape(len(cells), -1)
-    return found
+    axes_kept = [1 + every.index(name) for name in names]
+    dropped = tuple(axis for axis in range(1, axes.ndim) if axis not in axes_kept)
+    order = [axis - sum(one < axis for one in dropped) for axis in axes_kept]
+    marginal: Floats = axes.sum(axis=dropped).transpose(0, *order).reshape(len(cells), -1)
+    return marginal
 
 
 def pattern_cost(part: Release) -> Fraction:

@@ -180,10 +180,10 @@ def model(part: Observed, line: Line | Circle, n: int) -> Line | Circle:
 
 def covered(lines: Sequence[Line | Circle], n: int) -> str:
     """What the intervals cover, in words."""
-    said = "the noise (of the counters and of the publication); the slots and what they hold are taken as they are"
+    text = "the noise (of the counters and of the publication); the slots and what they hold are taken as they are"
     if any(line.horizon < line.whole.low.size and line.resolved <= n for line in lines):
-        said += "; where bins are wide, also every way the counts may lie within them"
-    return said + hiding(lines)
+        text += "; where bins are wide, also every way the counts may lie within them"
+    return text + hiding(lines)
 
 
 def hiding(lines: Sequence[Line | Circle]) -> str:
@@ -267,8 +267,8 @@ def entropy_ways(moments: Moments, d: float) -> Floats:
     far = moments.hidden
     events = np.append(far.events / 4.0 ** np.arange(16), 0.0)
     largest = np.log(np.clip(events * d, far.nearest, far.farthest)) + 1.0
-    one = np.zeros((events.size, 4))
-    one[:, EVENTS] = events
-    many = one.copy()
-    one[:, SURPRISE], many[:, SURPRISE] = events * largest, events * math.log(far.nearest)
-    return np.asarray(value + np.concatenate([least + one, most + many]))
+    single = np.zeros((events.size, 4))
+    single[:, EVENTS] = events
+    many = single.copy()
+    single[:, SURPRISE], many[:, SURPRISE] = events * largest, events * math.log(far.nearest)
+    return np.asarray(value + np.concatenate([least + single, most + many]))

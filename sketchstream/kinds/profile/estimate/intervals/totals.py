@@ -51,8 +51,8 @@ class RatioEnds:
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """The ratios r for which value - r items is within z standard deviations of 0; infinity: no upper end."""
-        found = [
+        intervals = [
             fieller(self.value, self.noise.variance, float(items), float(self.items.variance[0]), z)
             for items in (self.items.low[0], self.items.high[0])
         ]
-        return np.array([min(low for low, _ in found)]), np.array([max(high for _, high in found)])
+        return np.array([min(low for low, _ in intervals)]), np.array([max(high for _, high in intervals)])

@@ -190,9 +190,9 @@ def squarem(f: Floats, update: Callable[[Floats], tuple[Floats, float]], toleran
     """
     best = -np.inf
     for _ in range(cycles):
-        one, value = update(f)
-        two, _ = update(one)
-        r, v = one - f, two - 2.0 * one + f
+        first, value = update(f)
+        two, _ = update(first)
+        r, v = first - f, two - 2.0 * first + f
         size = float(np.sqrt((v @ v) or 0.0))
         if size < 1e-14:
             return np.maximum(two, 1e-200)

@@ -218,8 +218,8 @@ def _refit(train: Likelihood, start: Start) -> Floats:
     f = np.zeros(train.m)
     if start.atoms_weight < 1.0 - 1e-9:
         for i in heavy:
-            one = start.fits[i]
-            f += start.weights[i] / total * smooth.fit(train, one.model, one.strength, one.c, 3, weigh=False).f
+            plain = start.fits[i]
+            f += start.weights[i] / total * smooth.fit(train, plain.model, plain.strength, plain.c, 3, weigh=False).f
     else:
         f = start.f.copy()
     if start.atoms is not None and start.atoms_weight > 1e-6:

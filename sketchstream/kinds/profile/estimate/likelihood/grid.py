@@ -111,7 +111,7 @@ def of_state(cells: Cells, epsilon: float) -> Grid:
     fine = _spikes(x, g, epsilon)
     full = max(16.0, cells.d / 4096.0)
     starts = [EXACT + 1]
-    held = 0.0
+    below = 0.0
     narrow = min(max(1, sum(end - start for start, end in fine) // FINE), max(1, int(0.5 / epsilon)))
     share = 128
     position = 0
@@ -122,8 +122,8 @@ def of_state(cells: Cells, epsilon: float) -> Grid:
         end = min(start + most, until if not inside else start + most, top + 1)
         stop = int(np.searchsorted(x, end))
         if not inside and stop > position:
-            held = np.cumsum(g[position:stop])[-1]
-            if held >= full:
+            below = np.cumsum(g[position:stop])[-1]
+            if below >= full:
                 cut = position + int(np.searchsorted(np.cumsum(g[position:stop]), full))
                 end = min(end, int(x[cut]) + 1)
                 stop = int(np.searchsorted(x, end))

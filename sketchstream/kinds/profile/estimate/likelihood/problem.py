@@ -207,11 +207,11 @@ def thin(seen: Seen, pilot: Floats, count: int, rng: np.random.Generator) -> lis
             noise -= np.append(noise[:, 1:], np.zeros((count, 1)), axis=1)
     pairs = []
     for j, part in enumerate(split(whole, count, rng)):
-        held, size = part + rest / count + noise[j], float(part.sum())
+        taken, size = part + rest / count + noise[j], float(part.sum())
         pairs.append(
             (
-                Seen(seen.form, seen.h - held, seen.d - size, seen.q, seen.mult * (1.0 - 1.0 / count), seen.last),
-                Seen(seen.form, held, size, seen.q, seen.mult / count, seen.last),
+                Seen(seen.form, seen.h - taken, seen.d - size, seen.q, seen.mult * (1.0 - 1.0 / count), seen.last),
+                Seen(seen.form, taken, size, seen.q, seen.mult / count, seen.last),
             )
         )
     return pairs

@@ -40,10 +40,10 @@ def held(seen: Seen, mu: Floats, y: Floats) -> Floats:
 def noise_of_sum(q: float, times: int) -> Floats:
     """(2R+1,) probabilities of -R..R for the sum of so many discrete Laplace numbers of ratio q; RARE is cut off."""
     reach = math.ceil(math.log(RARE) / math.log(q))
-    one = q ** np.abs(np.arange(-reach, reach + 1)) * (1.0 - q) / (1.0 + q)
-    out = one
+    single_draw = q ** np.abs(np.arange(-reach, reach + 1)) * (1.0 - q) / (1.0 + q)
+    out = single_draw
     for _ in range(times - 1):
-        out = np.convolve(out, one)
+        out = np.convolve(out, single_draw)
         cut = int(np.searchsorted(np.cumsum(out), 0.1 * RARE))
         out = out[cut : out.size - cut]
     return np.asarray(out)

@@ -251,11 +251,11 @@ def ladder(
         c[: start.size] = start
     best = -math.inf
     for strength in strengths:
-        one = fit(problem, model, strength, c)
-        c = one.c
-        out.append(one)
-        best = max(best, one.evidence)
-        if one.evidence < best - 12.0:
+        fitted = fit(problem, model, strength, c)
+        c = fitted.c
+        out.append(fitted)
+        best = max(best, fitted.evidence)
+        if fitted.evidence < best - 12.0:
             break
     return out
 
@@ -300,9 +300,9 @@ def cliffs(problem: Likelihood, plain: Model, fits: Sequence[Fitted], epsilon: f
         if density[past] >= 0.1 * density[inside].max():
             continue
         start = min(fits, key=lambda one: abs(math.log(one.strength / CLIFF[0]))).c[: plain.columns.shape[1]]
-        found = _climb(problem, plain, nodes, end, sign, epsilon, start)
-        if found is not None and found[1] > best - 6.0:
-            out += ladder(problem, found[0], start=start)
+        cliff = _climb(problem, plain, nodes, end, sign, epsilon, start)
+        if cliff is not None and cliff[1] > best - 6.0:
+            out += ladder(problem, cliff[0], start=start)
     return out
 
 

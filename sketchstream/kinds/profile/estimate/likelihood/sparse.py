@@ -157,10 +157,10 @@ def _pruned(best: Atoms, nodes: Floats, reach: float, worth: float, scored: Scor
             if gap[i] > reach:
                 break
             trials.append(_merged(at, mass, nodes, [int(i)]))
-        found = max((scored(a, b, 3) for a, b in trials), key=lambda one: one.score)
-        if found.score <= best.score:
+        pruned = max((scored(a, b, 3) for a, b in trials), key=lambda one: one.score)
+        if pruned.score <= best.score:
             break
-        best = found
+        best = pruned
         if best.value < worth:
             return None
     return best
@@ -179,9 +179,9 @@ def _placed(best: Atoms, m: int, scored: Scored) -> Atoms:
                 if 0 <= place < m and place not in best.at:
                     at = best.at.copy()
                     at[i] = place
-                    one = scored(at, best.mass, 4)
-                    if one.value > best.value + 1e-6 and one.score > best.score:
-                        best, moved = one, True
+                    moved_atom = scored(at, best.mass, 4)
+                    if moved_atom.value > best.value + 1e-6 and moved_atom.score > best.score:
+                        best, moved = moved_atom, True
     return best
 
 
@@ -205,17 +205,17 @@ def _coarse(best: Atoms, nodes: Floats, reach: float, scored: Scored) -> Atoms:
         for i in np.flatnonzero(np.diff(nodes[best.at]) <= width):
             if not pairs or i > pairs[-1] + 1:
                 pairs.append(int(i))
-        one = scored(*_merged(best.at, best.mass, nodes, pairs), 3) if pairs else best
-        if one.score > best.score:
-            best = one
+        coarser = scored(*_merged(best.at, best.mass, nodes, pairs), 3) if pairs else best
+        if coarser.score > best.score:
+            best = coarser
         else:
             width *= 2.0
     some = best.at.size // 3
     while some > 1 and best.at.size > FINE:
-        kept = np.sort(np.argsort(best.mass)[some:])
-        one = scored(best.at[kept], best.mass[kept], 3)
-        if one.score > best.score:
-            best, some = one, min(some, one.at.size // 3)
+        largest = np.sort(np.argsort(best.mass)[some:])
+        coarser = scored(best.at[largest], best.mass[largest], 3)
+        if coarser.score > best.score:
+            best, some = coarser, min(some, coarser.at.size // 3)
         else:
             some //= 2
     return best

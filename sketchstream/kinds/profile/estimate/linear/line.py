@@ -98,8 +98,8 @@ class Line:
             value = self._centred(raw, sums)
             low[1 : top + 1] = high[1 : top + 1] = value
             variance[1 : top + 1] = (square - raw + self._noise(squares, steps, sums)) / self.d**2
-        one = self.tails(1)
-        low[0], high[0], variance[0] = 1.0 - one.high[1], 1.0 - one.low[1], one.variance[1]
+        tails = self.tails(1)
+        low[0], high[0], variance[0] = 1.0 - tails.high[1], 1.0 - tails.low[1], tails.variance[1]
         if n > top:
             edge, value, own = self._undone_bins[0], *self._estimated(self._undone_bins[1])
             index = np.searchsorted(edge, np.arange(top + 1, n + 1), side="right") - 1

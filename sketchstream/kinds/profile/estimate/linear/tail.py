@@ -89,13 +89,13 @@ class Tail:
         upper = self.upper[: deviation.size]
         if self.above[self.clear] <= SHOWS * deviation[0]:
             return self._faded(at)
-        found = [self._continued(at, at, float(upper[-1]))]
+        bounds = [self._continued(at, at, float(upper[-1]))]
         firm = np.flatnonzero(upper >= FIRM * SHOWS * deviation)
         if firm.size:
-            found.append(self._continued(at, self.clear + int(firm[-1]), float(upper[firm[-1]])))
+            bounds.append(self._continued(at, self.clear + int(firm[-1]), float(upper[firm[-1]])))
         if self.single:
-            found.append(self._room(at, float(upper[-1])))
-        least = min(found, key=lambda one: one.events)
+            bounds.append(self._room(at, float(upper[-1])))
+        least = min(bounds, key=lambda one: one.events)
         return least if least.events > 0.0 else None
 
     def _faded(self, at: int) -> Hidden | None:

@@ -76,9 +76,9 @@ def curve(levels: Sequence[Level], shape: VarianceModel) -> Curve:
     return Curve(items, np.minimum.accumulate(tester.distance(items)))
 
 
-def overcrowded(levels: Sequence[Level], found: Curve) -> bool:
+def overcrowded(levels: Sequence[Level], curve: Curve) -> bool:
     """Whether every level is surely crowded, so that the number of items is unknown."""
-    low, high = found.ends(SHOWS)
+    low, high = curve.ends(SHOWS)
     return math.isinf(high) and low > CROWDED * max(level.m / level.share for level in levels)
 
 

@@ -192,24 +192,24 @@ def read_part(observed: Observed, span: int) -> ObservedPart:
     """
     levels = read_levels(observed, span)
     if residues.exact(levels):
-        found, model = _of_residues(levels)
+        curve, model = _of_residues(levels)
         clear = levels
     else:
         raw = sum((level.m * level.law for level in levels), np.zeros(span + 1))
         raw[0] = max(sum(level.m for level in levels) - raw[0], 1.0)
         model = nonnegative(raw)
         for _ in range(2):  # the noise of the empty slots depends on how many slots hold 1 or 2
-            found = cardinality.curve(levels, model)
-            items = found.value
+            curve = cardinality.curve(levels, model)
+            items = curve.value
             clear = useful(levels, items)
             model = _first(clear, model, items)
-    if cardinality.overcrowded(levels, found) or (residues.exact(levels) and residues.saturated(levels, found)):
+    if cardinality.overcrowded(levels, curve) or (residues.exact(levels) and residues.saturated(levels, curve)):
         msg = (
             "every level is too crowded: there are about two items or more in each slot, and what is published cannot "
             "tell how many; take more slots or more levels"
         )
         raise EstimateError(msg)
-    return ObservedPart(observed, levels, clear, found, with_heavy(model, clear))
+    return ObservedPart(observed, levels, clear, curve, with_heavy(model, clear))
 
 
 def with_heavy(model: VarianceModel, levels: Sequence[Level]) -> VarianceModel:
@@ -293,11 +293,11 @@ def _of_residues(levels: Sequence[Level]) -> tuple[Curve, VarianceModel]:
         value = data.law(start, model.intensity)
         around = max(model.items, 1.0)
         model = _positive(value, float(np.clip(value.sum(), around / TIMES, min(around * TIMES, data.most))))
-    found = data.curve(model.intensity)
+    curve = data.curve(model.intensity)
     for _ in range(STEPS):
-        model = _positive(model.intensity[1:], found.value)
-        model = _positive(data.law(start, model.intensity), found.value)
-    return found, model
+        model = _positive(model.intensity[1:], curve.value)
+        model = _positive(data.law(start, model.intensity), curve.value)
+    return curve, model
 
 
 def _positive(value: Floats, items: float) -> VarianceModel:
@@ -347,20 +347,20 @@ def alike(parts: Sequence[Observed]) -> list[list[int]]:
     Args:
         parts: parts with equal noise and equal slots, one for each publication.
     """
-    found = []
+    numbers = []
     for part in parts:
         try:
             curve = read_part(part, resolved(part, SHORT)).curve
-            found.append((curve.value, (curve.ends(1.0)[1] - curve.ends(1.0)[0]) / 2.0))
+            numbers.append((curve.value, (curve.ends(1.0)[1] - curve.ends(1.0)[0]) / 2.0))
         except EstimateError:
-            found.append((math.inf, 0.0))
-    order = sorted(range(len(parts)), key=lambda i: found[i])
+            numbers.append((math.inf, 0.0))
+    order = sorted(range(len(parts)), key=lambda i: numbers[i])
     ratio = SIMILAR
     while True:
         groups: list[list[int]] = []
         for i in order:
-            items, sd = found[i]
-            least, its = found[groups[-1][0]] if groups else (-math.inf, 0.0)
+            items, sd = numbers[i]
+            least, its = numbers[groups[-1][0]] if groups else (-math.inf, 0.0)
             if items <= ratio * least or items - least <= 4.0 * math.hypot(sd, its):
                 groups[-1].append(i)
             else:

@@ -77,9 +77,9 @@ def _whole(parts: Sequence[Observed], n: int, scores: Sequence[Score]) -> Moment
     return blended(moments, [float(part.slots[0]) for part in parts])
 
 
-def weight_of(found: Sequence[ObservedPart]) -> Moments:
+def weight_of(parts: Sequence[ObservedPart]) -> Moments:
     """Total weight: collisions do not change it, so every level is used, crowded or not."""
-    return _whole([every_level(part) for part in found], found[0].model.intensity.size - 1, (bounds.identity,))
+    return _whole([every_level(part) for part in parts], parts[0].model.intensity.size - 1, (bounds.identity,))
 
 
 def _band(weight: Moments, beyond: float) -> Band:
@@ -93,67 +93,67 @@ def _limit(weight: Moments) -> Band:
     return _band(weight, 0.0 if weight.hidden is None else weight.hidden.items)
 
 
-def unwrapped(found: Sequence[ObservedPart]) -> EventTotals:
+def unwrapped(parts: Sequence[ObservedPart]) -> EventTotals:
     """Unit event: light items by the recursion, heavy ones directly from the slots of clear levels."""
-    size = found[0].model.intensity.size
-    each = [weight_of([part]) for part in found]
+    size = parts[0].model.intensity.size
+    each = [weight_of([part]) for part in parts]
     all_ = blended(each, [1.0] * len(each))
     total = _band(all_, all_.tail)
-    light = _score(found, bounds.xlogx(np.arange(float(size))))
+    light = _score(parts, bounds.xlogx(np.arange(float(size))))
     value, covariance = np.zeros(4), np.zeros((4, 4))
     value[bounds.EVENTS], value[bounds.SURPRISE] = all_.value[0], float(light.low[0])
     covariance[bounds.EVENTS, bounds.EVENTS] = all_.covariance[0, 0]
     covariance[bounds.SURPRISE, bounds.SURPRISE] = float(light.variance[0])
     heavy = []
-    for part in found:
+    for part in parts:
         clear = [j for j, level in enumerate(part.every) if any(level is one for one in part.clear)]
         shares = np.array([part.every[j].share for j in clear])
         seen = float(shares.sum())
         scores = (*bounds.SCORES[:3], partial(_heavy_score, size))
-        one = _whole([together(part.observed, clear)], size - 1, scores)
+        moments = _whole([together(part.observed, clear)], size - 1, scores)
         pairs = _shared_slots(part, [part.every[j] for j in clear])
         scale = np.diag([0.0, 0.0, 1.0, 1.0 / seen])
-        value[bounds.SURPRISE] += (one.value[bounds.SURPRISE] - pairs.excess) / seen
-        own = scale @ one.covariance @ scale
+        value[bounds.SURPRISE] += (moments.value[bounds.SURPRISE] - pairs.excess) / seen
+        own = scale @ moments.covariance @ scale
         own[bounds.EVENTS, bounds.EVENTS] = 0.0
         covariance += own
-        hidden = scattered([(one.hidden, 1.0 / seen)]) if one.hidden is not None else None
-        heavy.append(Moments(np.zeros(4), np.zeros((4, 4)), one.mass / seen, one.inner, one.outer, hidden))
+        hidden = scattered([(moments.hidden, 1.0 / seen)]) if moments.hidden is not None else None
+        heavy.append(Moments(np.zeros(4), np.zeros((4, 4)), moments.mass / seen, moments.inner, moments.outer, hidden))
         covariance[bounds.SURPRISE, bounds.SURPRISE] += (pairs.variance + pairs.squares * (1.0 - seen)) / seen**2
     whole = replace(blended(heavy, [1.0] * len(heavy)), value=value, covariance=covariance)
     pick = [bounds.EVENTS, bounds.SURPRISE]
     ways = bounds.entropy_ways(whole, 1.0)[:, pick]
-    said = bounds.hiding([linear(every_level(part)) for part in found])
-    limits: list[Band | None] = [_limit(one) for one in each]
+    hiding = bounds.hiding([linear(every_level(part)) for part in parts])
+    limits: list[Band | None] = [_limit(moments) for moments in each]
     centres = np.concatenate([value[None, pick], ways])
-    return EventTotals(total, _limit(all_), limits, centres, covariance[np.ix_(pick, pick)], said)
+    return EventTotals(total, _limit(all_), limits, centres, covariance[np.ix_(pick, pick)], hiding)
 
 
-def wrapped(found: Sequence[ObservedPart], joints: Sequence[Joint | None]) -> tuple[EventTotals, Floats]:
+def wrapped(parts: Sequence[ObservedPart], joints: Sequence[Joint | None]) -> tuple[EventTotals, Floats]:
     """Unit item: all items by the recursion, as sums wrap. And the covariances of the weight with items and items once.
 
     Args:
-        found: the parts.
+        parts: the parts.
         joints: joint estimates of the items at each count, of the parts that have them.
     """
-    t = np.arange(float(found[0].model.intensity.size))
+    t = np.arange(float(parts[0].model.intensity.size))
     scores = np.stack([t, bounds.xlogx(t), bounds.present(t), bounds.once(t)])
     if any(joint is None for joint in joints):
-        value, covariance = _by_pairs(found, scores)
+        value, covariance = _by_pairs(parts, scores)
     else:
         each = [joint.of(scores[:, 1:]) for joint in joints if joint is not None]
         value, covariance = np.sum([one for one, _ in each], axis=0), np.sum([own for _, own in each], axis=0)
     total = Band(value[:1], value[:1], np.maximum(covariance[0, :1], 0.0))
-    return EventTotals(total, None, [None] * len(found), value[None, :2], covariance[:2, :2], ""), covariance[0, 2:]
+    return EventTotals(total, None, [None] * len(parts), value[None, :2], covariance[:2, :2], ""), covariance[0, 2:]
 
 
-def _by_pairs(found: Sequence[ObservedPart], scores: Floats) -> tuple[Floats, Floats]:
+def _by_pairs(parts: Sequence[ObservedPart], scores: Floats) -> tuple[Floats, Floats]:
     """Sums of scores over the items, and their covariance from the variances of sums of two."""
-    bands = [_score(found, score) for score in scores]
+    bands = [_score(parts, score) for score in scores]
     covariance = np.diag([float(band.variance[0]) for band in bands])
     for i in range(len(scores)):
         for j in range(i):
-            both = float(_score(found, scores[i] + scores[j]).variance[0])
+            both = float(_score(parts, scores[i] + scores[j]).variance[0])
             covariance[i, j] = covariance[j, i] = (both - covariance[i, i] - covariance[j, j]) / 2.0
     return np.array([float(band.low[0]) for band in bands]), covariance
 
@@ -224,10 +224,10 @@ def _heavy_items(part: ObservedPart, levels: Sequence[Level]) -> tuple[Floats, F
     return events[keep] / mass[keep], mass[keep] * (beyond / mass.sum())
 
 
-def _score(found: Sequence[ObservedPart], score: Floats) -> Band:
+def _score(parts: Sequence[ObservedPart], score: Floats) -> Band:
     """Sum of score_t Lam_t over the counts of the recursion, all parts and levels."""
     value, variance = 0.0, 0.0
-    for part in found:
+    for part in parts:
         model = part.model
         shares = np.array([level.share for level in part.levels])
         own = np.array([[_score_variance(level, model, score)] for level in part.levels])

@@ -77,35 +77,35 @@ class Known:
 
 def of_part(part: ObservedPart, n: int) -> Known:
     """Estimates of one part, with errors at its model, for counts up to n."""
-    found = about(part.levels, part.model)
-    factors = {id(level): w / level.share for level, w in zip(part.levels, found.first, strict=found.joint is None)}
+    linear = about(part.levels, part.model)
+    factors = {id(level): w / level.share for level, w in zip(part.levels, linear.first, strict=linear.joint is None)}
     pull = [
         factors.get(id(level), 0.0) * math.exp(min(part.model.items * level.share / level.m, 50.0))
         for level in part.every
     ]
-    return Known(found, pull, min(n + 1, int(found.edges[-1])))
+    return Known(linear, pull, min(n + 1, int(linear.edges[-1])))
 
 
-def bands(found: Sequence[ObservedPart], n: int) -> Uncertainty:
+def bands(parts: Sequence[ObservedPart], n: int) -> Uncertainty:
     """Bands of every number of an open domain, summed over the parts."""
-    known = [of_part(part, n) for part in found]
+    known = [of_part(part, n) for part in parts]
     last = min(one.last for one in known)
     known = [replace(one, last=last) for one in known]
     items = sum(float(one.linear.values[1][0]) for one in known)
     items_variance = sum(float(one.linear.variances[1][0]) for one in known)
-    wrapped = found[0].observed.unit == "item"
+    wrapped = parts[0].observed.unit == "item"
     if wrapped:
-        events, (joint, joint_once) = opened_events.wrapped(found, [one.linear.joint for one in known])
+        events, (joint, joint_once) = opened_events.wrapped(parts, [one.linear.joint for one in known])
     else:
-        events, joint, joint_once = opened_events.unwrapped(found), _with_events(found, known), 0.0
+        events, joint, joint_once = opened_events.unwrapped(parts), _with_events(parts, known), 0.0
     total, noise = events.total, events.covariance[0, 0]
-    heavy = _heavy_tails(found, n)
+    heavy = _heavy_tails(parts, n)
     sliced = [
-        slices(part, one.linear, _upper(limit)) for part, one, limit in zip(found, known, events.limits, strict=True)
+        slices(part, one.linear, _upper(limit)) for part, one, limit in zip(parts, known, events.limits, strict=True)
     ]
-    reach = _reach(known, [one[1] for one in sliced], heavy, n, tuple(part.curve for part in found), events.limit)
+    reach = _reach(known, [one[1] for one in sliced], heavy, n, tuple(part.curve for part in parts), events.limit)
     correlation = float(np.clip(joint / math.sqrt(max(noise * items_variance, 1e-12)), -0.99, 0.99))
-    if any(part.curve.hidden for part in found):
+    if any(part.curve.hidden for part in parts):
         correlation = min(correlation, 0.0)
     longer, joint_all = _longer(known, [one[0] for one in sliced], heavy, n)
     single, single_variance = float(longer.low[1]), float(longer.variance[1])
@@ -123,9 +123,9 @@ def bands(found: Sequence[ObservedPart], n: int) -> Uncertainty:
         "coverage": Region(once, np.array([[single_variance, joint_once], [joint_once, noise]]), _complement),
         "entropy": Entropy(events.centres, events.covariance, reach.items),
     }
-    added = any(part.observed.slots != part.observed.hashed_into for part in found)
-    unbounded = any(math.isinf(part.curve.ends(SHOWS)[1]) for part in found)
-    said = "" if not unbounded else UNKNOWN if wrapped else BOUNDED
+    added = any(part.observed.slots != part.observed.hashed_into for part in parts)
+    unbounded = any(math.isinf(part.curve.ends(SHOWS)[1]) for part in parts)
+    unknown = "" if not unbounded else UNKNOWN if wrapped else BOUNDED
 
     def limited(ends: Ends, size: int = 1) -> Ends:
         return Limited(ends, reach, size) if wrapped else ends
@@ -133,17 +133,17 @@ def bands(found: Sequence[ObservedPart], n: int) -> Uncertainty:
     return Uncertainty(
         limited(shared(longer, joint_all), n + 1),
         limited(longer, n + 1),
-        Falling(reach, _windows(found, known, n), limited=True),
+        Falling(reach, _windows(parts, known, n), limited=True),
         limited(shared(Band(reach.low[whole:], reach.high[whole:], reach.variance[whole:]), np.zeros(1))),
         {name: limited(ends) for name, ends in scalars.items()},
-        COVERS + (AVERAGE if added else "") + said + events.hiding,
+        COVERS + (AVERAGE if added else "") + unknown + events.hiding,
     )
 
 
-def _windows(found: Sequence[ObservedPart], known: Sequence[Known], n: int) -> dict[int, Floats]:
+def _windows(parts: Sequence[ObservedPart], known: Sequence[Known], n: int) -> dict[int, Floats]:
     """Relative deviations of the means of neighbouring k+ numbers, within the counts of the recursion."""
-    last = min(found[0].model.intensity.size, n + 1)
-    windows = together([window_variances(part.levels, part.model, last) for part in found], [1.0] * len(found))
+    last = min(parts[0].model.intensity.size, n + 1)
+    windows = together([window_variances(part.levels, part.model, last) for part in parts], [1.0] * len(parts))
     return ratios(np.sum([one.linear.variances[1][:last] for one in known], axis=0), windows)
 
 
@@ -152,11 +152,11 @@ def _complement(part: Floats, whole: Floats) -> Floats:
     return 1.0 - bounds.share(part, whole)
 
 
-def _with_events(found: Sequence[ObservedPart], known: Sequence[Known]) -> float:
+def _with_events(parts: Sequence[ObservedPart], known: Sequence[Known]) -> float:
     """Covariance of the total weight with the number of items: both contain the noise of the same slots."""
     out = 0.0
-    for part, one in zip(found, known, strict=True):
-        for level, pull in zip(part.every, one.pull, strict=True):
+    for part, part_known in zip(parts, known, strict=True):
+        for level, pull in zip(part.every, part_known.pull, strict=True):
             line = level.estimator
             assert isinstance(line, Line)
             wide = np.flatnonzero((line.whole.low != line.whole.high) & (line.whole.low > -FAR))
@@ -171,10 +171,10 @@ def _upper(limit: Band | None) -> float:
     return math.inf if limit is None else float(limit.ends(SHOWS)[1][0])
 
 
-def _heavy_tails(found: Sequence[ObservedPart], n: int) -> Band:
+def _heavy_tails(parts: Sequence[ObservedPart], n: int) -> Band:
     """Slots with counts of at least 0..n+1 in the levels that are not crowded, scaled to all items."""
     out = []
-    for part in found:
+    for part in parts:
         seen = sum(level.share for level in part.clear)
         out += [level.estimator.tails(n).scaled(level.m / seen) for level in part.clear]
     return _added(out)
@@ -186,9 +186,9 @@ def _longer(known: Sequence[Known], each: Sequence[Slices], heavy: Band, n: int)
     Index 0 is 0: absent items are unknown.
     """
     bands, joints, least, most = zip(*(one.cells() for one in known), strict=True)
-    found, top = _added(bands), known[0].last - 1
+    added, top = _added(bands), known[0].last - 1
     low, high, variance, joint = (np.zeros(n + 1) for _ in range(4))
-    for whole, own in ((low, found.low), (high, found.high), (variance, found.variance), (joint, np.sum(joints, 0))):
+    for whole, own in ((low, added.low), (high, added.high), (variance, added.variance), (joint, np.sum(joints, 0))):
         whole[1 : top + 1] = own[1:]
     t = np.arange(top + 1, n + 1)
     high[top + 1 :] = np.maximum(heavy.high[t] - heavy.low[t + 1], 0.0)
@@ -207,16 +207,16 @@ def _reach(
 ) -> Reach:
     """K+ numbers for k = 0..n+1."""
     bands, least, most = zip(*(one.tails() for one in known), strict=True)
-    found, top = _added(bands), known[0].last + 1
+    added, top = _added(bands), known[0].last + 1
 
     def joined(light: Floats, rest: Floats) -> Floats:
         return np.concatenate([light[:1], light, rest[top:]])
 
     sliced = [replace(one, least=a, most=b) for one, a, b in zip(each, least, most, strict=True)]
     return Reach(
-        joined(found.low, heavy.low),
-        joined(found.high, heavy.high),
-        joined(found.variance, heavy.variance),
+        joined(added.low, heavy.low),
+        joined(added.high, heavy.high),
+        joined(added.variance, heavy.variance),
         tuple(sliced),
         1,
         curves,

@@ -62,12 +62,12 @@ class Sums:
     def met(self, ratios: Floats, laws: Floats) -> Floats:
         """Means of ratios of cells over the laws moved by each node, added over the levels. (m,)."""
         size, markov = self.m - 1, self.markov
-        out, one = np.zeros(self.m), np.empty(self.m)
+        out, part = np.zeros(self.m), np.empty(self.m)
         for ratio, law in zip(ratios, laws, strict=True):
             clear = markov.s * markov.spread(markov.v * ratio)
-            kernels.meet(clear[:size], law[:size], clear[size], one[:size])
-            one[size] = clear[size]
-            out += one
+            kernels.meet(clear[:size], law[:size], clear[size], part[:size])
+            part[size] = clear[size]
+            out += part
         return out
 
     def moved(self, laws: Floats, change: Floats) -> Iterator[Floats]:
@@ -275,16 +275,16 @@ def between(at_least: Floats, below: float) -> Floats:
 
 def wide_fit(observed: Observed, levels: Sequence[Level], heavy: Heavy, most: float) -> VarianceModel:
     """Maximum likelihood items at the nodes of noisy bins."""
-    wide, found = heavy.wide, []
+    wide, levels_seen = heavy.wide, []
     for level in levels:
         assert isinstance(level.estimator, Line)
         # what is far above the last edge is in the last cell, with its noise: left out, large counts would go missing
         h, copies = gathered(wide.data, level.estimator.whole)
-        found.append(Seen(FORMS[observed.form], h, level.m, observed.q, float(observed.parts), float(copies[-1])))
+        levels_seen.append(Seen(FORMS[observed.form], h, level.m, observed.q, float(observed.parts), float(copies[-1])))
     low, width = np.append(0, wide.low), np.append(1, wide.width)
     cell = np.append(0, np.searchsorted(wide.data, wide.low, side="right"))
     grid = Grid(low, width, np.zeros(low.size), cell)
-    problem = Opened(grid, CounterSums(wide), found, most * _rates(levels))
+    problem = Opened(grid, CounterSums(wide), levels_seen, most * _rates(levels))
     noise = 2.0 * math.sqrt(observed.noise_variance * len(levels)) / most
     items = most * estimated(observed, problem, max(1e-5, noise))
     items[0] = 0.0

@@ -86,14 +86,14 @@ def _moved(heavy: Floats, shares: Floats, total: float, least: float) -> Floats:
     return heavy * (total / have) if have <= floor else least + (heavy - least) * ((total - floor) / (have - floor))
 
 
-def _whole(found: Sequence[ObservedPart], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
+def _whole(parts: Sequence[ObservedPart], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
     """Light items from the recursion, and the law of the heavier ones: shares over all items."""
     span = light.size - 1
     population = max(float(light.sum()) + beyond, 1e-9)
     fractions = np.zeros(n + 1)
     fractions[: min(span, n) + 1] = light[: n + 1] / population
     counts, weights, dense = [], [], np.zeros(max(n - span, 0))
-    for part in found:
+    for part in parts:
         for low, width, items in _heavy(part):
             last = low + width - 1
             inside = np.flatnonzero((low <= n) & (items > 0.0))

@@ -174,8 +174,8 @@ class Residues:
         law_law = float(law @ law) - law_law
         tie = (float(law @ whole) - law_whole) / whole_whole
         precision = max(law_law + tie * tie * whole_whole, 1e-300)
-        found = items + (law_score + tie * whole_score) / precision
-        return float(found), math.sqrt(max(1.0 / precision - items, FLOOR))
+        likeliest = items + (law_score + tie * whole_score) / precision
+        return float(likeliest), math.sqrt(max(1.0 / precision - items, FLOOR))
 
     def _spread(self, shape: Floats, items: float) -> Floats:
         """(p-1,) standard deviations of the numbers of items with each count about those of a first law."""
@@ -187,13 +187,13 @@ class Residues:
         What is seen may also fit laws far from the true one: transforms of crowded levels turn more than once.
         """
         numbers = np.append(0.0, np.geomspace(max(self.most * 1e-5, 1.0), self.most, NUMBERS))
-        best, found = -math.inf, np.zeros(self.p)
+        best, best_start = -math.inf, np.zeros(self.p)
         for shape in self._shapes():
             value = self._log_likelihood(self._laws(np.multiply.outer(numbers, shape)))
             at = int(value.argmax())
             if value[at] > best:
-                best, found = float(value[at]), shape * numbers[at]
-        return found
+                best, best_start = float(value[at]), shape * numbers[at]
+        return best_start
 
     def _shapes(self) -> Iterator[Floats]:
         """(p,) shares of items at each count: geometric and Poisson laws, index 0 unused."""
@@ -211,9 +211,9 @@ class Residues:
     def _step(self, start: Floats, intensity: Floats, information: Floats, score: Floats) -> Floats:
         """`law`, with information and score at these items."""
         items = max(float(start.sum()), 1.0)
-        held = self._spread(start / items, items) ** -2
-        system = information + np.diag(held)
-        return np.asarray(intensity[1:] + self._solved(system, score - held * (intensity[1:] - start[1:])))
+        precision = self._spread(start / items, items) ** -2
+        system = information + np.diag(precision)
+        return np.asarray(intensity[1:] + self._solved(system, score - precision * (intensity[1:] - start[1:])))
 
     def plausible(self, shape: Floats, items: float) -> float:
         """Log likelihood, but for a constant, of so many items under all laws about this one together (Laplace).
@@ -222,16 +222,16 @@ class Residues:
         """
         start = shape * items
         spread = self._spread(shape, items)
-        found, best = start, -math.inf
+        intensity, best = start, -math.inf
         for left in reversed(range(FITTED)):
-            information, score = self._information(found)
-            way = (found[1:] - start[1:]) / spread
+            information, score = self._information(intensity)
+            way = (intensity[1:] - start[1:]) / spread
             known = np.eye(self.p - 1) + spread[:, None] * information * spread
-            value = float(self._log_likelihood(self._laws(found))) - 0.5 * float(way @ way)
+            value = float(self._log_likelihood(self._laws(intensity))) - 0.5 * float(way @ way)
             best = max(best, value - 0.5 * float(np.linalg.slogdet(known)[1]))
             if left:
-                step = np.append(0.0, np.maximum(self._step(start, found, information, score), 0.0))
-                found = step * (items / total) if (total := float(step.sum())) > 0.0 else start
+                step = np.append(0.0, np.maximum(self._step(start, intensity, information, score), 0.0))
+                intensity = step * (items / total) if (total := float(step.sum())) > 0.0 else start
         return best
 
     def _log_likelihood(self, laws: Floats) -> Floats:
@@ -250,9 +250,9 @@ class Residues:
         known: dict[float, float] = {}
 
         def distance(number: float) -> tuple[float, float]:
-            found, deviation = self.number(shape, number)
-            known[number] = (found - number) / deviation
-            return found, deviation
+            better, deviation = self.number(shape, number)
+            known[number] = (better - number) / deviation
+            return better, deviation
 
         root = min(items, self.most)
         for _ in range(STEPS):  # of Fisher scoring
@@ -298,15 +298,15 @@ class Residues:
             starts = np.unique(np.geomspace(1, self.p, TOLD + 1).astype(np.int64))[:-1] - 1
         sizes = np.diff(np.append(starts, self.p - 1))
         spreads = np.array([self._spread(one, max(root, deviation)) for one in shapes])
-        held = np.sqrt(np.add.reduceat(spreads**2, starts, axis=1))
-        whole = held / np.sqrt((held**2).sum(axis=1, keepdims=True))  # laws differ, but not in their sum
+        widths = np.sqrt(np.add.reduceat(spreads**2, starts, axis=1))
+        whole = widths / np.sqrt((widths**2).sum(axis=1, keepdims=True))  # laws differ, but not in their sum
 
         def mean(x: Floats) -> Floats:
             return np.asarray(np.add.reduceat(x, starts, axis=-1) / sizes)
 
         # likelihoods with errors at this law: larger ones at another number would count as evidence of items
         information, score = self._information(shape * root)
-        known = held[:, :, None] * mean(mean(information).T) * held[:, None, :]
+        known = widths[:, :, None] * mean(mean(information).T) * widths[:, None, :]
         across = np.einsum("nij,nj->ni", known, whole)
         known -= whole[:, :, None] * (across - whole * (across * whole).sum(axis=1, keepdims=True))[:, None, :]
         known -= across[:, :, None] * whole[:, None, :]
@@ -317,7 +317,7 @@ class Residues:
         for at, number in enumerate(numbers.tolist()):
             way = (number * shapes - root * shape)[:, 1:]
             pull = way @ information
-            left = held * mean(score - pull)
+            left = widths * mean(score - pull)
             left -= whole * (whole * left).sum(axis=1, keepdims=True)
             likely[at] = (way * (score - pull / 2.0)).sum(axis=1) - size / 2.0
             likely[at] += np.einsum("ni,nij,nj->n", left, inverse, left) / 2.0
@@ -339,12 +339,12 @@ def _top(at: Floats, value: Floats) -> tuple[float, float]:
     return float(at[i] + step * (at[1] - at[0])), here + slope * step / 2.0
 
 
-def saturated(levels: Sequence[Level], found: Curve) -> bool:
+def saturated(levels: Sequence[Level], curve: Curve) -> bool:
     """Whether slots of every level may have wrapped more than once, and residues are nearly equally frequent.
 
     What little they say then fits several numbers of items: the transform is known but for whole turns.
     """
-    low, _ = found.ends(SURE)
+    low, _ = curve.ends(SURE)
     return low > SATURATED * math.log(Residues(levels).p) * max(level.m / level.share for level in levels)
 
 

@@ -99,8 +99,8 @@ def about(levels: Sequence[Level], model: VarianceModel) -> Linear:
         return Linear(values, variances, (joints[0], joints[1]), first[:, 0])
     both = wide_estimates(levels, model, first[:, 0])
 
-    def longer(found: Sequence[Floats], name: str) -> tuple[Floats, Floats]:
-        cells, tails = (np.append(x, getattr(one, name)) for x, one in zip(found, both, strict=True))
+    def longer(cells_and_tails: Sequence[Floats], name: str) -> tuple[Floats, Floats]:
+        cells, tails = (np.append(x, getattr(one, name)) for x, one in zip(cells_and_tails, both, strict=True))
         return cells, tails
 
     return Linear(
@@ -263,7 +263,7 @@ def _informative(part: ObservedPart, items: float) -> list[Level]:
     return part.every if residues.exact(part.every) else useful(part.every, items)
 
 
-def moved_to(items: float, model: VarianceModel, found: Linear) -> VarianceModel:
+def moved_to(items: float, model: VarianceModel, linear: Linear) -> VarianceModel:
     """The law of counts that goes with another number of items.
 
     The numbers of items from each count on move with it as their linear estimates do: those of large counts are known
@@ -273,19 +273,19 @@ def moved_to(items: float, model: VarianceModel, found: Linear) -> VarianceModel
         return replace(model, intensity=np.where(np.arange(model.intensity.size) == 1, items, 0.0), beyond=0.0)
     if math.isclose(items, model.items, rel_tol=1e-9):
         return model
-    pull = (found.joints[1] / max(float(found.variances[1][0]), 1e-12)).clip(0.0, 1.0)
+    pull = (linear.joints[1] / max(float(linear.variances[1][0]), 1e-12)).clip(0.0, 1.0)
     pull[0] = 1.0
     tails = decreasing(model.known_tails + decreasing(pull) * (items - model.items)).clip(0.0, items)
     return model.with_tails(np.append(items, tails[1:]))
 
 
-def _under(model: VarianceModel, found: Linear, items: float, limit: float) -> VarianceModel:
+def _under(model: VarianceModel, linear: Linear, items: float, limit: float) -> VarianceModel:
     """The law with another number of items; no k+ number exceeds the largest total divided by k."""
-    if found.joint is None or model.items <= 0.0:
-        moved = moved_to(items, model, found)
+    if linear.joint is None or model.items <= 0.0:
+        moved = moved_to(items, model, linear)
     else:
         moved = model if math.isclose(items, model.items, rel_tol=1e-9) else model.scaled(items / model.items)
-    tails, most = moved.known_tails, limit / found.edges
+    tails, most = moved.known_tails, limit / linear.edges
     return moved if (tails <= most * (1.0 + 1e-9)).all() else moved.with_tails(np.minimum(tails, most))
 
 

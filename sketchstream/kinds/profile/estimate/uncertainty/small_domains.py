@@ -40,8 +40,8 @@ class Occurred:
     def ends(self, z: float) -> tuple[float, float]:
         """Least and largest number that neither side refuses at the level of z; the most plausible one always holds."""
         refused = min(math.erfc(z / math.sqrt(2.0)) / 2.0, float(self.plausible.max()))
-        held = np.flatnonzero(self.plausible >= refused)
-        return float(held[0]), float(held[-1])
+        plausible = np.flatnonzero(self.plausible >= refused)
+        return float(plausible[0]), float(plausible[-1])
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _of_events(part: Observed) -> Occurred | None:
 def _of_residues(part: Observed, p: int) -> Occurred | None:
     """From the sum whose mean is the number of items, scaled: randomized response takes all residues but 0 alike."""
     d, total = part.slots[0], int(part.values.sum())
-    shown = total - int(part.values[0, part.edges == 0].sum())
+    nonzero = total - int(part.values[0, part.edges == 0].sum())
     step, reach, variance = 1, 0, part.noise_variance / part.parts
     if part.form == "bins":
         exponential = -40.0 * (p - 1) / math.log(max(part.q, 1e-300))
@@ -119,16 +119,16 @@ def _of_residues(part: Observed, p: int) -> Occurred | None:
         return None
     w: Floats = np.arange(1.0, last + 1.0) * (2.0 * np.pi / size)
     noise = (_transform(variance, w) ** (p - 1) * _transform(variance, (p - 1) * w)) ** part.parts
-    kept = laws.response_eigenvalue(part.epsilons, p)
-    chances = (1.0 - kept) * (p - 1) / p + np.array([0.0, kept])
+    eigenvalue = laws.response_eigenvalue(part.epsilons, p)
+    chances = (1.0 - eigenvalue) * (p - 1) / p + np.array([0.0, eigenvalue])
     powers = np.ones((2, d + 1, w.size), np.complex128)
     powers[:, 1:] += chances[:, None, None] * np.expm1(1j * step * w)
     absent, present = np.cumprod(powers, axis=1)
-    y = min(max(step * shown + (p - 1) * (d - total), -reach), step * d + reach)
+    y = min(max(step * nonzero + (p - 1) * (d - total), -reach), step * d + reach)
     here = np.exp(-1j * w * y)
     below = (np.exp(1j * w * reach) - here * np.exp(-1j * w)) / -np.expm1(-1j * w)
-    found = (absent[::-1] * present) @ (noise[:, None] * np.stack([here, below], axis=1))
-    equal, least = (np.array([1.0, y + reach + 1.0]) + 2.0 * found.real).T / size
+    transformed = (absent[::-1] * present) @ (noise[:, None] * np.stack([here, below], axis=1))
+    equal, least = (np.array([1.0, y + reach + 1.0]) + 2.0 * transformed.real).T / size
     return Occurred(np.maximum(np.minimum(least, 1.0 - least + equal), NOTHING))
 
 
