@@ -234,7 +234,10 @@ def scan_avro(
     texts: Bytes,
     state: Ints,
 ) -> int:
-    """Run the plans.
+    """Run the plans of Avro schemas over the values of records.
+
+    One loop, whose branches are the operations of a plan: they share the position, the row, the block that is read and
+    the place of the next text, which a function for each operation would take and give back at every value.
 
     Args:
         data: the bytes.
@@ -627,7 +630,10 @@ def scan_protobuf(
     texts: Bytes,
     state: Ints,
 ) -> int:
-    """Run the plans.
+    """Run the plans of Protobuf messages over the values of records.
+
+    One loop over the fields of a message and of those inside it, for the reason that `scan_avro` gives: position, node
+    and the ends of outer messages change at every field.
 
     Args:
         data: the bytes.
