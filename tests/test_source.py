@@ -357,6 +357,20 @@ def test_entries_of_arguments_stand_by_themselves() -> None:
     assert fragment.search("    Args:\n        name: of the sketch.")
 
 
+def test_types_of_arrays_have_one_home() -> None:
+    home = re.compile(r"^(\w+) = npt\.NDArray\[np\.(?:int64|float64|complex128|uint8|bool_)\]$", re.MULTILINE)
+    aliases = {"Ints", "Floats", "Complexes", "Bytes", "Flags", "I64"}
+    found = {
+        (path.name, name)
+        for package in PACKAGES
+        for path in package.rglob("*.py")
+        for name in home.findall(path.read_text())
+        if path.name != "array_types.py" and name in aliases
+    }
+    assert found == set()
+    assert home.findall("Ints = npt.NDArray[np.int64]\n") == ["Ints"]
+
+
 def test_nothing_is_imported_twice() -> None:
     found = {path.name: twice(path.read_text()) for path in SOURCES}
     assert {name: names for name, names in found.items() if names} == {}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.cli import show
 from sketchstream.pictures import charts, report
 from sketchstream.query import words
@@ -219,7 +220,7 @@ def _label(k: int) -> str:
     return "distinct" if k == 1 else f"seen {k} times or more"
 
 
-def _arrays(estimates: Sequence[Estimate]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
+def _arrays(estimates: Sequence[Estimate]) -> tuple[Floats, Floats, Floats]:
     """Values, low ends and high ends."""
     table = np.array([[estimate.value, estimate.low, estimate.high] for estimate in estimates], np.float64)
     return table[:, 0], table[:, 1], table[:, 2]

@@ -16,8 +16,8 @@ import numpy as np
 from sketchstream_demo.chapter import SHOWN, Chapter, july, write_csv
 
 if TYPE_CHECKING:
+    from sketchstream.array_types import Floats
     from sketchstream.kinds.workload.answers import WorkloadAnswers
-    from sketchstream.kinds.workload.queries.factors import Floats
     from sketchstream.kinds.workload.spec import WorkloadSpec
     from sketchstream_demo.flights import Flights
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.audit.observed import state_of
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile import mechanism as profile
@@ -30,7 +31,6 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 Codes = npt.NDArray[np.int64]
-Ints = npt.NDArray[np.int64]
 ERROR = 1e-6
 """Probability that a bound lies above the truth by bad luck."""
 TIGHT = Fraction(4, 5)

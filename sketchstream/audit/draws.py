@@ -17,12 +17,10 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.audit.cases import Case, Check
-from sketchstream.audit.observed import Ints, Outcome, state_of
-
-Floats = npt.NDArray[np.float64]
+from sketchstream.audit.observed import Outcome, state_of
 
 ROWS: Final = 24
 """Draws of a matrix at least; more where values of a slot often coincide."""

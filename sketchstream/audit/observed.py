@@ -13,16 +13,14 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream import wire
+from sketchstream.array_types import Floats, Ints
 from sketchstream.noise import laws
 from sketchstream.privacy.losses.history import LayerEntry, View
 
 Outcome = tuple[bool, str, str, str]
 """Whether it is as claimed; the claim; what was found; what would have been found."""
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Make = Callable[[], Any]
 """Makes a new sketch."""
 UNLIKELY = 1e-10

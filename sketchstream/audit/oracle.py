@@ -22,9 +22,9 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.privacy.losses.history import History, LayerEntry, View
 
-Floats = npt.NDArray[np.float64]
 Place = tuple[tuple[int, ...], int]
 """A part of the history (path of indices) and a gap in it."""
 LINEAGE = bytes(16)

@@ -19,11 +19,10 @@ import numpy.typing as npt
 from scipy.special import gammaln, ndtri
 from scipy.stats import chi2, norm
 
+from sketchstream.array_types import Floats
 from sketchstream.denoising.methods import AUTO_FROM, LEAST_VARIANCE, SHRUNK_FROM, universal_threshold
 from sketchstream.denoising.mixture import posterior_means, scrambled
 from sketchstream.errors import EstimateError
-
-Floats = npt.NDArray[np.float64]
 
 THRESHOLDS: Final = 65
 """Thresholds that are tried for "soft_sure"."""

@@ -16,10 +16,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.denoising.mixture import posterior_means
 from sketchstream.errors import EstimateError
-
-Floats = npt.NDArray[np.float64]
 
 METHODS: Final = ("auto", "raw", "js", "js_mean", "soft", "soft_sure", "empirical_bayes", "weighted", "target")
 AUTO_FROM: Final = 64

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from sketchstream.array_types import Floats
 
 STEPS: Final = 8
 """Atoms for each standard deviation of the noise."""

@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import DomainError, ItemError, WeightError
 from sketchstream.items.arrays import Items, Weights, as_weights
 
@@ -25,7 +26,6 @@ Outside = Literal["error", "noop"]
 """What a row outside the domain does: rejects its batch; is left out."""
 Mask: TypeAlias = npt.NDArray[np.bool_]
 State: TypeAlias = npt.NDArray[Any]
-I64 = npt.NDArray[np.int64]
 
 
 def require_invalid(invalid: object) -> None:
@@ -77,7 +77,7 @@ def refuse_first(
     raise WeightError(msg)
 
 
-def require_sums(sums: object, events: object, n: int, most: int | None) -> tuple[I64, I64]:
+def require_sums(sums: object, events: object, n: int, most: int | None) -> tuple[Ints, Ints]:
     """(n,) int64 sums of weights and (n,) int64 numbers of events of n rows, each of which stands for its events.
 
     Args:
@@ -142,8 +142,8 @@ class Batch:
     max_weight: int
     modulus: int
     invalid: Invalid
-    counters: I64
-    done: I64 = field(default_factory=lambda: np.zeros(1, np.int64))
+    counters: Ints
+    done: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def apply(self) -> None:
         """Add the batch, or raise an error and leave the state unchanged."""
@@ -187,7 +187,7 @@ class Batch:
             return self._add_plain(piece, weights, rule)
         return bool(update(*arguments))
 
-    def _add_plain(self, piece: Items, weights: Weights, rule: tuple[int, int, int, int, I64]) -> bool:
+    def _add_plain(self, piece: Items, weights: Weights, rule: tuple[int, int, int, int, Ints]) -> bool:
         """`_add` without compiled loops."""
         from sketchstream import kernels
 

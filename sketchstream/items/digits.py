@@ -6,13 +6,9 @@ In: int64 numbers. Out: their digits, one text behind the other. Touches: nothin
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.kernels import kernel
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
 
 
 @kernel

@@ -22,12 +22,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.errors import WeightError
 from sketchstream.kernels import kernel
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Octets = npt.NDArray[np.uint8]
 
 MOST_BITS: Final = 40
 """Fraction bits, at most."""
@@ -134,7 +131,7 @@ class Lattice:
             raise WeightError(msg)
         return units
 
-    def texts(self, data: Octets, starts: Ints, ends: Ints, good: Flags) -> Ints:
+    def texts(self, data: Bytes, starts: Ints, ends: Ints, good: Flags) -> Ints:
         """Texts of JSON numbers in one buffer, in lattice units.
 
         Args:
@@ -238,7 +235,7 @@ def _decimal(negative: bool, digits: int, exponent: int, places: int) -> Fractio
 
 @kernel
 def _read_decimals(
-    data: Octets, starts: Ints, ends: Ints, good: Flags, bits: int, limits: Ints, units: Ints, status: Octets
+    data: Bytes, starts: Ints, ends: Ints, good: Flags, bits: int, limits: Ints, units: Ints, status: Bytes
 ) -> None:
     """Read JSON numbers of up to 18 digits without an exponent; all others are left undecided."""
     most = np.int64(0x7FFFFFFFFFFFFFFF) >> bits

@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels.door import kernel, typed_intrinsic, types
 from sketchstream.kernels.machine_code import (
     GROUP,
-    I64,
     INT64,
     LANES,
     U64,
     VECTOR,
     Between,
-    Bytes,
     address,
     aligned_words,
     ask_for,
@@ -256,7 +255,7 @@ def _sum(weights: Any, count: Any) -> Any:
 
 
 @kernel
-def _tally(counters: I64, total: Any, count: Any, sign: Any) -> None:
+def _tally(counters: Ints, total: Any, count: Any, sign: Any) -> None:
     """Add to the counters beside the slots, if present: weights applied, events counted; wrapping."""
     if len(counters) > 0:
         counters[0] += sign * total
@@ -267,7 +266,7 @@ def _tally(counters: I64, total: Any, count: Any, sign: Any) -> None:
 @kernel
 def _add_hashed(
     state: Any,
-    items: I64,
+    items: Ints,
     weights: Any,
     route: Any,
     max_weight: Any,
@@ -395,7 +394,7 @@ def _add_block(
     modulus: Any,
     sign: Any,
     mode: Any,
-    counters: I64,
+    counters: Ints,
 ) -> Any:
     """Add the valid events of a located block; False: an invalid one, and none is added.
 
@@ -418,15 +417,15 @@ def _add_block(
 @kernel
 def update_ints(
     state: Any,
-    items: I64,
+    items: Ints,
     weights: Any,
     route: Any,
     max_weight: Any,
     modulus: Any,
     sign: Any,
     mode: Any,
-    done: I64,
-    counters: I64,
+    done: Ints,
+    counters: Ints,
 ) -> Any:
     """Add a batch of ints, run by run; done[0] counts the events gone by. False: the next ones hold an invalid one.
 
@@ -473,8 +472,8 @@ def update_spans(
     modulus: Any,
     sign: Any,
     mode: Any,
-    done: I64,
-    counters: I64,
+    done: Ints,
+    counters: Ints,
 ) -> Any:
     """Add a batch of strings, see `update_ints`."""
     n = len(starts)
@@ -504,14 +503,14 @@ def add_to_groups(
     scratch: Any,
     max_weight: Any,
     modulus: Any,
-    totals: I64,
-    counts: I64,
+    totals: Ints,
+    counts: Ints,
     sign: Any,
-    done: I64,
+    done: Ints,
     begins: Any,
     later_slots: Any,
     later_weights: Any,
-    filled: I64,
+    filled: Ints,
 ) -> None:
     """Add n located events to the slots of their groups, and to the counters of the groups; invalid ones are left out.
 

@@ -18,8 +18,6 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from sketchstream.kernels.door import cgutils, kernel, typed_intrinsic, types
 
 U64 = npt.NDArray[np.uint64]
-I64 = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 GROUP = 16
 """Items that are hashed at a time, in vector registers."""
 INT32 = ir.IntType(32)

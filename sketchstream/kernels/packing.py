@@ -8,12 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels.door import kernel
-
-I64 = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 INTS, TEXTS, BLOBS = range(3)
 """Item types as `read_packed` knows them."""
@@ -29,7 +26,7 @@ def _big_endian(piece: Bytes) -> Any:
 
 
 @kernel
-def read_packed(packed: Bytes, kind: Any, starts: I64, ends: I64, values: I64) -> Any:
+def read_packed(packed: Bytes, kind: Any, starts: Ints, ends: Ints, values: Ints) -> Any:
     """Read the positions of the items of a msgpack array (`starts`, `ends`), or their values (`values`, ints).
 
     Returns the number of items, from the first on, of the expected kind.

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels.addition import ERROR, NOOP
-from sketchstream.kernels.machine_code import I64, U64, Bytes
+from sketchstream.kernels.machine_code import U64
 from sketchstream.kernels.packing import BLOBS, INTS, TEXTS
 from sketchstream.kernels.routing import HASHED, IDS, LISTED, NEVER, NOWHERE, UNSAMPLED
 
@@ -40,7 +41,7 @@ SPANS = 64
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,19})")
 
 
-def read_integers(data: Bytes, starts: I64, ends: I64, valid: Any, unsigned: bool, out: I64) -> None:
+def read_integers(data: Bytes, starts: Ints, ends: Ints, valid: Any, unsigned: bool, out: Ints) -> None:
     """Read decimal texts; see `texts.read_integers`."""
     out[:] = 0
     least, limit = -(1 << 63), (1 << 64 if unsigned else 1 << 63)
@@ -51,7 +52,7 @@ def read_integers(data: Bytes, starts: I64, ends: I64, valid: Any, unsigned: boo
             out[i] = number - (1 << 64) if number >> 63 > 0 else number
 
 
-def find_texts(data: Bytes, starts: I64, ends: I64, valid: Any, places: Mapping[bytes, int], out: Any) -> None:
+def find_texts(data: Bytes, starts: Ints, ends: Ints, valid: Any, places: Mapping[bytes, int], out: Any) -> None:
     """Find the positions of texts in a list, -1 for others; see `texts.find_texts`.
 
     Args:
@@ -73,7 +74,7 @@ def check_spans(starts: Any, ends: Any, size: int) -> int:
     return int(bad[0]) if len(bad) else -1
 
 
-def _texts(data: Bytes, starts: I64, ends: I64, valid: Any) -> Iterator[tuple[int, bytes]]:
+def _texts(data: Bytes, starts: Ints, ends: Ints, valid: Any) -> Iterator[tuple[int, bytes]]:
     """The texts that are there, each with its place among all."""
     present = np.flatnonzero(valid)
     for i, start, end in zip(present.tolist(), starts[present].tolist(), ends[present].tolist(), strict=True):
@@ -149,7 +150,7 @@ class _State:
         clear((self.v, self._other))
 
 
-def hash_ints(items: I64, key0: Any, key1: Any, out: U64) -> None:
+def hash_ints(items: Ints, key0: Any, key1: Any, out: U64) -> None:
     """SipHash-2-4 of each int64 as eight little-endian bytes."""
     state = _State(len(out), key0, key1)
     try:
@@ -230,7 +231,7 @@ def fill_table(hashes: U64, table: U64) -> None:
     table[places, 1] = np.arange(1, len(hashes) + 1, dtype=np.uint64)
 
 
-def _look_up(route: Any, out: U64, same: Callable[[I64, I64], npt.NDArray[np.bool_]]) -> None:
+def _look_up(route: Any, out: U64, same: Callable[[Ints, Ints], npt.NDArray[np.bool_]]) -> None:
     """Slot of each listed item, or NOWHERE.
 
     Args:
@@ -264,7 +265,7 @@ def _look_up(route: Any, out: U64, same: Callable[[I64, I64], npt.NDArray[np.boo
         clear(scratch)
 
 
-def locate_ints(items: I64, route: Any, out: U64) -> None:
+def locate_ints(items: Ints, route: Any, out: U64) -> None:
     """Slot of each int, NOWHERE or UNSAMPLED."""
     if route.way == HASHED:
         hash_ints(items, route.key0, route.key1, out)
@@ -275,7 +276,7 @@ def locate_ints(items: I64, route: Any, out: U64) -> None:
     elif route.way == LISTED:
         hash_ints(items, route.key0, route.key1, out)
 
-        def same(events: I64, listed: I64) -> npt.NDArray[np.bool_]:
+        def same(events: Ints, listed: Ints) -> npt.NDArray[np.bool_]:
             copies = items[events], route.ints[listed]
             equal: npt.NDArray[np.bool_] = copies[0] == copies[1]
             clear(copies)
@@ -297,7 +298,7 @@ def locate_spans(buffer: Bytes, starts: npt.NDArray[Any], ends: npt.NDArray[Any]
         return
     with buffer.data as here, route.buffer.data as there:
 
-        def same(events: I64, listed: I64) -> npt.NDArray[np.bool_]:
+        def same(events: Ints, listed: Ints) -> npt.NDArray[np.bool_]:
             bounds = (starts[events], ends[events], route.starts[listed], route.ends[listed])
             spans = zip(*(bound.tolist() for bound in bounds), strict=True)
             equal = (here[start:end] == there[first:last] for start, end, first, last in spans)
@@ -314,8 +315,8 @@ def add(
     modulus: int,
     sign: int,
     mode: int,
-    done: I64,
-    counters: I64,
+    done: Ints,
+    counters: Ints,
 ) -> bool:
     """Add a batch of located items; False: an event is invalid, and nothing was added.
 
@@ -378,12 +379,12 @@ def add(
 
 def _write(
     state: npt.NDArray[Any],
-    touched: I64,
+    touched: Ints,
     before: npt.NDArray[Any],
     after: npt.NDArray[Any],
-    done: I64,
+    done: Ints,
     n: int,
-    counters: I64,
+    counters: Ints,
     sums: Sequence[Any],
 ) -> None:
     """Change the state, the number of events done and the counters, all or none."""
@@ -401,7 +402,7 @@ def _write(
         after[...] = 0
 
 
-def read_packed(packed: Bytes, kind: int, starts: I64, ends: I64, values: I64) -> int:
+def read_packed(packed: Bytes, kind: int, starts: Ints, ends: Ints, values: Ints) -> int:
     """Read the positions of the items of a msgpack array (`starts`, `ends`), or their values (`values`, ints).
 
     Returns the number of items, from the first on, of the expected kind.
@@ -427,7 +428,7 @@ def _first(n: int) -> int:
     return 1 if n < 16 else 3 if n < 1 << 16 else 5
 
 
-def _read_ints(view: memoryview, values: I64) -> int:
+def _read_ints(view: memoryview, values: Ints) -> int:
     """Read the leading integers of at most 64 bits; returns their number."""
     at = _first(len(values))
     for i in range(len(values)):
@@ -448,7 +449,7 @@ def _read_ints(view: memoryview, values: I64) -> int:
     return len(values)
 
 
-def _read_strings(view: memoryview, kind: int, starts: I64, ends: I64) -> int:
+def _read_strings(view: memoryview, kind: int, starts: Ints, ends: Ints) -> int:
     """Read the positions of the leading strings of one kind; returns their number."""
     at = _first(len(starts))
     lengths = _LENGTHS[kind]

@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels.door import cgutils, kernel, typed_intrinsic, types
 from sketchstream.kernels.machine_code import (
     GROUP,
-    I64,
     INT64,
     LANES,
     ONE,
     U64,
     VECTOR,
     Between,
-    Bytes,
     address,
     byte_at,
     constant,
@@ -64,12 +63,12 @@ class Route(NamedTuple):
     """(power of two, 2): hash and position + 1 of a listed item, 0 = free (LISTED)."""
     slots: U64
     """(items,) slot of each listed item (LISTED)."""
-    ints: I64
+    ints: Ints
     """Listed ints (LISTED)."""
     buffer: Bytes
     """Listed strings, end to end (LISTED)."""
-    starts: I64
-    ends: I64
+    starts: Ints
+    ends: Ints
 
 
 def found_slots(
@@ -143,7 +142,7 @@ def _spread(hashes: U64, per_level: Any, last_level: Any) -> None:
 
 
 @kernel
-def _hash_to_slots(items: I64, route: Any, out: U64) -> None:
+def _hash_to_slots(items: Ints, route: Any, out: U64) -> None:
     """`hash_ints` and `_spread` in one pass, for levels of fewer than 2^31 slots."""
     n = len(out)
     whole = n - n % GROUP
@@ -182,7 +181,7 @@ def count_before(words: U64) -> Any:
 
 
 @kernel
-def _rank(items: I64, size: Any, words: U64, out: U64) -> None:
+def _rank(items: Ints, size: Any, words: U64, out: U64) -> None:
     """Slot of each id among those of a subset."""
     n = len(out)
     items = items[:n]
@@ -216,7 +215,7 @@ def fill_table(hashes: U64, table: U64) -> None:
 
 
 @kernel
-def _look_up_ints(items: I64, route: Any, out: U64) -> None:
+def _look_up_ints(items: Ints, route: Any, out: U64) -> None:
     """Slot of each listed int; `out` holds the hashes."""
     n = len(out)
     items = items[:n]
@@ -271,7 +270,7 @@ def _look_up_spans(buffer: Bytes, starts: Any, ends: Any, route: Any, out: U64) 
 
 
 @kernel
-def locate_ints(items: I64, route: Any, out: U64) -> None:
+def locate_ints(items: Ints, route: Any, out: U64) -> None:
     """Slot of each int, NOWHERE or UNSAMPLED."""
     if route.way == HASHED and route.per_level < VECTOR_LIMIT:
         _hash_to_slots(items, route, out)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels.door import kernel, part
 from sketchstream.kernels.machine_code import first_byte
 from sketchstream.kernels.masks import BLOCK, differ_mask, other_mask, unplain_mask, wide_mask, zero_mask
@@ -33,8 +34,6 @@ from sketchstream.kernels.tokens import (
     literal_size,
 )
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.uint64]
 
 SHAPED_BYTES = 512

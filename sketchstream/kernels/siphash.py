@@ -17,16 +17,15 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels.door import cgutils, kernel, typed_intrinsic, types
 from sketchstream.kernels.machine_code import (
     GROUP,
-    I64,
     INT64,
     LANES,
     U64,
     VECTOR,
     Between,
-    Bytes,
     address,
     aligned_words,
     byte_at,
@@ -176,7 +175,7 @@ _V3 = np.uint64(0x7465646279746573)
 
 
 @kernel
-def hash_ints(items: I64, key0: Any, key1: Any, out: U64) -> None:
+def hash_ints(items: Ints, key0: Any, key1: Any, out: U64) -> None:
     """SipHash-2-4 of each int64 as eight little-endian bytes."""
     n = len(out)
     whole = n - n % GROUP
@@ -298,7 +297,7 @@ def _hash_sorted(
     key1: Any,
     out: U64,
     order: U64,
-    counts: I64,
+    counts: Ints,
     words: U64,
     hashed: U64,
 ) -> None:

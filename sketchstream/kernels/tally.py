@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.kernels.door import kernel, spared
 
-I64 = npt.NDArray[np.int64]
 Counters = npt.NDArray[np.signedinteger[Any]]
 
 _WIDTH = 1 << 17
@@ -31,7 +31,7 @@ _PAIR = 1 << 22
 
 
 @kernel
-def _tally_one(value: Any, low: Any, row: I64, edges: I64, outer: I64) -> None:
+def _tally_one(value: Any, low: Any, row: Ints, edges: Ints, outer: Ints) -> None:
     """Count one counter."""
     place = np.uint64(np.int64(value) - low)
     if place < np.uint64(len(row)):
@@ -49,7 +49,7 @@ def _tally_one(value: Any, low: Any, row: I64, edges: I64, outer: I64) -> None:
 
 
 @kernel
-def _tally(state: Any, low: Any, table: I64, edges: I64, outer: I64) -> None:
+def _tally(state: Any, low: Any, table: Ints, edges: Ints, outer: Ints) -> None:
     """Count each value v of low..low+width-1 in column v - low, any other in outer[edges at or below it].
 
     The table has four rows, summed afterwards, so that equal counters in sequence are independent.
@@ -80,7 +80,7 @@ def _tally(state: Any, low: Any, table: I64, edges: I64, outer: I64) -> None:
         _tally_one(rest[i], low, row0, edges, outer)
 
 
-def _sorted_tally(state: Counters, low: int, width: int, edges: I64) -> tuple[I64, I64]:
+def _sorted_tally(state: Counters, low: int, width: int, edges: Ints) -> tuple[Ints, Ints]:
     """What `_tally` counts, without compiled loops: the sums of its rows, and the counters outside."""
     place = (state.astype(np.int64) - low).view(np.uint64)
     inside = place < np.uint64(width)
@@ -100,10 +100,10 @@ def _outside(state: Any, low: Any, width: Any, out: Any) -> Any:
     return number
 
 
-def _counted(state: Counters, low: int, width: int, edges: I64) -> tuple[I64, I64]:
+def _counted(state: Counters, low: int, width: int, edges: Ints) -> tuple[Ints, Ints]:
     """(width,) counters at each value from low on, and (E+1,) others by the edges at or below them."""
 
-    def part(some: Counters) -> tuple[I64, I64]:
+    def part(some: Counters) -> tuple[Ints, Ints]:
         table, outer = np.zeros((4, width), np.int64), np.zeros(len(edges) + 1, np.int64)
         arguments = (some, low, table, edges, outer)
         if spared(_tally, lambda: len(some) // _TWIN, some.dtype, arguments):
@@ -129,23 +129,23 @@ def _near(size: int) -> tuple[int, int]:
 class _Below:
     """Counts counters below any of the given edges, in one pass over the state."""
 
-    def __init__(self, state: Counters, edges: I64) -> None:
+    def __init__(self, state: Counters, edges: Ints) -> None:
         self._low, width = _near(len(state))
         self._edges = np.unique(edges)
         inner, outer = _counted(state, self._low, width, self._edges)
         self._inner = np.concatenate([[0], np.cumsum(inner)])
         self._outer = np.cumsum(outer)
 
-    def __call__(self, edges: I64) -> I64:
+    def __call__(self, edges: Ints) -> Ints:
         """(B,) number of counters below each edge, one of those given before."""
         place = np.clip(edges, self._low, self._low + len(self._inner) - 1) - self._low
-        out: I64 = self._inner[place] + self._outer[np.searchsorted(self._edges, edges)]
+        out: Ints = self._inner[place] + self._outer[np.searchsorted(self._edges, edges)]
         return out
 
 
 def release_counts(
-    state: Counters, edges: I64, form: Literal["cumulative", "bins"], modulus: int = 0, bits: int = 32
-) -> I64:
+    state: Counters, edges: Ints, form: Literal["cumulative", "bins"], modulus: int = 0, bits: int = 32
+) -> Ints:
     """(B,) histogram of the counters for a release, before its noise: a secret.
 
     Args:
@@ -174,7 +174,7 @@ def release_counts(
     return np.where(edges >= 0, len(flat) - below + beyond, beyond - below)
 
 
-def value_counts(state: Counters) -> tuple[I64, I64]:
+def value_counts(state: Counters) -> tuple[Ints, Ints]:
     """(V,) distinct counter values, ascending, and (V,) their numbers of slots, for published states."""
     flat = np.ascontiguousarray(state).reshape(-1)
     if not len(flat):

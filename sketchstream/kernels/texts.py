@@ -9,15 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.kernels.door import kernel, part
 from sketchstream.kernels.machine_code import byte_at, first_byte, trailing_zeros, word_at
 from sketchstream.kernels.runs import WIDTH, ascii_run
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _ZERO, _ONE, _EIGHT, _BITS, _FOLD = (np.uint64(value) for value in (0, 1, 8, 64, 32))
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import exports
 from sketchstream.kinds.exports import ColumnType
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-Floats = npt.NDArray[np.float64]
 Column = Sequence[Any] | npt.NDArray[Any]
 
 LEVEL: Final = 0.95

@@ -15,11 +15,10 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Noise
 
-Floats = npt.NDArray[np.float64]
 Draws = tuple[tuple[float, int], ...]
 """Parameters of draws, and how many draws have each."""
 LONGEST = 1 << 20

@@ -10,7 +10,8 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self, overload
 
-from sketchstream.kinds.answers import LEVEL, Answers, Floats
+from sketchstream.array_types import Floats
+from sketchstream.kinds.answers import LEVEL, Answers
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.naming import USUAL, Names
 

@@ -6,9 +6,8 @@ In: a matrix. Out: its pseudo-inverse. Touches: nothing.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from sketchstream.array_types import Floats
 
 
 def pseudo_inverse(matrix: Floats) -> Floats:

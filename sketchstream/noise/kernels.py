@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Flags
 from sketchstream.kernels import kernel
 from sketchstream.noise.blocks import Signed
 from sketchstream.noise.entropy import Words
 
-Flags = npt.NDArray[np.bool_]
 Residues = npt.NDArray[np.int64]
 
 CHUNK = 2048

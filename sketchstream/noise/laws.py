@@ -20,7 +20,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from sketchstream.array_types import Floats
+
 Values = npt.NDArray[np.integer]
 
 LEAST_EXPECTED = 25

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.noise import gaussian
 from sketchstream.noise.blocks import flat, positive
@@ -32,8 +33,6 @@ OWN_TABLES: Final = 1 << 14
 CHUNK: Final = 1 << 16
 FINE: Final = 60
 """Binary places of the square root of an acceptance's coefficient."""
-
-Ints = npt.NDArray[np.int64]
 
 
 def discrete_gaussians(

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import MissingExtraError
 from sketchstream.pictures import charts, report
 
@@ -130,7 +131,7 @@ def interval(one: Number, spell: Spell = charts.spelled) -> str:
     return report.exact(low, spell) + " to " + report.exact(high, spell)
 
 
-def ends(numbers: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
+def ends(numbers: Sequence[Number | None]) -> tuple[Floats, Floats, Floats]:
     """Numbers as values, low and high ends, for charts.
 
     NaN if there is no number; infinite for one missing end; the value if both are missing (no interval).
@@ -191,7 +192,7 @@ def listed(
 
 
 def table(
-    title: str, names: Sequence[str], numbers: tuple[charts.Floats, charts.Floats, charts.Floats],
+    title: str, names: Sequence[str], numbers: tuple[Floats, Floats, Floats],
     columns: tuple[str, str], spell: Spell = charts.spelled,
 ) -> tuple[report.ReportTable, str]:  # fmt: skip
     """Table of named numbers, with a note on omitted ones.

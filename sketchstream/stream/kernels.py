@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels import kernel
 
-I64 = npt.NDArray[np.int64]
-U8 = npt.NDArray[np.uint8]
 U64 = npt.NDArray[np.uint64]
 
 ADMITTED, FUTURE, UNREADABLE = 0, 1, 2
@@ -56,7 +55,7 @@ def _reached(number: Any, base: Any, rungs: Any) -> Any:
 
 
 @kernel
-def move(before: Any, after: Any, top: Any, scores: I64, lowest: I64, slices: U64) -> Any:
+def move(before: Any, after: Any, top: Any, scores: Ints, lowest: Ints, slices: U64) -> Any:
     """Carry the votes over to the targets that follow a later watermark.
 
     Target i after slice s of time is slice ((s >> i) + 1) << i: the next multiple of 2^i slices. A vote for a later
@@ -96,8 +95,8 @@ def move(before: Any, after: Any, top: Any, scores: I64, lowest: I64, slices: U6
 
 @kernel
 def admit(
-    times: I64,
-    stamps: I64,
+    times: Ints,
+    stamps: Ints,
     stamped: Any,
     future_after: Any,
     earliest: Any,
@@ -108,11 +107,11 @@ def admit(
     most: Any,
     watermark: Any,
     top: Any,
-    scores: I64,
-    lowest: I64,
+    scores: Ints,
+    lowest: Ints,
     slices: U64,
-    before: I64,
-    verdict: U8,
+    before: Ints,
+    verdict: Bytes,
 ) -> Any:
     """Judge n records in offset order, and move the watermark when a quorum of them agrees.
 
@@ -242,7 +241,7 @@ def admit(
 
 
 @kernel
-def distinct(values: I64, out: I64) -> Any:
+def distinct(values: Ints, out: Ints) -> Any:
     """The distinct values of an array that holds few of them, in any order, into `out`.
 
     Args:
@@ -275,11 +274,11 @@ def distinct(values: I64, out: I64) -> Any:
 
 @kernel
 def place(
-    times: I64,
-    before: I64,
-    verdict: U8,
-    starts: I64,
-    ends: I64,
+    times: Ints,
+    before: Ints,
+    verdict: Bytes,
+    starts: Ints,
+    ends: Ints,
     lateness: Any,
     sealed_through: Any,
     places: npt.NDArray[np.int32],
@@ -324,9 +323,9 @@ def place(
 
 @kernel
 def inside(
-    times: I64,
-    before: I64,
-    verdict: U8,
+    times: Ints,
+    before: Ints,
+    verdict: Bytes,
     start: Any,
     end: Any,
     lateness: Any,
@@ -365,7 +364,7 @@ def inside(
 
 @kernel
 def choose(
-    record: I64, packed: Any, valid: npt.NDArray[np.bool_], places: npt.NDArray[np.int32], window: Any, chosen: Any
+    record: Ints, packed: Any, valid: npt.NDArray[np.bool_], places: npt.NDArray[np.int32], window: Any, chosen: Any
 ) -> Any:
     """Mark the valid occurrences whose record was placed in `window`; return how many.
 
@@ -387,7 +386,7 @@ def choose(
 
 
 @kernel
-def _murmur2(data: U8, start: Any, end: Any) -> Any:
+def _murmur2(data: Bytes, start: Any, end: Any) -> Any:
     """Java client's murmur2 of data[start:end], as an unsigned 32-bit number in a uint64.
 
     Unsigned positions and 64-bit words with a mask: no check for negative indices, no slices, three times as fast.
@@ -423,7 +422,7 @@ def _murmur2(data: U8, start: Any, end: Any) -> Any:
 
 
 @kernel
-def _crc32(data: U8, start: Any, end: Any, table: U64) -> Any:
+def _crc32(data: Bytes, start: Any, end: Any, table: U64) -> Any:
     """CRC-32 (IEEE, reflected) of data[start:end], in a uint64."""
     crc = np.uint64(0xFFFFFFFF)
     for at in range(start, end):
@@ -432,7 +431,7 @@ def _crc32(data: U8, start: Any, end: Any, table: U64) -> Any:
 
 
 @kernel
-def _fnv1a(data: U8, start: Any, end: Any) -> Any:
+def _fnv1a(data: Bytes, start: Any, end: Any) -> Any:
     """FNV-1a of data[start:end] as in librdkafka and Sarama: absolute value of the signed 32 bits, in a uint64."""
     mask = np.uint64(0xFFFFFFFF)
     h = np.uint64(0x811C9DC5)
@@ -444,7 +443,7 @@ def _fnv1a(data: U8, start: Any, end: Any) -> Any:
 
 
 @kernel
-def _hashed(data: U8, start: Any, end: Any, way: Any, table: U64) -> Any:
+def _hashed(data: Bytes, start: Any, end: Any, way: Any, table: U64) -> Any:
     """The hash with which one of the partitioners (MURMUR2, CRC32, FNV1A) places data[start:end]."""
     if way == MURMUR2:
         return _murmur2(data, start, end) & np.uint64(0x7FFFFFFF)
@@ -468,7 +467,7 @@ def _sends(hashed: Any, counts: U64, partition: Any) -> Any:
 
 @kernel
 def belongs_spans(
-    buffer: U8, starts: Any, ends: Any, way: Any, table: U64, counts: U64, partition: Any, out: Any
+    buffer: Bytes, starts: Any, ends: Any, way: Any, table: U64, counts: U64, partition: Any, out: Any
 ) -> Any:
     """Find the items buffer[starts[i]:ends[i]] that belong to the partition; return how many there are.
 
@@ -492,7 +491,7 @@ def belongs_spans(
 
 
 @kernel
-def belongs_ints(items: I64, way: Any, table: U64, counts: U64, partition: Any, out: Any) -> Any:
+def belongs_ints(items: Ints, way: Any, table: U64, counts: U64, partition: Any, out: Any) -> Any:
     """`belongs_spans` for int items, whose key is their decimal text."""
     digits = np.zeros(20, np.uint8)
     n = 0
@@ -528,7 +527,7 @@ def _mixed(value: Any) -> Any:
 
 
 @kernel
-def spread_spans(buffer: U8, starts: Any, ends: Any, out: U64) -> Any:
+def spread_spans(buffer: Bytes, starts: Any, ends: Any, out: U64) -> Any:
     """Hash the items buffer[starts[i]:ends[i]] by FNV-1a (64 bits) and a finalizer, unlike any partitioner.
 
     Args:
@@ -545,7 +544,7 @@ def spread_spans(buffer: U8, starts: Any, ends: Any, out: U64) -> Any:
 
 
 @kernel
-def spread_ints(items: I64, out: U64) -> Any:
+def spread_ints(items: Ints, out: U64) -> Any:
     """Hash int items by the finalizer of `spread_spans` alone."""
     for i in range(items.size):
         out[i] = _mixed(np.uint64(items[i]) + np.uint64(0x9E3779B97F4A7C15))

@@ -15,8 +15,9 @@ import numpy as np
 from scipy.stats import nbinom, poisson
 
 from helpers.thrown import thrown
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.open_domain.collisions import alike, read_levels
 from sketchstream.kinds.profile.estimate.open_domain.residues import Residues
 from sketchstream.kinds.profile.estimate.simulate import publish

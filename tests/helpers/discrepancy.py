@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.queries.factors import Floats, Ints, matrix_factor
+from sketchstream.kinds.workload.queries.factors import matrix_factor
 from sketchstream.kinds.workload.strategies.optimise import factorisation
 
 STARTS = 20

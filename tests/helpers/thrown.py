@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sketchstream.array_types import Ints
 from sketchstream.kernels import kernel
-from sketchstream.kinds.profile.estimate.observed import Ints
 
 
 def thrown(counts: Ints, numbers: Ints, slots: int, levels: int, rng: np.random.Generator) -> list[Ints]:

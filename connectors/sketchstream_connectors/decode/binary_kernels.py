@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels import kernel
 from sketchstream.kernels.door import part, typed_intrinsic, types
 from sketchstream.kernels.machine_code import first_byte, keep_apart, trailing_zeros, word_at
 from sketchstream.kernels.texts import is_utf8, last_run
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, U, byte
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 GOOD, BROKEN, NO_VALUE, BY_TREE, WAITING = range(5)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels import kernel
 from sketchstream.kernels.machine_code import first_byte, prefetch_read, word_at
 from sketchstream.kernels.masks import BLOCK
@@ -60,10 +60,6 @@ from sketchstream.kernels.tokens import (
     text_end,
     value_end,
 )
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 LONG = 63
 """Components of so many bytes or more share one bit of the set of sizes."""

@@ -7,13 +7,9 @@ Source: the msgpack specification (formats of maps, str, bin and integers).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.kernels import kernel
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @kernel

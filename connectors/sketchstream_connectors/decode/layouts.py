@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.kernels import check_utf8, kernel
 from sketchstream.kernels.machine_code import first_byte
 from sketchstream.kernels.masks import BLOCK, differ_half, first_bit
@@ -67,10 +67,6 @@ from sketchstream.kernels.tokens import (
     text_end,
 )
 from sketchstream_connectors.decode.json import scan_json
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 STEP = BLOCK // 2
 """Bytes of a layout that are compared at a time; each part begins at a multiple of it."""

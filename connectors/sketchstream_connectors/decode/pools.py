@@ -15,11 +15,8 @@ import time
 import weakref
 
 import numpy as np
-import numpy.typing as npt
 
-from sketchstream.array_types import Ints
-
-Memory = npt.NDArray[np.uint8]
+from sketchstream.array_types import Bytes, Ints
 
 SHORT = 1 << 16
 """Up to so many bytes memory is always fresh: the allocator has it at hand."""
@@ -40,9 +37,9 @@ class MemoryPool:
 
     def __init__(self, kept: int = 6, kept_bytes: int = 1 << 27, rounding: int = 1 << 20) -> None:
         self.kept, self.kept_bytes, self.rounding = kept, kept_bytes, rounding
-        self._free: list[Memory] = []
-        self._returned: collections.deque[Memory] = collections.deque()
-        self._lent: dict[int, tuple[weakref.ref[Memory], Memory]] = {}
+        self._free: list[Bytes] = []
+        self._returned: collections.deque[Bytes] = collections.deque()
+        self._lent: dict[int, tuple[weakref.ref[Bytes], Bytes]] = {}
         self._lock = threading.Lock()
         self._taken_at = float("-inf")
 
@@ -63,7 +60,7 @@ class MemoryPool:
         self._lent[id(gone)] = gone, piece
         return lease.data[:size]
 
-    def _back(self, gone: weakref.ref[Memory]) -> None:
+    def _back(self, gone: weakref.ref[Bytes]) -> None:
         """The last view is gone. May run on any thread at any moment: no lock is taken."""
         self._returned.append(self._lent.pop(id(gone))[1])
 

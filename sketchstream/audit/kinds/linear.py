@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.observed import (
-    Ints,
     Make,
     Outcome,
     created,

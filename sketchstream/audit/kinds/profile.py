@@ -19,8 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Ints
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.observed import SURE, UNLIKELY, Ints, Outcome, judge, state_of, untouched
+from sketchstream.audit.observed import SURE, UNLIKELY, Outcome, judge, state_of, untouched
 from sketchstream.items.hashing import Key
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec

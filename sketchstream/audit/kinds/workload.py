@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.kinds.linear import ERRORS, MatrixAudit, case, moves_of, reach_of
-from sketchstream.audit.observed import Floats, Ints, Outcome, repeated, variance_of_unit
+from sketchstream.audit.observed import Outcome, repeated, variance_of_unit
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.implicit import Implicit

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.intervals.wrapping import marked
-from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.pictures import charts, numbers
 
 if TYPE_CHECKING:

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import noise
+from sketchstream.array_types import Ints
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from sketchstream.kinds.profile.spec import ProfileSpec
-
-Ints = npt.NDArray[np.int64]
 
 
 def exact_patterns(spec: ProfileSpec, state: npt.NDArray[Any]) -> Ints:

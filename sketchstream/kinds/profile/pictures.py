@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream import naming
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.intervals.wrapping import always, marked
-from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile_answers import resolved
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report

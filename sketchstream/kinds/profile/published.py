@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
+from sketchstream.array_types import Ints
 from sketchstream.components import TOTAL, find, summed
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.estimate.about import About
-from sketchstream.kinds.profile.estimate.observed import Ints, Observed
+from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.spec import OpenDomain
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from sketchstream.kinds.profile.estimate.observed import Floats
+    from sketchstream.array_types import Floats
 
 
 class ReconstructedProfile(ProfileNumbers):

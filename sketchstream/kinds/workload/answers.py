@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import Column
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.tails import BELOW_ZERO, below_zero, quantiles
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.workload import plots
-from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies import projection

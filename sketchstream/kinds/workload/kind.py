@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
@@ -26,7 +27,6 @@ from sketchstream.kinds.options import require_method, require_options
 from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.planning import forecast
-from sketchstream.kinds.workload.queries.factors import Ints
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
 from sketchstream.kinds.workload.strategies.strategy import declared_size

@@ -7,8 +7,8 @@ Source: Canonne, Kamath & Steinke 2020 (discrete Gaussian); Ghosh, Roughgarden &
 from __future__ import annotations
 
 from sketchstream import noise
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.queries.factors import Ints
 from sketchstream.kinds.workload.strategies.ball import add_ball_noise
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
 from sketchstream.noise.entropy import WordSource

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.workload.answers import break_even
-from sketchstream.kinds.workload.queries.factors import Floats
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.kinds.workload.strategies.mechanism import Mechanism, candidates

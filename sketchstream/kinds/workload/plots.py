@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.workload.queries.factors import Floats
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.pictures import charts
 

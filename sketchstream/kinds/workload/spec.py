@@ -18,11 +18,11 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kinds.linear.causal import CausalFactor
 from sketchstream.kinds.linear.spec import CAPACITY, PlaceCountingSpec
 from sketchstream.kinds.workload.queries.cells import CellLocator
-from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Universe
 from sketchstream.kinds.workload.strategies.implicit import Implicit, read_strategy

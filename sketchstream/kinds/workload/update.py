@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
-from sketchstream.kinds.workload.queries.factors import Ints
 
 SPARSE: Final = 4
 """Columns are kept as lists of entries where at most one entry in so many is not 0."""

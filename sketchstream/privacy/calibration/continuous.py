@@ -18,8 +18,9 @@ from typing import Any, Final, overload
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
-from sketchstream.privacy.calibration.divergence import HALF_LOG_TAU, Floats, log_divergence, mills
+from sketchstream.privacy.calibration.divergence import HALF_LOG_TAU, log_divergence, mills
 from sketchstream.spec import Epsilon, exact_rational
 
 Arrays = npt.NDArray[Any] | list[Any] | tuple[Any, ...]

@@ -21,13 +21,11 @@ from fractions import Fraction
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked, delta_above, sigma_for
 from sketchstream.spec import Epsilon
 
-Floats = npt.NDArray[np.float64]
 Shape = tuple[int, ...]
 Route = Literal["exact", "smoothing"]
 

@@ -16,9 +16,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from sketchstream.array_types import Floats
 
 FAR = 2.5
 """From here on h(x) is read from its expansion: 1 - x m(x) would cancel."""

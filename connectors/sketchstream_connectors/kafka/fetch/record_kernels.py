@@ -8,13 +8,10 @@ Source: Apache Kafka protocol guide, "Messages: record batch" (magic 2: fixed he
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels import kernel
 from sketchstream.kernels.machine_code import prefetch_read
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 # columns of the table of batches
 START, END, MAGIC, LEADER_EPOCH, CRC, ATTRIBUTES, BASE_OFFSET, LAST_DELTA = 0, 1, 2, 3, 4, 5, 6, 7

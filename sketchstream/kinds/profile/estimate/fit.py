@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Floats
+from sketchstream.array_types import Floats
+from sketchstream.kinds.profile.estimate.observed import FAR, Cells
 
 
 @dataclass(frozen=True)

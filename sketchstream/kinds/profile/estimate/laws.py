@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.array_types import Floats
 
 
 def decay(epsilon: float) -> float:

@@ -15,10 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Unit = Literal["event", "item"]
 Form = Literal["state", "cumulative", "bins"]
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL, Column
 from sketchstream.kinds.estimates import Bound, Estimate, normal_quantile
@@ -22,7 +23,6 @@ from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.fit import Fit, tails
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
 from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, always
-from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Ends, Moved
 from sketchstream.kinds.profile.estimate.uncertainty.falling import holding
 from sketchstream.kinds.profile_answers import Profile

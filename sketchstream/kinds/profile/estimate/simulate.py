@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.kinds.profile.estimate.observed import (
     DISCRETE_LAPLACE,
     RANDOMIZED_RESPONSE,
     Form,
-    Ints,
     Observed,
     Unit,
 )

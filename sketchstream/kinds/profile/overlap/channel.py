@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from sketchstream.array_types import Floats
+
 MEETING: Floats = np.array([[0.0, 1.0], [1.0, -1.0]])
 """Of one group: from Pr[empty in S] by S to Pr[true pattern]."""
 MISSING: Floats = np.array([[1.0, 1.0], [1.0, 0.0]])

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.overlap.channel import Kronecker, product
 from sketchstream.kinds.profile.overlap.law import Patterns, Scoring
@@ -24,8 +24,6 @@ from sketchstream.kinds.profile.overlap.law import Patterns, Scoring
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.overlap import Covariance
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 FULL = (
     "nothing tells the groups' items apart: every level of this sketch is full, or its noise hides them; use more "
     "slots or levels, or a larger epsilon"

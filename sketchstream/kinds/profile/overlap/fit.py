@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.groups.overlap import Covariance, Overlap
 from sketchstream.kinds.profile.overlap.covariance import (
@@ -25,7 +26,6 @@ from sketchstream.kinds.profile.overlap.covariance import (
 )
 from sketchstream.kinds.profile.overlap.law import PatternLaw, Patterns, Scoring
 
-Floats = npt.NDArray[np.float64]
 LEAST_EMPTY = 1e-4
 """Share of empty slots below which in all levels nothing is told of how many items there are."""
 CLEAR = 3.0

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.overlap.channel import MEETING, MISSING, Channel, Kronecker
 from sketchstream.kinds.profile.overlap.wraps import Wraps
 
-Floats = npt.NDArray[np.float64]
 Numbers = Any
 """A float, or an array."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.kernels import kernel
 
-Floats = npt.NDArray[np.float64]
 TILE = 64
 
 

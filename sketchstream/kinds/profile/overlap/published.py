@@ -12,8 +12,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.groups.expression import member
 from sketchstream.kinds.groups.overlap import Overlap
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.published import Published, Release
 
-Floats = npt.NDArray[np.float64]
 HIDDEN = (
     "counts that add up to a multiple of the modulus cannot be told from empty slots: every level of this sketch is "
     "too crowded for its modulus; use more slots or levels, a larger modulus, or counts = 'presence'"

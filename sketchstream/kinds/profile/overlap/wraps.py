@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from sketchstream.array_types import Floats
+
 MOST_LOAD = 60.0
 """Loads above it are taken as this: nothing is empty there."""
 FULL = 1.5

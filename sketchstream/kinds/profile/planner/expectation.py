@@ -12,17 +12,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kinds.profile.estimate.observed import DISCRETE_LAPLACE, RANDOMIZED_RESPONSE, Observed
 from sketchstream.kinds.profile.mechanism import effective_epsilon
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
 
 LONGEST_LAW = 1 << 16
 

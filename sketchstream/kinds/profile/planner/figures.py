@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.components import TOTAL
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.profile import reconstruction
 from sketchstream.kinds.profile.estimate.about import About
 from sketchstream.kinds.profile.mechanism import components, kept
-from sketchstream.kinds.profile.planner.expectation import Floats
 from sketchstream.kinds.profile.spec import ProfileSpec
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate import simulate
 from sketchstream.kinds.profile.estimate.about import About
 from sketchstream.kinds.profile.planner import figures
-from sketchstream.kinds.profile.planner.expectation import Floats, layers
+from sketchstream.kinds.profile.planner.expectation import layers
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 

@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.items.columns import Choices, RecordColumn
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
-from sketchstream.kinds.workload.queries.factors import Ints
 from sketchstream.kinds.workload.queries.universe import NOWHERE, Column, Universe
 
 BITS: Final = 8

@@ -17,15 +17,12 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.packing import packed, unpacked
 from sketchstream.kinds.workload.queries.runs import Runs, require_few
 from sketchstream.spec import whole
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MAX_CELLS: Final = 1 << 24
 """Cells of one column, at most."""

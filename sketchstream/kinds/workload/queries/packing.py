@@ -8,11 +8,9 @@ There is one way to write an array, so equal arrays have equal bytes on every ma
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import FormatError, TruncatedError
-
-Ints = npt.NDArray[np.int64]
 
 
 def packed(values: Ints) -> bytes:

@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.queries.factors import MAX_CELLS, MAX_ENTRIES, Factor, Floats, Ints, matrix_factor
+from sketchstream.kinds.workload.queries.factors import MAX_CELLS, MAX_ENTRIES, Factor, matrix_factor
 from sketchstream.kinds.workload.queries.runs import Runs, require_few
 
 Product = tuple[Factor, ...]

@@ -15,13 +15,12 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
 from sketchstream.kinds.linear.tree import BlockTree
 from sketchstream.kinds.workload.queries.packing import packed, unpacked
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Numbers = TypeVar("Numbers", bound=npt.NDArray[Any])
 
 MAX_RUNS: Final = 1 << 22

@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.queries.factors import MAX_CELLS, Ints
+from sketchstream.kinds.workload.queries.factors import MAX_CELLS
 from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.spec import exact_rational, flag, whole
 

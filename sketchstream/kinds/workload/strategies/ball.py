@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from sketchstream import noise
-from sketchstream.kinds.workload.queries.factors import Ints
+from sketchstream.array_types import Ints
 from sketchstream.noise.blocks import Scratch, add_wrapping, flat
 from sketchstream.noise.entropy import WordSource
 from sketchstream.noise.thresholds import WIDTH, Threshold, below, exp_minus

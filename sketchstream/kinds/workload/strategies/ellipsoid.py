@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kernels import kernel
-from sketchstream.kinds.workload.queries.factors import Floats
 from sketchstream.kinds.workload.strategies.optimise import Optimum, Reduced
 
 MOST_STEPS = 1_000_000

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.linear.tree import WHOLE, BlockTree, Levels, best_levels, checked_levels
-from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.runs import SPARED
 from sketchstream.kinds.workload.strategies.optimise import reduce_matrix, smallest_total

@@ -16,9 +16,9 @@ from typing import Final, Literal
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.kinds.linear.causal import LONGEST_ROOT
-from sketchstream.kinds.workload.queries.factors import Floats
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies import pure
 from sketchstream.kinds.workload.strategies.ball import MAX_RANK as BALL_RANK

@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.queries.factors import Floats
 from sketchstream.kinds.workload.queries.queries import Workload
 
 MAX_RANK: Final = 4096

@@ -17,8 +17,8 @@ from typing import Final, Literal
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.workload.queries.factors import Floats
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
 

@@ -14,8 +14,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.linear.tree import Levels, best_levels
-from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.noise.laws import DiscreteLaplace
 
 

@@ -20,10 +20,10 @@ from typing import Any, Final, Literal, Self
 import msgpack
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import ChecksumError, FormatError, SpecError, TruncatedError, VersionError
 from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
-from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.packing import packed, unpacked
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies.optimise import Optimum

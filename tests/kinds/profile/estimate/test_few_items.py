@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from helpers.crowds import Cell, seen, truths
+from sketchstream.array_types import Floats
 from sketchstream.kinds.estimates import normal_quantile
-from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.open_domain import residues
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_levels
 from sketchstream.kinds.profile.estimate.open_domain.residues import Residues

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.intervals.bounds import closed
-from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling
 from sketchstream.kinds.profile.estimate.uncertainty.small_domains import LARGEST, occurred

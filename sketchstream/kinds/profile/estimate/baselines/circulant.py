@@ -11,10 +11,11 @@ import math
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate import fit as fits
 from sketchstream.kinds.profile.estimate.laws import decay
-from sketchstream.kinds.profile.estimate.observed import Cells, Floats, Observed
+from sketchstream.kinds.profile.estimate.observed import Cells, Observed
 
 LONGEST = 1 << 23
 

@@ -13,10 +13,11 @@ from functools import partial
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate import fit as fits
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.line import Line, expected, linear
-from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.uncertainty.bands import (
     Band,
     Ends,

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
-from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Ends, Moved
 from sketchstream.kinds.profile.estimate.uncertainty.falling import Tails
 

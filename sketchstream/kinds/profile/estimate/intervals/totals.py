@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.noise_sums import NoiseSum, fieller
-from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band
 
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.estimates import Bound
-from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band
 
 LOWER: Final[Bound] = "lower"

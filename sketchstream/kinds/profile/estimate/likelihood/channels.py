@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.likelihood import grid as grids
@@ -20,7 +21,7 @@ from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.pooled import Pooled
 from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Likelihood, Markov, settle, thin
 from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
-from sketchstream.kinds.profile.estimate.observed import Cells, Floats, Observed, tally
+from sketchstream.kinds.profile.estimate.observed import Cells, Observed, tally
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

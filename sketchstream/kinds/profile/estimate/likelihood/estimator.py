@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.fit import Fit, mixed
 from sketchstream.kinds.profile.estimate.likelihood import channels, smooth, sparse
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.problem import Likelihood
-from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.observed import Observed
 
 FOLDS = 5
 SHORT = 3

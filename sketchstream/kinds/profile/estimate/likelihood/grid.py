@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Floats, Ints, tally
+from sketchstream.array_types import Floats, Ints
+from sketchstream.kinds.profile.estimate.observed import FAR, Cells, tally
 
 EXACT = 512
 """Up to here every count has a node of its own."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kernels import kernel
-from sketchstream.kinds.profile.estimate.observed import Floats
 
 EXACT, CUMULATIVE, BINS = 0, 1, 2
 """How the counters' histogram was published, as the kernels see it."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.likelihood import kernels
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Markov, settle
 from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
-from sketchstream.kinds.profile.estimate.observed import Floats
 
 
 class Pooled(Markov):

@@ -14,10 +14,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.likelihood import kernels, realised
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
-from sketchstream.kinds.profile.estimate.observed import Floats
 
 TINY = 1e-300
 

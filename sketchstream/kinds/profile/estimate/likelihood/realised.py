@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kernels import kernel
 from sketchstream.kinds.profile.estimate.likelihood.kernels import CUMULATIVE
 from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
-from sketchstream.kinds.profile.estimate.observed import Floats, Ints
 
 RARE = 1e-10
 """Chance of published noise that is left out."""

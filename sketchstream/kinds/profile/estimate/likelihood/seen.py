@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.array_types import Floats
 
 
 @dataclass

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.likelihood import kernels
 from sketchstream.kinds.profile.estimate.likelihood.problem import Likelihood
-from sketchstream.kinds.profile.estimate.observed import Floats
 
 STRENGTHS = tuple(10.0**k for k in range(3, -6, -1))
 ATOM_SD = 4.5

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate.likelihood import kernels
 from sketchstream.kinds.profile.estimate.likelihood.problem import Likelihood
-from sketchstream.kinds.profile.estimate.observed import Floats, Ints
 
 MOST_AT_FIRST = 100
 MOST = 60

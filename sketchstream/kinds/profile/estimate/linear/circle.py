@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate import laws
-from sketchstream.kinds.profile.estimate.observed import Cells, Floats, Observed
+from sketchstream.kinds.profile.estimate.observed import Cells, Observed
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Moments, Score
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.line import Line
-from sketchstream.kinds.profile.estimate.observed import Floats
 
 
 def ladder(estimator: Line | Circle, steps: Floats, other: Floats, law: Floats) -> tuple[Floats, Floats]:

@@ -12,11 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.tail import Tail
 from sketchstream.kinds.profile.estimate.linear.wide import undone_bins
-from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Floats, Ints, Observed, tally
+from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Observed, tally
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Hidden, Moments, Score, decreasing
 from sketchstream.kinds.profile.estimate.uncertainty.falling import WIDTHS, squares_of_a_ramp
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.observed import Floats, Ints
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate.uncertainty.bands import SHOWS, Hidden, decreasing
 
 RARE = 0.025

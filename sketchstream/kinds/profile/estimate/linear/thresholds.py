@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kernels import kernel
-from sketchstream.kinds.profile.estimate.observed import Floats, Ints
 
 
 @kernel

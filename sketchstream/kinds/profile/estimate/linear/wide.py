@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate import laws
-from sketchstream.kinds.profile.estimate.observed import Floats, Ints
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 
 FAR_WIDTH = 64.0

@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 from sketchstream.kinds.profile.estimate.uncertainty.bands import SHOWS
 

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.ladders import ladder
 from sketchstream.kinds.profile.estimate.linear.line import Line, linear
-from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.open_domain import cardinality, residues, wide_cells
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import CROWDED, Curve
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel

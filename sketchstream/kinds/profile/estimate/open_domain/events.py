@@ -13,10 +13,11 @@ from functools import partial
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate import fit as fits
 from sketchstream.kinds.profile.estimate.intervals import bounds
 from sketchstream.kinds.profile.estimate.linear.line import Line, linear
-from sketchstream.kinds.profile.estimate.observed import Floats, Observed, tally
+from sketchstream.kinds.profile.estimate.observed import Observed, tally
 from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart, linearised, merged
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 from sketchstream.kinds.profile.estimate.open_domain.residues import Joint

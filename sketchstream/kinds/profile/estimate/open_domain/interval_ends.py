@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import Curve
 from sketchstream.kinds.profile.estimate.open_domain.slices import Mixed
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Ends, critical

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate.intervals import bounds
 from sketchstream.kinds.profile.estimate.intervals.bounds import Entropy, Region, Uncertainty
 from sketchstream.kinds.profile.estimate.linear.line import Line
-from sketchstream.kinds.profile.estimate.observed import FAR, Floats, Ints
+from sketchstream.kinds.profile.estimate.observed import FAR
 from sketchstream.kinds.profile.estimate.open_domain import events as opened_events
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import Curve
 from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kernels import kernel
 from sketchstream.kinds.profile.estimate import laws
-from sketchstream.kinds.profile.estimate.observed import Floats, Ints
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

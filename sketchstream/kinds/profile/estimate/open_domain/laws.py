@@ -12,10 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.likelihood import kernels
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.line import Line
-from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.open_domain.wide_cells import Heavy
 
 

@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.likelihood import estimator, kernels
 from sketchstream.kinds.profile.estimate.likelihood.channels import FORMS, squarem
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Likelihood, Markov, settle, thin
 from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.linear.line import Line
-from sketchstream.kinds.profile.estimate.observed import Floats, Observed, tally
+from sketchstream.kinds.profile.estimate.observed import Observed, tally
 from sketchstream.kinds.profile.estimate.open_domain import cardinality, residues
 from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart, with_heavy
 from sketchstream.kinds.profile.estimate.open_domain.lattice import CounterLaw

@@ -12,10 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
 from sketchstream.kinds.profile.estimate.linear.line import linear
-from sketchstream.kinds.profile.estimate.observed import FAR, Floats, Ints, Observed
+from sketchstream.kinds.profile.estimate.observed import FAR, Observed
 from sketchstream.kinds.profile.estimate.open_domain import events, intervals, likelihood
 from sketchstream.kinds.profile.estimate.open_domain.collisions import RANGE, SHORT, ObservedPart, read_part, resolved
 from sketchstream.kinds.profile.estimate.open_domain.laws import VarianceModel

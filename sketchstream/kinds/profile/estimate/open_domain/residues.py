@@ -19,12 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Complexes, Floats
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
-from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import FEWEST, HOPELESS, Curve
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level
-
-Complex = npt.NDArray[np.complex128]
 
 LARGEST = 512
 """Largest modulus that is read so: matrices have modulus^2 numbers. Sums hardly ever reach larger ones."""
@@ -90,7 +88,7 @@ class Residues:
         self.most = HOPELESS * float((self.m / self.share).max())
         self._apart = (np.arange(self.p)[:, None] - np.arange(self.p)) % self.p
 
-    def transforms(self, intensity: Floats) -> Complex:
+    def transforms(self, intensity: Floats) -> Complexes:
         """(L, p) transform of the law of a slot of each level; intensity: (p,) items at each count, index 0 unused."""
         full = intensity.copy()
         full[0] = 0.0

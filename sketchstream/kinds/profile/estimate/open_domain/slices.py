@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
-from sketchstream.kinds.profile.estimate.observed import Floats, Ints
 from sketchstream.kinds.profile.estimate.open_domain import residues
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import CROWDED
 from sketchstream.kinds.profile.estimate.open_domain.collisions import (

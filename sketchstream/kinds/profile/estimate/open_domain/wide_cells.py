@@ -18,8 +18,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate.linear.line import Line
-from sketchstream.kinds.profile.estimate.observed import Cells, Floats, Ints, tally
+from sketchstream.kinds.profile.estimate.observed import Cells, tally
 from sketchstream.kinds.profile.estimate.open_domain.lattice import CountLattice
 from sketchstream.kinds.profile.estimate.uncertainty.bands import decreasing
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.array_types import Floats
 
 Score = Callable[[Floats], Floats]
 """A function of counts, whose mean over the slots is estimated."""

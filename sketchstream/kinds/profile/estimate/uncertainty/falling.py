@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, decreasing
 from sketchstream.kinds.profile.estimate.uncertainty.small_domains import Occurred
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate import laws
-from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Ends
 
 LARGEST = 100
