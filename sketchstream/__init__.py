@@ -237,7 +237,7 @@ def __getattr__(name: str) -> object:
 
 
 def _home_of_spec(name: str) -> str | None:
-    """Module of the spec of a registered kind that has no line above: `kinds.hierarchy.spec` for `HierarchySpec`."""
+    """Module of the spec of a registered kind that has no line above: `spec` of the package of that name."""
     if not name.endswith("Spec"):
         return None
     homes: tuple[str, ...] = import_module("sketchstream.kinds").homes_of_specs()

@@ -118,7 +118,7 @@ class BudgetError(SketchstreamError, ValueError):
 
 
 class EstimateError(SketchstreamError, ValueError):
-    """A reconstruction method that does not apply to the published object."""
+    """A question that a published object cannot answer: a method, a level, a group or a number that it lacks."""
 
 
 class StoreError(SketchstreamError, OSError):

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import exports
+from sketchstream.kinds.estimates import checked_level
 from sketchstream.kinds.exports import ColumnType
 
 if TYPE_CHECKING:
@@ -265,18 +266,6 @@ class Answers(ABC):
         if path is not None:
             figure.savefig(path, dpi=DOTS, bbox_inches="tight")
         return figure
-
-
-def checked_level(level: float) -> float:
-    """Check the level of an interval.
-
-    Raises:
-        EstimateError: it is not between 0 and 1.
-    """
-    if not isinstance(level, (int, float, np.number)) or isinstance(level, bool) or not 0 < level < 1:
-        msg = f"level must be above 0 and below 1, found {level!r:.40}"
-        raise EstimateError(msg)
-    return float(level)
 
 
 def plain(column: Column) -> Sequence[Any]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeGuard
 
+import numpy as np
+
 from sketchstream.errors import EstimateError
 from sketchstream.pictures.charts import spelled
 
@@ -99,6 +101,18 @@ def estimate_of(data: Mapping[str, Any]) -> Estimate:
     return Estimate(value, low, high, data.get("bound"), data.get("stderr"))
 
 
+def checked_level(level: float) -> float:
+    """Check the level of an interval.
+
+    Raises:
+        EstimateError: it is not between 0 and 1.
+    """
+    if not isinstance(level, (int, float, np.number)) or isinstance(level, bool) or not 0 < level < 1:
+        msg = f"level must be above 0 and below 1, found {level!r:.40}"
+        raise EstimateError(msg)
+    return float(level)
+
+
 def normal_quantile(level: float) -> float:
     """Z with Pr[|N(0,1)| <= z] = level.
 
@@ -107,7 +121,4 @@ def normal_quantile(level: float) -> float:
     """
     from statistics import NormalDist
 
-    if not 0.0 < level < 1.0:
-        msg = f"level must be above 0 and below 1, found {level!r:.40}"
-        raise EstimateError(msg)
-    return NormalDist().inv_cdf(0.5 + level / 2.0)
+    return NormalDist().inv_cdf(0.5 + checked_level(level) / 2.0)

@@ -12,11 +12,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, blocks, flat
 from sketchstream.noise.entropy import Words, WordSource
 from sketchstream.noise.kernels import residue_block
-from sketchstream.noise.response import MAX_MODULUS
+from sketchstream.noise.response import require_modulus
 from sketchstream.noise.thresholds import WIDTH
 
 
@@ -32,9 +31,7 @@ def uniform_residues(out: npt.NDArray[np.int64], modulus: int, entropy: WordSour
         SpecError: `out` or `modulus` is not as described above.
     """
     view = flat(out, (np.int64,))
-    if isinstance(modulus, bool) or not isinstance(modulus, (int, np.integer)) or not 2 <= modulus <= MAX_MODULUS:
-        msg = f"modulus must be a whole number from 2 to {MAX_MODULUS}, found {modulus!r:.60}"
-        raise SpecError(msg)
+    require_modulus(modulus)
     if not view.size:
         return
     with Scratch(view.size, 1, entropy) as scratch:

@@ -1,4 +1,4 @@
-"""Evidence about a whole deployment: its signed bodies, and its record for the public registry.
+"""Evidence about a whole deployment: its signed bodies, and its record for the public deployment_record.
 
 In: windows that a worker has published from a file. Out: verdicts. Touches: temporary folders; one process, which is
 the small verifier.
@@ -22,7 +22,7 @@ import sketchstream as ss
 from helpers.commands import Run
 from helpers.json_schema import faults
 from helpers.paths import ROOT
-from sketchstream import registry, verify_attestation
+from sketchstream import deployment_record, verify_attestation
 from sketchstream.errors import ConfigError
 from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import Origin
@@ -93,7 +93,7 @@ SHAPE = fields(
                 "name description intended_use data_product_region",
                 data_curators=TEXTS,
                 data_product_type=one_of("Summary statistics", "Dataset"),
-                data_product_sector=one_of(*registry.SECTORS),
+                data_product_sector=one_of(*deployment_record.SECTORS),
                 publication_date=TEXT,
             ),
         ),
@@ -236,11 +236,11 @@ def test_a_loss_without_bound_is_no_record() -> None:
     two = ss.Sketch.from_bytes(one.to_bytes())
     copied = Deployment.of([one.seal(), two.seal()])
     assert copied.total().event == math.inf
-    operator = {name: ["x"] if kind is list else "x" for name, kind in registry.NEEDED.items()}
+    operator = {name: ["x"] if kind is list else "x" for name, kind in deployment_record.NEEDED.items()}
     with pytest.raises(ConfigError, match="has no bound"):
-        registry.record(copied, {"s": spec}, operator)
+        deployment_record.record(copied, {"s": spec}, operator)
     with pytest.raises(ConfigError, match="nothing was published"):
-        registry.record(Deployment(()), {}, operator)
+        deployment_record.record(Deployment(()), {}, operator)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_loss_without_bound_is_no_record() -> None:
 def test_what_operators_say_is_checked(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "o.toml").write_text(text)
     with pytest.raises(ConfigError, match=said):
-        registry.read_operator(tmp_path / "o.toml")
+        deployment_record.read_operator(tmp_path / "o.toml")
 
 
 @pytest.mark.parametrize(

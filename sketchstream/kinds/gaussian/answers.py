@@ -22,8 +22,8 @@ import numpy.typing as npt
 from sketchstream.array_types import Floats, Ints
 from sketchstream.denoising.methods import LEAST_VARIANCE, METHODS, Denoised, denoised, refined
 from sketchstream.errors import DomainError, EstimateError
-from sketchstream.kinds.answers import LEVEL, Column, checked_level
-from sketchstream.kinds.estimates import Estimate
+from sketchstream.kinds.answers import LEVEL, Column
+from sketchstream.kinds.estimates import Estimate, checked_level
 from sketchstream.kinds.gaussian.quantiles import reach, sure_width
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.linear.answers import LinearAnswers

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from sketchstream.array_types import Floats
-from sketchstream.kinds.answers import checked_level
+from sketchstream.kinds.estimates import checked_level
 
 MUCH: Final = 16
 """From this variance on noise is treated as one discrete Gaussian; below, the law of the layers' sum is computed."""

@@ -19,8 +19,8 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import DomainError, EstimateError
-from sketchstream.kinds.answers import LEVEL, Column, checked_level
-from sketchstream.kinds.estimates import Estimate
+from sketchstream.kinds.answers import LEVEL, Column
+from sketchstream.kinds.estimates import Estimate, checked_level
 from sketchstream.kinds.hierarchy.fit import nonnegative, unbiased
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.linear.answers import LinearAnswers

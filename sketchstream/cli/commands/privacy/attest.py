@@ -156,14 +156,14 @@ def _of_deployment(
 
 def _record(published: PublishedWindows, operator: Path) -> dict[str, object]:
     """The record for the registry."""
-    from sketchstream import registry
+    from sketchstream import deployment_record
     from sketchstream.config.context import context
     from sketchstream.privacy.deployments.publications import uncovered
 
     config = published.config
-    operator_facts = registry.read_operator(operator)
+    operator_facts = deployment_record.read_operator(operator)
     exceptions: dict[str, None] = {}
     for plan in config.sketches:
         exceptions |= dict.fromkeys(uncovered(plan.spec, context(config, plan)))
     specs = {plan.name: plan.spec for plan in config.sketches}
-    return registry.record(published.deployment(), specs, operator_facts, tuple(exceptions))
+    return deployment_record.record(published.deployment(), specs, operator_facts, tuple(exceptions))

@@ -18,9 +18,10 @@ import numpy as np
 from sketchstream import kinds
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, Column, checked_level, plain
+from sketchstream.kinds.answers import LEVEL, Column, plain
 from sketchstream.kinds.convolution.reading.answers import FilterAnswers, answers, closed_values, described, drawn
 from sketchstream.kinds.convolution.reading.joining import joined
+from sketchstream.kinds.estimates import checked_level
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.publication import added_up, parts_of
 from sketchstream.kinds.options import require_method, require_options

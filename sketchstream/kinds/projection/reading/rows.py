@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import DomainError, EstimateError, MergeError
-from sketchstream.kinds.answers import LEVEL, Column, checked_level
-from sketchstream.kinds.estimates import Estimate
+from sketchstream.kinds.answers import LEVEL, Column
+from sketchstream.kinds.estimates import Estimate, checked_level
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.matrices.kernels import squared_gaps
 from sketchstream.kinds.projection.matrices.matrix import Matrix
