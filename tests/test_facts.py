@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_007, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_013, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -31,19 +31,15 @@ reads the history and prints what each of them brought. A limit is raised only w
 * schemas that lack fields or are of another format 16, histories that end in the future 14, answers of a group's
   series that are looked up at once 19, totals of sparse trees 2, timestamps that bound a loss 2
 * an audit by the oracle of a kind's package 10, scratch of Laplace noise that is erased 2 (of the linear kinds)
-* compiled loops of the likelihood, whose steps are kernels of their own: 25
 * members of an object that a kind has, from 9 to 12: what an item's groups, a unit's weight and a publication's parts
   cost is of `Accounting`, no longer of capabilities
 * a class for each noise of convolutions, with all that is mathematically its own, in place of twenty methods that asked
-  for its name: 153 (416 of the linear kinds, as each class names what it overrides)
+  for its name: 143 (400 of the linear kinds, as each class names what it overrides)
 * the state of a sketch in a partition taken apart into objects, and early answers, closing positions, specs of windows
-  and the pace of long work into files of their own 110; published evidence apart from that of open windows 28;
-  names that say what they hold, which take more lines 6
-* what constants are, in docstrings of their own, which count as code 11; names of the answers of
-  all kinds in the public interface 21
-  for its name: 138 (398 of the linear kinds, as each class names what it overrides)
-* reasons beside constants of convolutions 5 (2 of the linear kinds)
-  names that say what they hold, which take more lines 6; reasons beside constants, which are strings 56
+  and the pace of long work into files of their own 110; published evidence apart from that of open windows 28
+* reasons beside constants, in strings that count as code: 67; names that say what they hold, which take more lines 6
+* names of the answers of all kinds in the public interface 21; times as users write them and fair queues in files of
+  their own 6
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

@@ -65,7 +65,7 @@ class AnswerSource:
     def opened(self) -> Iterator[ChosenWindows]:
         """The windows of the configuration, while they can be read."""
         from sketchstream.cli import clusters
-        from sketchstream.query.windows import to_span
+        from sketchstream.query.times import to_span
         from sketchstream_connectors.published import open_published
 
         assert self.config_file is not None, "there is a file"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import continuing, shown
 from sketchstream.pictures.numbers import SHARES
-from sketchstream.query.windows import to_ms
+from sketchstream.query.times import to_ms
 
 End = float | None
 Point = tuple[End, End, End]

@@ -21,7 +21,7 @@ from sketchstream.kinds.profile_answers import TREND
 from sketchstream.pictures import report
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.differences import Difference, difference
-from sketchstream.query.windows import to_ms
+from sketchstream.query.times import to_ms
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

@@ -10,12 +10,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
-from zoneinfo import ZoneInfo
 
 from sketchstream import kinds
 from sketchstream.config.context import context
@@ -441,58 +439,3 @@ class PublishedWindows:
 def none_published(name: str, since: int | None, until: int | None) -> str:
     """Sentence that a sketch has no published window, in a range of time if there is one."""
     return f"no window of sketch {name} is published{'' if since is None and until is None else ' in that range'}"
-
-
-def to_ms(text: str | None, option: str, timezone: str | None = None) -> int | None:
-    """Milliseconds since 1970 of an RFC 3339 time; None for None.
-
-    Args:
-        text: the time.
-        option: the option that gives it.
-        timezone: time zone in which a date alone is its first instant; None: a date alone is refused.
-    """
-    if text is None:
-        return None
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        when = None
-    if when is not None and when.tzinfo is None and timezone is not None and len(text) == len("2013-01-01"):
-        when = when.replace(tzinfo=ZoneInfo(timezone))
-    if when is None or when.tzinfo is None:
-        date = "" if timezone is None else f", or a date (in {timezone})"
-        msg = f"{option} must be a time with its offset, such as 2013-01-01T00:00Z{date}, found {text!r:.40}"
-        raise ConfigError(msg)
-    return round(when.timestamp() * 1000)
-
-
-def to_span(
-    since: str | None, until: str | None, names: tuple[str, str] = ("--from", "--to"), timezone: str | None = None
-) -> tuple[int | None, int | None]:
-    """Both ends of a range of time; see `to_ms`."""
-    span = to_ms(since, names[0], timezone), to_ms(until, names[1], timezone)
-    require_order(*span, names, (since, until))
-    return span
-
-
-def require_order(
-    since: int | None, until: int | None, names: tuple[str, str] = ("from", "to"), texts: Sequence[str | None] = ()
-) -> None:
-    """Refuse a range of time that does not end after its beginning.
-
-    Args:
-        since: its beginning, ms since 1970.
-        until: its end.
-        names: names of both options.
-        texts: both as they were given; default: written out.
-
-    Raises:
-        ConfigError: says what to do.
-    """
-    if since is not None and until is not None and since >= until:
-        try:
-            first, last = texts or (iso(since), iso(until))
-        except OverflowError:  # of the first or the last year, in a time zone where it is another one
-            first, last = f"{since} ms", f"{until} ms"
-        msg = f"{names[0]} must be before {names[1]}, found {first} and {last}: exchange them, or choose a later end"
-        raise ConfigError(msg)

@@ -32,7 +32,6 @@ from sketchstream.privacy.deployments.guarantee import overlapping
 from sketchstream.query import overlaps
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.differences import Point, difference, no_number
-from sketchstream.query.windows import to_ms
 from sketchstream.serve.clients.access import VIEWER
 from sketchstream.serve.clients.traffic import Traffic
 from sketchstream.serve.recent import RecentlyUsed
@@ -969,26 +968,6 @@ def _read_cursor(text: str) -> Span:
         msg = "cursor must be what the page before gave as `next`"
         raise ConfigError(msg)
     return int(match[1]), int(match[2])
-
-
-def read_time(text: str | None, name: str) -> int | None:
-    """Milliseconds of an RFC 3339 time of a request.
-
-    A plus sign that is not percent-encoded arrives as a space: before an offset it is read as the plus sign.
-
-    Raises:
-        ConfigError: the time is invalid.
-    """
-    when, space, offset = (text or "").rpartition(" ")
-    if space and ":" in when and re.fullmatch("[0-9]{2}:?[0-9]{2}", offset):
-        text = f"{when}+{offset}"
-    try:
-        return to_ms(text, name)
-    except (OverflowError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        msg = f"{name} must be a time from the years 1 to 9999"
-        raise ConfigError(msg) from None
 
 
 def number_names(numbers: Mapping[str, Any]) -> list[str]:

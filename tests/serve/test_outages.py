@@ -27,13 +27,14 @@ from helpers.streams import EPOCH
 from sketchstream.errors import BusyError, StoreError
 from sketchstream.serve.clients.access import Access, Token
 from sketchstream.serve.clients.clients import CLIENT, InProgress
+from sketchstream.serve.clients.fair_queue import WAITING, FairQueue
 from sketchstream.serve.clients.traffic import Traffic
 from sketchstream.serve.edge import connections, server, turns
 from sketchstream.serve.edge.turns import Turns
 from sketchstream.serve.page import views
 from sketchstream.serve.reconstruction import pool
 from sketchstream.serve.reconstruction.child import Child
-from sketchstream.serve.reconstruction.fair_queue import WAITING, FairQueue, ReconstructionJob
+from sketchstream.serve.reconstruction.job import ReconstructionJob
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.store import store as store_module
 from sketchstream.serve.store.database import READERS, DamagedError, lock

@@ -24,9 +24,9 @@ from sketchstream.pictures.numbers import interval as interval_cell
 from sketchstream.pictures.numbers import listed, spelling
 from sketchstream.pictures.numbers import value as value_cell
 from sketchstream.query import differences, words
+from sketchstream.query.times import read_time
 from sketchstream.serve.clients.access import Access, Token
 from sketchstream.serve.page import calendar, comparison, home, pictures, rendering, series, wording
-from sketchstream.serve.service import read_time
 from sketchstream.serve.store.store import StoredWindow
 from sketchstream.stream.windows.windows import iso
 

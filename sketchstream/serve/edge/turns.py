@@ -15,7 +15,7 @@ from typing import Final, ParamSpec, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from sketchstream.serve.clients.clients import CLIENT, REQUESTS
-from sketchstream.serve.reconstruction.fair_queue import FairQueue
+from sketchstream.serve.clients.fair_queue import FairQueue
 
 DRAWING: Final = 3
 """Threads that draw at a time: fewer than there are, so that data are answered meanwhile."""

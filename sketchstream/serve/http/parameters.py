@@ -30,9 +30,9 @@ from sketchstream.errors import ConfigError
 from sketchstream.kinds.answers import MOST_AMONG
 from sketchstream.kinds.options import METHODS, Method, Norm
 from sketchstream.query.estimates import RowQuestion, vector_of
-from sketchstream.query.windows import require_order
+from sketchstream.query.times import read_time, require_order
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.service import LIMIT, read_time
+from sketchstream.serve.service import LIMIT
 from sketchstream.stream.windows.windows import iso
 
 Format = Literal["json", "csv", "arrow", "parquet"]

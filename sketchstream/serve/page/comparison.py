@@ -17,8 +17,9 @@ from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import Panel, Spell, ends, interval, listed, spelling, value
 from sketchstream.pictures.report import ReportTable
 from sketchstream.query.differences import SHARED, lacking
+from sketchstream.query.times import read_time
 from sketchstream.serve.page import links, wording
-from sketchstream.serve.service import NotFoundError, Service, read_time
+from sketchstream.serve.service import NotFoundError, Service
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from sketchstream.errors import ConfigError
 from sketchstream.query import words
-from sketchstream.serve.service import read_time
+from sketchstream.query.times import read_time
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from sketchstream.pictures.numbers import Panel, Spell, interval, spelling, valu
 from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
-from sketchstream.query.windows import require_order
+from sketchstream.query.times import read_time, require_order
 from sketchstream.serve.edge.turns import Turns
 from sketchstream.serve.page import calendar, comparison, home, links, pictures, rendering, series, wording
 from sketchstream.serve.recent import RecentlyUsed
@@ -46,7 +46,6 @@ from sketchstream.serve.service import (
     Service,
     SeveralWindowsError,
     WindowAnswer,
-    read_time,
 )
 from sketchstream.stream.windows.windows import iso
 

@@ -23,9 +23,10 @@ from sketchstream import errors
 from sketchstream.errors import BusyError, DeadlineError, SketchstreamError, StoreError
 from sketchstream.log_events import say, say_trace
 from sketchstream.serve.clients.clients import CLIENT
+from sketchstream.serve.clients.fair_queue import FairQueue
 from sketchstream.serve.recent import RecentlyUsed
 from sketchstream.serve.reconstruction.child import AbandonedError, Child
-from sketchstream.serve.reconstruction.fair_queue import FairQueue, Name, ReconstructionJob
+from sketchstream.serve.reconstruction.job import Name, ReconstructionJob
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.reconstruction.reconstruct import read_computed
 from sketchstream.serve.store.database import DamagedError

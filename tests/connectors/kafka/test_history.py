@@ -20,7 +20,7 @@ import sketchstream as ss
 from helpers.kafka.app import MINUTE, MISSED_SOON, App
 from sketchstream import faults
 from sketchstream.cli import clusters
-from sketchstream.query.windows import to_ms
+from sketchstream.query.times import to_ms
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.windows.boundary import Boundary
 from sketchstream.topics import HISTORY

@@ -26,7 +26,7 @@ from helpers.paths import ROOT
 from sketchstream import faults
 from sketchstream.config.loader import Config
 from sketchstream.items.arrays import Items
-from sketchstream.query.windows import to_ms
+from sketchstream.query.times import to_ms
 from sketchstream.sketch import Sketch
 from sketchstream.topics import HISTORY
 from sketchstream_connectors.decode.times import TO_MS

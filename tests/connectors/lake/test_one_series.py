@@ -20,7 +20,7 @@ from helpers.pages import settle
 from helpers.serving import serving
 from sketchstream import faults
 from sketchstream.config.loader import Config
-from sketchstream.query.windows import to_ms
+from sketchstream.query.times import to_ms
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.topics import HISTORY
 from sketchstream_connectors.factory import file_worker

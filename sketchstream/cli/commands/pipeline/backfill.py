@@ -63,7 +63,7 @@ def command(
       sketchstream backfill -c sketchstream.toml --from 2013-01-01T00:00:00-05:00 --to 2014-01-01T00:00:00-05:00
     """
     from sketchstream.cli import clusters
-    from sketchstream.query.windows import to_ms
+    from sketchstream.query.times import to_ms
     from sketchstream_connectors.lake.job import Backfill
     from sketchstream_connectors.published import open_published
 

@@ -80,7 +80,7 @@ def command(
 
 def _start(place: str | None) -> Start | int:
     """Where the new revision begins."""
-    from sketchstream.query.windows import to_ms
+    from sketchstream.query.times import to_ms
 
     if place is None or place in PLACES:
         return cast("Start", place or "end")

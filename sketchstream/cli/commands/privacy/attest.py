@@ -141,7 +141,7 @@ def _of_deployment(
     """The bodies of a deployment, and its statement."""
     from sketchstream import attestation
     from sketchstream.errors import StoreError
-    from sketchstream.query.windows import to_span
+    from sketchstream.query.times import to_span
     from sketchstream.stream.interfaces import SealedEntry
 
     since, until = to_span(from_, to)

@@ -1,6 +1,6 @@
 """What waits for its turn, shared out fairly among clients: questions to be computed, pages to be drawn.
 
-In: questions or pages with their clients. Out: the next one. Touches: nothing; the pool guards its queue with its lock.
+In: questions or pages with their clients. Out: the next one. Touches: nothing; who owns a queue guards it.
 
 Clients take turns. When the queue is full, the client with most questions loses its newest one to a client with fewer:
 no one's questions keep another's out.
@@ -10,67 +10,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from sketchstream.errors import BusyError
-from sketchstream.query.sealed import Span
-from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.store.store import Computed, StoredWindow
 
 WAITING: Final = 64
 """Most questions that wait; more are refused."""
-Name = tuple[str, Span, int, str]
-"""Sketch, window, version of the window, and text of a question."""
-
-
-@dataclass(eq=False)
-class ReconstructionJob:
-    """One reconstruction.
-
-    Args:
-        stored: the window at the time of the request.
-        question: None: only the guarantee.
-        waiting: number of requests that wait for the result.
-        kept: whether it is computed even if nobody waits: what the store lacks anyhow.
-        started: monotonic time at which it began to run; None: it waits.
-        future: the result.
-    """
-
-    stored: StoredWindow
-    question: Question | None
-    waiting: int = 0
-    kept: bool = False
-    started: float | None = None
-    future: Future[Computed] = field(default_factory=Future, repr=False)
-
-    @property
-    def place(self) -> tuple[str, Span]:
-        """Sketch and window."""
-        return self.stored.sketch, self.stored.window
-
-    @property
-    def name(self) -> Name:
-        """What identifies its result."""
-        text = "guarantee" if self.question is None else self.question.text
-        return self.stored.sketch, self.stored.window, self.stored.version, text
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether nobody waits for it, and nobody needs it."""
-        return not self.waiting and not self.kept
-
-    def fail(self, error: Exception) -> None:
-        """Give an error to all that wait."""
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def succeed(self, computed: Computed) -> None:
-        """Give the result to all that wait."""
-        if not self.future.done():
-            self.future.set_result(computed)
-
 
 T = TypeVar("T", bound=Hashable)
 
