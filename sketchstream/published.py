@@ -56,15 +56,15 @@ LAWS = (
     "spectral-laplace",
     "spectral-gaussian",
 )
-"""Laws of layers. Spectral ones have other variances in other directions; the spec says which."""
+"""Laws of layers. The variance of a spectral law depends on the direction; the spec says how."""
 
 
 _REMEMBERED_BYTES = 1 << 14
-"""Specs of at most so many bytes are read once."""
+"""Length in bytes up to which a spec is remembered once it was read."""
 
 
 MOST_PARTITIONS: Final = 10_000
-"""Of an input."""
+"""Most partitions of one topic of an input."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class _Published:
         return self.kind
 
     def _lacks(self, answer: str) -> EstimateError:
-        """What to do instead."""
+        """Make the error for an answer that this kind does not have; it says what to ask for instead."""
         return EstimateError(f"a sketch of kind {self.kind.name!r} has no {answer}: ask it for .{self.kind.answer}()")
 
     def save(self, path: str | os.PathLike[str]) -> None:

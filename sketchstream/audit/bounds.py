@@ -41,7 +41,7 @@ LEVELS = 32
 CHUNK = 1 << 15
 """Trials whose histograms are held at a time."""
 BETS = 24
-"""Sets of outcomes that are tried, of the most telling one up to so many; they share the probability `ERROR`."""
+"""Number of sets of outcomes that are tried: the n most telling ones, for each n up to it; they share `ERROR`."""
 EPSILON = Fraction(1)
 RELEASE = Fraction(1, 2)
 FRESH = Fraction(7, 10)

@@ -53,7 +53,7 @@ class Case:
         coordinates: for a draw whose slots depend on each other: independent numbers of one law that it consists of.
         modulus: modulus of the group of the slots; None: they are integers.
         small: the same spec with few slots, for checks that make many sketches.
-        many: the same spec with so many slots that few of them without noise show; default: `spec`.
+        many: the same spec with enough slots to reveal a few that lack noise; default: `spec`.
     """
 
     name: str

@@ -76,7 +76,7 @@ def steps(case: Case) -> Outcome:
 
 
 def enough(drawn: Ints, rows: int) -> bool:
-    """Whether so many rows tell all columns apart that have noise of their own.
+    """Whether this number of rows tells all columns apart that have noise of their own.
 
     Args:
         drawn: (n, slots) a sample of draws.

@@ -6,8 +6,8 @@ The state is far larger than a cache, so an update is a cache miss, and speed de
 misses. Hashed ints run through a pipeline: a group is hashed in vector registers while, spread evenly among its
 instructions, the slots of the group before it are prefetched and the events LAG items back are added. They must be
 spread: a processor looks some 200 instructions ahead, fewer than the hash of a group has, so that misses asked for in
-one burst are over before the next. The batch is prefetched too: beside so many misses the processor's own reading ahead
-falls behind. Other items are located block by block into scratch and then added with prefetch. Scratch that held items
+one burst are over before the next. The batch is prefetched too: the processor's own reading ahead falls behind such
+misses. Other items are located block by block into scratch and then added with prefetch. Scratch that held items
 or slots is cleared.
 """
 

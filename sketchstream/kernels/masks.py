@@ -35,32 +35,32 @@ def _mask(marks: Callable[[Any, Any, Callable[[int], Any]], Any]) -> Any:
 
 
 quote_mask: Callable[[Any], Any] = _mask(lambda builder, vector, same: builder.icmp_unsigned("==", vector, same(0x22)))
-"""Quotes."""
+"""Mask of the quotes in a block."""
 odd_mask: Callable[[Any], Any] = _mask(
     lambda builder, vector, same: builder.or_(
         builder.icmp_unsigned("==", vector, same(0x5C)), builder.icmp_unsigned("<", vector, same(0x20))
     )
 )
-"""Backslashes and control characters."""
+"""Mask of the backslashes and control characters."""
 wide_mask: Callable[[Any], Any] = _mask(lambda builder, vector, same: builder.icmp_signed("<", vector, same(0)))
-"""Bytes from 128 on."""
+"""Mask of the bytes from 128 on."""
 unplain_mask: Callable[[Any], Any] = _mask(
     lambda builder, vector, same: builder.or_(
         builder.icmp_unsigned("==", vector, same(0x22)),
         builder.or_(builder.icmp_unsigned("==", vector, same(0x5C)), builder.icmp_unsigned("<", vector, same(0x20))),
     )
 )
-"""Quotes, backslashes and control characters: what is not inside of a string as it is."""
+"""Mask of quotes, backslashes and control characters: what cannot stand for itself inside a string."""
 other_mask: Callable[[Any], Any] = _mask(
     lambda builder, vector, same: builder.icmp_unsigned(">", builder.sub(vector, same(0x30)), same(9))
 )
-"""All but decimal digits."""
+"""Mask of all bytes but decimal digits."""
 zero_mask: Callable[[Any], Any] = _mask(lambda builder, vector, same: builder.icmp_unsigned("==", vector, same(0x30)))
-"""The digit 0."""
+"""Mask of the digit 0."""
 
 
 def _differ(size: int) -> Any:
-    """An intrinsic `differ(address, other)`: bit j is set where byte j of so many differs."""
+    """An intrinsic `differ(address, other)` for blocks of this size: bit j is set where byte j differs."""
 
     def differ(_typing: Any, address: Any, other: Any) -> Any:
         def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -75,9 +75,9 @@ def _differ(size: int) -> Any:
 
 
 differ_mask: Callable[[Any, Any], Any] = _differ(BLOCK)
-"""Where the bytes at two addresses differ."""
+"""Mask of where the bytes at two addresses differ."""
 differ_half: Callable[[Any, Any], Any] = _differ(BLOCK // 2)
-"""Where the first half of a block's bytes at two addresses differ."""
+"""Mask of where the first half of a block's bytes at two addresses differ."""
 
 
 def _first_bit(_typing: Any, word: Any) -> Any:

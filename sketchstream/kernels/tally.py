@@ -23,7 +23,7 @@ _WIDTH = 1 << 17
 _WIDEST = 1 << 22
 """Range of counters that `value_counts` counts in a table where many lie far from 0; beyond it sorts."""
 _FAR = 16
-"""More than one counter in so many outside the first table asks for one that fits them."""
+"""If more than one counter in 16 lies outside the first table, a table that fits them all is tried."""
 _TWIN = 16
 """Counters that numpy counts in the time of an element of `spared`."""
 _PAIR = 1 << 22

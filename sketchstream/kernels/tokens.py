@@ -33,7 +33,7 @@ SURE, ASK, TOMBSTONE, UNREAD = range(4)
 """What loops say of a text: it was read, or orjson must read it, or there is none, or nobody has looked at it."""
 
 U = np.uint64
-"""Of an index that is not negative: numba then leaves its support for negative ones out, a third of the time."""
+"""Type of an index that is never negative: numba then omits the support for negative ones, a third of the time."""
 ALL = U(0xFFFFFFFFFFFFFFFF)
 
 QUOTATION, BACKSLASH, _SLASH, COMMA, COLON, POINT, PLUS, MINUS = map(ord, '"\\/,:.+-')
@@ -55,9 +55,9 @@ _VALUE, _FIRST_VALUE, _NEXT, _KEY, _FIRST_KEY = range(5)
 """What a text may have next: a value, a value or a closing bracket, what follows a value, a key, a key or a closing
 brace."""
 MOST_DEPTH = 60
-"""Nesting that is not left to orjson."""
+"""Deepest nesting that is read here; texts with deeper nesting are left to orjson."""
 SURE_DIGITS, _MOST_DIGITS = 18, 201
-"""Digits of a whole number that is an int64 for sure; a number with so many digits may overflow."""
+"""Most digits of a whole number that surely fits an int64; digits from which on a number may overflow as a float."""
 
 
 @part
@@ -90,7 +90,7 @@ def text_end(text: Any, p: Any, end: Any) -> Any:
 
 @part
 def _in_strings(quotes: Any) -> Any:
-    """From each opening quote up to its closing one, of those bytes of a block that begins outside of strings."""
+    """Mask of the bytes from each opening quote up to its closing one, for a block that begins outside of strings."""
     # The xor of all bits up to each: the parity of the quotes so far, which is 1 inside of strings.
     mask = quotes
     for shift in (1, 2, 4, 8, 16, 32):

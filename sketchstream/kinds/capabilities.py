@@ -101,7 +101,7 @@ class Continuing(ABC):
 
     @abstractmethod
     def continues(self, spec: Any) -> bool:
-        """Whether answers of this spec do."""
+        """Whether answers of this spec reach back into the window before."""
 
     @abstractmethod
     def reaches_back(self, spec: Any, name: str, window: tuple[int, int]) -> bool:

@@ -28,9 +28,9 @@ class Intake(Generic[S]):
         return tuple(role for role in self.carries if role not in ("item", "weight"))
 
     def stretch_ms(self, spec: S) -> int | None:
-        """Length (ms) of the positions of a window, the first at its start; None where events have no position in time.
+        """Length in ms of one position: a window is divided into positions, the first of which begins with it.
 
-        Where they have, `events` is asked for each window of a chunk.
+        None: events have no position in time. Otherwise `events` is called once for each window of a chunk.
         """
         return None
 
@@ -54,8 +54,8 @@ class Intake(Generic[S]):
     def events(self, spec: S, given: Events) -> Events:
         """What `update` gets of a chunk of records, each judged from itself alone (law 5): items, weights, `good`.
 
-        By default items and weights as they came. Where weights may be decimal, they are exact multiples of 2^-f for
-        a spec with a `lattice`, and whole numbers for others.
+        By default these are items and weights as they came. Where weights may be decimal, they are exact multiples of
+        2^-f for a spec with a `lattice`, and whole numbers for others.
 
         Args:
             spec: spec of the sketch.

@@ -29,7 +29,7 @@ _DEEPEST = 72
 """Levels of nesting: a ledger of merged sketches nests twice for each of at most 32 generations."""
 _FAR_MS = 1 << 53
 _REMEMBERED, _REMEMBERED_BYTES = 256, 1 << 14
-"""So many specs of so many bytes are remembered once they were found good: nearly every header repeats one."""
+"""Most specs that are remembered once found good, and most bytes of each: nearly every header repeats one."""
 
 _RATIONAL = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
 """Checked before `Fraction` sees it: that would also read "1e999999999", and never come back."""

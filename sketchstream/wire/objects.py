@@ -13,7 +13,7 @@ from typing import Final
 MOST: Final = 1_000_000
 """Objects of a header, at most. Small containers take up to 300 bytes each while they are read and compared."""
 SURE: Final = 1 << 20
-"""Headers of up to so many bytes need not be counted."""
+"""Length in bytes up to which the objects of a header need not be counted."""
 
 
 def _fixed() -> list[int]:

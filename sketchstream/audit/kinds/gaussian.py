@@ -70,7 +70,7 @@ class GaussianAudit(LinearAudit):
     """See `LinearAudit`."""
 
     def cases(self, slots: int = SLOTS) -> tuple[Case, ...]:
-        """See `LinearAudit`; of so many slots at most."""
+        """See `LinearAudit`; each sketch has at most `slots` slots."""
         small = specs(64)
         return tuple(self.promises(name, spec, small[name]) for name, spec in specs(min(slots, SLOTS)).items())
 

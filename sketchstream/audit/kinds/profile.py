@@ -136,7 +136,7 @@ class ProfileAudit:
     """Those for histograms have next to no other noise."""
 
     def cases(self, slots: int = 64) -> tuple[Case, ...]:
-        """What all kinds have in common is checked for these; each group has so many slots where many are needed."""
+        """Cases of the checks that all kinds share; each group has `slots` slots where many are needed."""
         small, many, fewer = specs(64), specs(slots), specs(slots // 4)  # of each group
         return tuple(
             self.promises(name, spec, small[name], (many if spec.groups is None else fewer)[name])

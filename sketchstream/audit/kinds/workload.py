@@ -153,7 +153,7 @@ def _ranges(size: int) -> Floats:
 
 
 def _tables(sizes: tuple[int, ...], ways: int) -> Floats:
-    """All tables of so many columns at a time."""
+    """Queries of all tables over `ways` columns at a time."""
     cells = np.array(list(np.ndindex(sizes)))
     rows = []
     for chosen in np.ndindex((len(sizes),) * ways):

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 OPTIONS: Final = ("target", "nonnegative", "total", "whole", "items", "kept")
-"""Options of `estimate`, beside the method."""
+"""Options that `estimate` takes beside the method."""
 
 
 class GaussianAccounting(LinearAccounting[GaussianSpec]):

@@ -152,7 +152,7 @@ class Overlap:
         return self.only(name, not_in=over)
 
     def at_least(self, number: int) -> SetEstimate:
-        """Items in at least so many groups.
+        """Items in at least this number of groups.
 
         Args:
             number: number of groups, from 1 on.
@@ -160,7 +160,7 @@ class Overlap:
         return self._sum(self._sizes >= whole(number, "number", 1, len(self.groups)))
 
     def exactly(self, number: int) -> SetEstimate:
-        """Items in exactly so many groups.
+        """Items in exactly this number of groups.
 
         Args:
             number: number of groups, from 1 on.

@@ -30,13 +30,13 @@ Levels = tuple[tuple[int, int], ...]
 WHOLE: Final = 256
 """Sum of the whole weights of a tree's levels, where the search asks for fine ones."""
 SMALL: Final = (2, 3, 4, 5, 6, 8, 12)
-"""Smaller sums that the search tries beside it."""
+"""Smaller sums that the search tries beside `WHOLE`."""
 STEPS: Final = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 """Blocks of one level in a block of the next that are tried."""
 KEPT: Final = 4
 """Trees that are tried with one level more."""
 MOST_LEVELS: Final = 64
-"""Each is at least twice as wide as the one before: no number of cells needs more."""
+"""Most levels: each is at least twice as wide as the one before, so no number of cells needs more."""
 LEAST_GAIN: Final = 0.999
 """A level is added where it lowers the variance by a thousandth."""
 

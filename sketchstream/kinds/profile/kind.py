@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sketchstream.published import Origin, Published, Release, SealedState
 
 OPTIONS = ("max_count", "norm", "beta")
-"""Of `profile`, beside the method."""
+"""Options that `profile` takes beside the method."""
 EDGES_VERSION = 1
 """Rule by which the edges of a published histogram follow from the spec."""
 
@@ -63,7 +63,7 @@ class ProfileAccounting(Accounting[ProfileSpec]):
         return mechanism.law(spec)
 
     def creation_cost(self, spec: ProfileSpec) -> Fraction:
-        """Its epsilon, in each group that the unit may be in."""
+        """Epsilon of the creation layer, once for each group that the unit may be in."""
         return spec.epsilon * spec.layer_losses
 
     def asked_cost(self, spec: ProfileSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
@@ -88,7 +88,7 @@ class ProfileAccounting(Accounting[ProfileSpec]):
         return 1 if spec.pattern_cost else spec.group_losses
 
     def shared_cost(self, spec: ProfileSpec, cost: Fraction, *, final: bool) -> Fraction:
-        """At seal without that of the patterns."""
+        """Cost that the groups share: at seal the cost without that of the patterns, else all of it."""
         return cost - spec.pattern_cost if final else cost
 
     def components(self, spec: ProfileSpec) -> tuple[Component, ...]:
@@ -192,7 +192,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
         return rows
 
     def statement(self, spec: ProfileSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
-        """In pure epsilons."""
+        """The guarantee, with losses in pure epsilons."""
         assert isinstance(ledger, Ledger)
         return statement(spec, ledger, context)
 

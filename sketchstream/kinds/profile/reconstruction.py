@@ -41,7 +41,7 @@ BASELINES: Final[Mapping[str, Callable[[Observed, int], Fit]]] = {
 }
 """Methods without options that fit the parts of a closed domain one by one."""
 MAX_RESOLVED: Final = 10_000_000
-"""Largest max_count that a profile resolves cell by cell: an array of so many numbers takes 80 MB."""
+"""Largest max_count that a profile resolves cell by cell: an array of that length takes 80 MB."""
 
 
 def reconstruct(

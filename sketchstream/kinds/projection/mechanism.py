@@ -155,7 +155,7 @@ def apply(
     batch are made anew for each batch and overwritten: rows kept for features seen recently would be state without
     noise.
 
-    Ints and weights are in lattice units (`spec.lattice`), `most` is the largest absolute weight, by default that of
+    State and weights are in lattice units (`spec.lattice`), `most` is the largest absolute weight, by default that of
     one event, and the number of events that were no no-ops is added to `counted`, unless it is empty.
 
     Raises:

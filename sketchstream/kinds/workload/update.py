@@ -20,7 +20,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
 
 SPARSE: Final = 4
-"""Columns are kept as lists of entries where at most one entry in so many is not 0."""
+"""Columns are kept as lists of entries where at most one entry in 4 is not 0."""
 _INT64: Final = np.dtype(np.int64)
 _ONES: Final = np.zeros(0, np.int64)
 """No weights: every event weighs 1."""

@@ -20,9 +20,9 @@ import numpy as np
 from sketchstream.array_types import Floats
 
 FAR = 2.5
-"""From here on h(x) is read from its expansion: 1 - x m(x) would cancel."""
+"""From this x on h(x) is read from its expansion: 1 - x m(x) would cancel."""
 DEGREE = 28
-"""Of the Chebyshev expansion of x^2 h(x) in 1/x on (0, 1/FAR]; its relative error is below 1e-15."""
+"""Degree of the Chebyshev expansion of x^2 h(x) in 1/x on (0, 1/FAR]; its relative error is below 1e-15."""
 NODES = 8
 """Gauss-Legendre nodes for the integral of h over an interval no longer than 1; its relative error is below 1e-15."""
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)

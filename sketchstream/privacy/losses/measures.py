@@ -149,7 +149,7 @@ class MuSquared(FromZero):
         return one * other / (one + other) if one and other else Fraction(0)
 
     def thinned(self, cost: Fraction) -> Loss:
-        """The cost of noise of so much less variance; infinite where none is left."""
+        """The cost of noise whose variance is reduced by `thinning`; infinite where no variance is left."""
         left = 1 - cost * self.thinning
         return cost / left if left > 0 else math.inf
 

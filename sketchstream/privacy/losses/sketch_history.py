@@ -79,7 +79,7 @@ def show(loss: Loss) -> str:
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """So many digits, rounded up."""
+    """Write a number with this number of digits, rounded up."""
     if value == 0:
         return "0"
     scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))

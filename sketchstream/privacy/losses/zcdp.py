@@ -22,12 +22,12 @@ from sketchstream.privacy.losses.looks import item_loss, sides, worst_loss
 from sketchstream.privacy.losses.measures import ConcentratedEpsilon, PureEpsilon, concentrated
 
 DELTA = 1e-6
-"""At which an epsilon is said where no delta is given."""
+"""Delta at which an epsilon is stated where none is given."""
 ORDERS: Final = (-12.0, 16.0)
 """Range of ln(alpha - 1) in which the best Renyi order is sought."""
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
 ROOM: Final = 1 + 1e-12
-"""Covers the floating-point errors of an epsilon."""
+"""Factor that covers the floating-point errors of an epsilon."""
 
 
 def to_approximate(rho: Loss, delta: float = DELTA) -> float:

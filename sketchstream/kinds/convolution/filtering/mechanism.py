@@ -28,13 +28,13 @@ UNIT_ROUNDOFF: Final = 2.0**-53
 DISTINCT: Final = 1 << 12
 """Most distinct variances that are kept as they are."""
 STEPS: Final = 256
-"""Relative steps of the variances where there are more."""
+"""Relative steps to which variances are rounded where there are more than `DISTINCT`."""
 SEARCHED: Final = 4
 """Transform lengths tried by `choose_length`: parity matters, and more does not help."""
 SMALL: Final = 1 << 15
 """Layout "time": up to this any length is transformed within seconds; beyond, those without large prime factors."""
 LARGEST_PRIME: Final = 31
-"""Any below `synthesis.DIRECT` would do: sums of so few terms are quick, and such lengths are close together."""
+"""Largest prime factor of lengths above `SMALL`. Any number below `synthesis.DIRECT` would do: such sums are quick."""
 
 
 @dataclass(frozen=True)

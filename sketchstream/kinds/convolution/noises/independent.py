@@ -27,7 +27,7 @@ from sketchstream.noise.varied import discrete_gaussians
 BASE: Final = 512
 """Laplace noise of many scales is a multiple of the scale over BASE, plus a uniform remainder.
 
-Scales are multiples of it, so that remainders are of whole numbers: at LEAST_SCALE and above that costs little.
+Scales are multiples of BASE, so that remainders are whole numbers: for scales from LEAST_SCALE on that costs little.
 """
 WIDE: Final = float(1 << 40)
 """From this variance on one table serves all variances."""
@@ -126,7 +126,7 @@ def _add_cells(
 ) -> None:
     """Add z to the pending elements, |z| = t K + R with R uniform in [0, t), t the element's of `parts`, by rejection.
 
-    `cells_of` draws at most so many K. K and R are accepted with probability exp(-E), and `exponent_of` gives E for an
+    `cells_of(n)` draws at most n K. K and R are accepted with probability exp(-E), and `exponent_of` gives E for an
     element, t, K and R; words below the entry of `sure` for K, or its last, accept without it. Minus zero is refused.
     """
     shifts = (64 - np.frexp(parts.astype(np.float64))[1]).astype(np.uint64)  # t < 2^(64 - shift)

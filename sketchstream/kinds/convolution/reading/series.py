@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 OPTIONS: Final = ("name", "level", "before")
-"""Options of `estimate`, beside the method."""
+"""Options that `estimate` takes beside the method."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class About:
     max_total: int | None = None
 
     def kept_share(self, slots: int) -> Fraction:
-        """Share of a closed domain that has slots: so many of its items, which are known; the rate if some are missing.
+        """Share of a closed domain that has slots: `slots` of its items; the sampling rate if partitions are missing.
 
         Args:
             slots: number of slots that were published.

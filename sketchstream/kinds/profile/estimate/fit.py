@@ -42,7 +42,7 @@ def tails(fit: Fit, population: float) -> Floats:
 
 
 def with_tails(fit: Fit, tails: Floats, items: float) -> Fit:
-    """The law with other numbers of items from each count on; shares of so many items. tails: (n+2,)."""
+    """The law with other numbers of items from each count on, `tails`, as shares of `items`. tails: (n+2,)."""
     fractions = -np.diff(tails) / items
     fractions[0] = 1.0 - tails[1] / items
     have, above = fit.above, float(tails[-1]) / items

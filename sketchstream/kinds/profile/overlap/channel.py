@@ -17,9 +17,9 @@ import numpy as np
 from sketchstream.array_types import Floats
 
 MEETING: Floats = np.array([[0.0, 1.0], [1.0, -1.0]])
-"""Of one group: from Pr[empty in S] by S to Pr[true pattern]."""
+"""Matrix of one group, from Pr[empty in S] by S to Pr[true pattern]."""
 MISSING: Floats = np.array([[1.0, 1.0], [1.0, 0.0]])
-"""Of one group: from numbers of items by pattern to the number of those that are in no group of S, by S."""
+"""Matrix of one group, from numbers of items by pattern to the number of items that are in no group of S, by S."""
 
 
 def contraction(epsilons: Iterable[float], modulus: int) -> float:
@@ -85,7 +85,7 @@ class JointChannel(Channel):
 
     @classmethod
     def of(cls, epsilons: Sequence[float], modulus: int, groups: int, *, presence: bool) -> JointChannel:
-        """Make the channel of these layers of the noise of so many groups."""
+        """Make the channel of these layers, whose noise is drawn for this number of groups together."""
         quiet, uniform = contraction(epsilons, modulus**groups), (modulus - 1) / modulus
         occupied = uniform if presence else 1.0
         seen = (1 - quiet) * uniform
@@ -148,7 +148,7 @@ class Kronecker:
 
     @property
     def inverse(self) -> Kronecker:
-        """Its inverse."""
+        """The inverse of this matrix."""
         return Kronecker(np.linalg.inv(self.axes).astype(np.float64), len(self.axes))
 
     @property

@@ -102,7 +102,7 @@ def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int
 
     Raises:
         SpecError: the spec has no `overlap`, or expectations cannot be.
-        EstimateError: so many items would fill every level.
+        EstimateError: these items would fill every level.
     """
     if spec.overlap is None:
         msg = "sets of groups need overlap: what the groups have in common is not published"

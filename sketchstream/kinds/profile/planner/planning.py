@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 Vary = Literal["slots", "epsilon"]
 BIAS_DEVIATIONS, BIAS_SHARE = 3.0, 0.02
-"""A number of items that is off by more than so many standard deviations, and this share, is not found at all."""
+"""A number of items is not found at all if it is off by more than both: standard deviations, share of the items."""
 
 
 PAST = 1.3
-"""More slots than items, and an error so many times the least before: from there on the noise of empty slots rules."""
+"""More slots are not tried once slots outnumber items and an error is 1.3 times the least: empty slots' noise rules."""
 
 
 class Expectation(TypedDict, total=False):

@@ -27,7 +27,7 @@ TRUSTED_EPSILON: Final = Fraction(4)
 LEVELS: Final = (8, 4, 2)
 """Most levels first: more levels bear a wrong number of items better, fewer are more accurate at the right one."""
 ROOM: Final = 4
-"""So many times the expected items must not crowd the sketch."""
+"""Multiple of the expected items that must not crowd the sketch."""
 RESOLVED: Final = 2
 """Counts are resolved up to this many times the largest k of the numbers, so that none of these is at the end."""
 
@@ -257,7 +257,7 @@ class _Requirement:
         )
 
     def plan(self, items: float, levels: int) -> Plan:
-        """Plan of the smallest sufficient sketch with so many levels.
+        """Plan of the smallest sufficient sketch with this number of levels.
 
         Raises:
             SpecError: none reaches the error.

@@ -121,7 +121,7 @@ def asked(
         projection: published projection.
         options: one question: `distance` or `inner`, pairs of users; `nearest`, users, with `count`; `sq_norm`, users;
             `with_vector`, users, with `vector`, pairs of a feature and a number, or a mapping; `among`, a number: all
-            pairs of the first so many users, answered as `distance`; `drift`, users, with
+            pairs of as many users, the first ones, answered as `distance`; `drift`, users, with
             `later`, published objects of later windows, and perhaps `windows`, names of all of them. And `level`.
         read: makes a projection of a published object, for `later`.
 

@@ -71,7 +71,7 @@ class _OfEdges:
 
     @cached_property
     def _units(self) -> Ints:
-        """Edges in units of 2^-BITS, rounded down; those beyond all numbers of so many units may lie anywhere there."""
+        """Edges in units of 2^-BITS, rounded down, and cut to 2^41 units, which no number reaches."""
         most = 1 << 41
         return np.array([min(max(math.floor(one * (1 << BITS)), -most), most) for one in self._column.edges], np.int64)
 

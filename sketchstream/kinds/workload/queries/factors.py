@@ -29,9 +29,9 @@ MAX_CELLS: Final = 1 << 24
 MAX_ENTRIES: Final = 1 << 28
 """Entries of a matrix that is written out, at most."""
 FEW: Final = 512
-"""Queries, or cells, up to which runs are written out as a matrix whose best covariance is searched,"""
+"""Most queries, or cells, of runs that are written out as a matrix whose best covariance is searched."""
 FEW_ENTRIES: Final = 1 << 22
-"""and entries of that matrix."""
+"""Most entries of that matrix."""
 NAMES: Final = ("identity", "total", "prefix", "ranges", "windows", "trailing")
 
 

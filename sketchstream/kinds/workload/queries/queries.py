@@ -75,7 +75,7 @@ class Workload:
 
         Args:
             text: "identity:N", "prefix:N", "ranges:N", "windows:N:width", "trailing:N:width",
-                "marginals:BITS:1,2,3" (tables over so many columns of two cells), products of the first five with
+                "marginals:BITS:1,2,3" (tables over 1, 2 and 3 columns of two cells), products of the first five with
                 " x " between them, or the path of a matrix (.npy, .npz as scipy writes it), or of runs (.npz with the
                 arguments of `of_runs`, as `numpy.savez` writes it).
 
@@ -440,7 +440,7 @@ def read_queries(texts: Sequence[str], columns: Mapping[str, int], ordered: Coll
     Args:
         texts: products of words with " x " between them: "COLUMN" (each of its cells), "prefix:COLUMN",
             "ranges:COLUMN", "windows:COLUMN:WIDTH", "trailing:COLUMN:WIDTH", "total"; a column without a word is summed
-            over. Or "marginals:1,2", all tables over so many columns; or, where there is one column, the path of a
+            over. Or "marginals:1,2", all tables over one or two columns; or, where there is one column, the path of a
             matrix (.npy, .npz).
         columns: name and number of cells of each column.
         ordered: columns whose cells have an order, so that prefixes and ranges mean something.

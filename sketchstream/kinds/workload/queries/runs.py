@@ -170,7 +170,7 @@ class Runs:
         return np.cumsum(steps)[:-1]
 
     def energies(self, width: int = 1, power: int = 2) -> Floats:
-        """(d,) sum over blocks of so many cells of a power of the coefficients' sum in the block.
+        """(d,) sum over blocks of cells of a power of the coefficients' sum in the block.
 
         Args:
             width: cells of a block.

@@ -24,7 +24,7 @@ from sketchstream.noise.entropy import WordSource
 from sketchstream.noise.thresholds import WIDTH, Threshold, below, exp_minus
 
 MAX_RANK: Final = 16
-"""Beyond it nearly every candidate is refused."""
+"""Largest rank: beyond it nearly every candidate is refused."""
 TRIES: Final = 64
 """Candidates that are drawn at once."""
 RATE_BITS: Final = 64

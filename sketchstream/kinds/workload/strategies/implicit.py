@@ -29,11 +29,11 @@ from sketchstream.kinds.workload.update import add_up
 from sketchstream.noise.laws import DiscreteLaplace
 
 CELLS: Final[Levels] = ((1, 1),)
-"""Noise on every cell."""
+"""Levels of the strategy with noise on every cell."""
 BLOCKS: Final = 512
-"""Blocks of cells of the lower bound, at most,"""
+"""Most blocks of cells in the computation of the lower bound."""
 MEANS: Final = 1 << 25
-"""and blocks times runs, or queries: entries of the matrix of their means."""
+"""Most entries of the matrix of means in that computation: blocks times runs, or times queries."""
 NEAR: Final = 0.02
 """Gap to which that matrix's optimum is searched."""
 

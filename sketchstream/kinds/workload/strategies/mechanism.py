@@ -46,16 +46,16 @@ LawName = Literal["discrete-gaussian", "discrete-laplace", "discrete-ball"]
 
 MECHANISMS: Final = ("auto", "gaussian", "laplace", "l2ball", "paper", "plain")
 TIE: Final = 1.03
-"""Gaussian noise is taken up to this factor above the best other one: it composes better."""
+"""Gaussian noise is taken if its error is at most this factor above the least one: it composes better."""
 SLACK: Final = 4
-"""Added to the variance of a Gaussian layer: pays for the lattice in any dimension (docs/theory/workload.md, 7)."""
+"""Amount added to the variance of a Gaussian layer, which pays for the lattice (docs/theory/workload.md, 7)."""
 MARGIN: Final = Fraction(1, 1 << 40)
 """Relative amount of epsilon and delta that is left to the lattice; `verify_discrete` checks that it is enough."""
 OPTIMISED: Final = 512
 """Cells up to which mechanism "gaussian" searches the best covariance of prefixes and trailing sums, in about 10 s."""
 HOPELESS: Final = 8.0
-"""Candidates whose error before projection is above so many times the least are not tried with it: measured, of 99
-tasks one has its best candidate beyond, 30 individuals in 64 cells at epsilon 8."""
+"""Candidates whose error before projection is above 8 times the least are not tried with projection. Measured: the best
+candidate lies beyond in 1 of 99 tasks, 30 individuals in 64 cells at epsilon 8."""
 MOST_TRIED: Final = 1 << 17
 """Entries of a strategy up to which candidates are tried on invented tables: bounds the time of a choice."""
 MANY: Final = (100, 1000, 10_000)

@@ -19,9 +19,9 @@ from sketchstream.kinds.profile.estimate.likelihood.kernels import CUMULATIVE
 from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 
 RARE = 1e-10
-"""Chance of published noise that is left out."""
+"""Probability of the values of published noise that are left out."""
 WORK = 3e7
-"""Most products that the recursion may take; where there are more the noise is wide, and the saddlepoint good."""
+"""Most products for the recursion; where it needs more, the noise is wide, and the saddlepoint approximation good."""
 
 
 def held(seen: Seen, mu: Floats, y: Floats) -> Floats:
@@ -38,7 +38,7 @@ def held(seen: Seen, mu: Floats, y: Floats) -> Floats:
 
 
 def noise_of_sum(q: float, times: int) -> Floats:
-    """(2R+1,) probabilities of -R..R for the sum of so many discrete Laplace numbers of ratio q; RARE is cut off."""
+    """(2R+1,) probabilities of -R..R for the sum of `times` discrete Laplace numbers of ratio q; RARE is cut off."""
     reach = math.ceil(math.log(RARE) / math.log(q))
     single_draw = q ** np.abs(np.arange(-reach, reach + 1)) * (1.0 - q) / (1.0 + q)
     out = single_draw

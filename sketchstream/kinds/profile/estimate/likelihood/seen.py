@@ -1,6 +1,6 @@
 """The published numbers of one level, as likelihoods read them.
 
-In: a histogram and the law of its noise. Out: those, together. Touches: nothing.
+In: a histogram and the law of its noise. Out: both in one object. Touches: nothing.
 Source: docs/theory/profile.md 7.1.
 """
 
@@ -21,7 +21,7 @@ class Seen:
         d: total number of slots.
         q: ratio of the noise law (0 for EXACT).
         mult: number of independent noise terms in each number (a fraction for folds).
-        last: BINS only: so many times as many in the last cell, if it is the sum of several published ones.
+        last: BINS only: the last cell has `mult` times this number of noise terms; above 1 if it is a sum of cells.
     """
 
     form: int

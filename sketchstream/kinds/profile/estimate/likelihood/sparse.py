@@ -19,14 +19,14 @@ from sketchstream.kinds.profile.estimate.likelihood.problem import Likelihood
 MOST_AT_FIRST = 100
 MOST = 60
 MANY = 50
-"""Of so many atoms or fewer all but one may have to go; more, and the search ends early where it promises nothing."""
+"""With more atoms than this, the search stops if the score could not be reached even at half of their penalty."""
 FINE = 40
-"""Up to so many atoms are pruned one at a time; more go in bunches first."""
+"""Number of atoms down to which several are pruned at once; below, they are pruned one at a time."""
 FEW = 12
-"""Up to so many atoms are moved before they are pruned."""
+"""Most atoms that are moved before they are pruned, where positions inside wide bins are unknown."""
 
 Scored = Callable[[Ints, Floats, int], "Atoms"]
-"""Atoms at places with about these masses, refitted by some steps."""
+"""A function of places, masses and steps: the atoms at these places, refitted from these masses in these steps."""
 
 
 @dataclass(frozen=True)

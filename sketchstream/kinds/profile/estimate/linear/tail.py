@@ -16,17 +16,17 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate.uncertainty.bands import SHOWS, Hidden, decreasing
 
 RARE = 0.025
-"""Expected items at which the continuation of a tail ends."""
+"""A tail is continued until fewer items than this are expected."""
 FLATTEST = 0.01
 """Least slope of a tail on log scales."""
 FIRM = 6.0
-"""A tail is continued from the last k+ share whose upper end is so many times that of noise alone, too."""
+"""A tail is also continued from the last k+ share whose upper end is at least 6 times that of noise alone."""
 POWER = 3.0
 """Standard deviations by which a window of thresholds is to tell s slots from none."""
 LIKELY = 1.5
 """Standard deviations by which k+ shares are lowered where the fall of a tail that does not show is taken from them."""
 LOOKED_AT, STARTS = 48, 12
-"""How many counts say how a tail falls, and from how many of them on it is continued: spaced evenly on a log scale."""
+"""Numbers of counts, evenly spaced on a log scale: at which the fall of a tail is read; from which it is continued."""
 SPANS = (1.2, 1.5, 2.0)
 """Ratios of the last to the first count over which k+ shares are averaged."""
 WINDOWS = (1.5, 2.0, 3.0, 6.0, 16.0)

@@ -16,9 +16,9 @@ from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 
 FAR_WIDTH = 64.0
-"""Bins so many times wider than the noise are taken as they are."""
+"""Bins that are wider than 64 times the noise are taken as they are."""
 REACH = 1 << 20
-"""Farthest that the noise of several layers is followed."""
+"""Largest value of the noise of several layers that is computed."""
 
 
 def undone_bins(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:

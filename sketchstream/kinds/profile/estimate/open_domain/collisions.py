@@ -33,7 +33,7 @@ from sketchstream.kinds.profile.estimate.uncertainty.bands import decreasing
 USEFUL = 5.0
 """Levels with more items than this per slot are left out: their weight would be nothing."""
 STEPS = 3
-"""Steps of the first law."""
+"""Steps in which a first law is found."""
 TIMES = 4.0
 """Ratio by which one step of the first law may change the number of items at most."""
 SIMILAR = 1.1
@@ -43,7 +43,7 @@ GROUPS = 6
 RANGE = 512
 """Counts beyond this are taken as they stand in the slots: heavier items hardly ever share one."""
 SHORT = 32
-"""Counts resolved at least, however few are asked for: which are asked for must not change what is said of them."""
+"""Least number of counts that are resolved: asking for fewer must not change what is said of them."""
 
 
 def resolved(observed: Observed, span: int) -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SIZE = 256
 """Least number of lattice points of an octave above the first."""
 ALIAS = 1e-8
-"""Weight of sums that the transform folds back, by exponential tilting."""
+"""Weight that exponential tilting leaves to sums beyond the lattice, which the transform folds back."""
 POINTS = 16
 """Counts of a wide node that stand for all of them on a lattice."""
 

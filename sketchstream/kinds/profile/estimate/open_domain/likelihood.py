@@ -42,7 +42,7 @@ class Sums:
         self.m, self.markov = markov.m, markov
 
     def laws(self, scales: Floats, f: Floats) -> Floats:
-        """Laws of slots with so many virtual items of this law. (L, m)."""
+        """Laws of slots that hold, for each scale, that multiple of the items of f. (L, m)."""
         size, items = self.m - 1, float(f[1:].sum())
         events = f[:size] * np.arange(size)
         out = np.empty((scales.size, self.m))
@@ -103,7 +103,7 @@ class WrappedSums:
         return out
 
     def laws(self, scales: Floats, f: Floats) -> Floats:
-        """Laws of slots with so many virtual items of this law. (L, p)."""
+        """Laws of slots that hold, for each scale, that multiple of the items of f. (L, p)."""
         spectrum = np.fft.rfft(self._all(f)) - float(f[1:].sum())
         return np.maximum(np.fft.irfft(np.exp(np.multiply.outer(scales, spectrum)), self.p), 0.0)
 
@@ -136,7 +136,7 @@ class CounterSums:
         self.wide = wide
 
     def laws(self, scales: Floats, f: Floats) -> list[CounterLaw]:
-        """Laws of counters with so many virtual items of this law."""
+        """Laws of counters that hold, for each scale, that multiple of the items of f."""
         items = float(f[1:].sum())
         return [self.wide.lattice.law(scale * f[1:], scale * items) for scale in scales.tolist()]
 
@@ -160,7 +160,7 @@ class CounterSums:
 
 
 Laws = Sums | WrappedSums | CounterSums
-"""How the levels of one part see a law of items: the laws of their slots, and the chances of their cells."""
+"""What turns a law of items into what the levels of one part show: laws of their slots, chances of their cells."""
 
 
 class Opened:

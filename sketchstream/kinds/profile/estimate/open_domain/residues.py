@@ -25,16 +25,16 @@ from sketchstream.kinds.profile.estimate.open_domain.cardinality import FEWEST, 
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level
 
 LARGEST = 512
-"""Largest modulus that is read so: matrices have modulus^2 numbers. Sums hardly ever reach larger ones."""
+"""Largest modulus that is read in this way: matrices have modulus^2 numbers. Sums hardly ever reach larger moduli."""
 FLOOR = 0.05
-"""Least variance of a cell, in slots: of one that is almost surely empty."""
+"""Least variance of a cell, in slots: that of a cell that is almost surely empty."""
 RIDGE = 1e-13
 """Part of the largest information that each count has at least, so that an inverse exists where nothing is known."""
 NEAR, FAR = 13, 6
 """Numbers of items at which the curve is computed: within `REACH` deviations of its root, and far above it."""
 REACH = 4.5
 SATURATED, SURE = 0.75, 1.96
-"""Of ln(modulus): items per slot from which on, with so many standard deviations, residues are taken as saturated."""
+"""Residues are saturated if items per slot, less 1.96 standard deviations, are above this part of ln(modulus)."""
 FITTED = 4
 """Laws that are tried for a number of items far from the root, each a step from the one before."""
 STEPS = 12
@@ -42,13 +42,13 @@ STEPS = 12
 NUMBERS, MEANS = 40, 14
 """Numbers of items, and means of their counts, among which a first law is chosen."""
 HIDDEN, LOOKS = 12.0, 21
-"""Standard deviations from none below which items hardly show above noise, and numbers of them that are looked at."""
+"""Distance of the data from no items, in standard deviations, below which items hardly show; numbers then tried."""
 ABOVE = 0.85
-"""Part of the distance of larger numbers that counts there: laws of many counts draw the estimate towards none."""
+"""Where items hardly show, factor of the distance of larger numbers: laws of many counts draw estimates towards 0."""
 TOLD = 31
 """Most stretches of counts in which a law may differ from a first one, where items hardly show."""
 OTHER, SPREAD = 2.0, 0.02
-"""Standard deviation of the number of items with one count about the first law: of itself, and of all items."""
+"""Standard deviation of the number of items with one count: a multiple of that number, plus a part of all items."""
 
 
 @dataclass(frozen=True)
@@ -214,9 +214,9 @@ class Residues:
         return np.asarray(intensity[1:] + self._solved(system, score - precision * (intensity[1:] - start[1:])))
 
     def plausible(self, shape: Floats, items: float) -> float:
-        """Log likelihood, but for a constant, of so many items under all laws about this one together (Laplace).
+        """Log likelihood, but for a constant, of this number of items under all laws near this one together (Laplace).
 
-        Not that of the best law: where a crowd hides frequencies, noise is fitted in vain, and where it does not, well.
+        The best law alone would mislead: where crowding hides some frequencies, it fits noise.
         """
         start = shape * items
         spread = self._spread(shape, items)
@@ -239,9 +239,10 @@ class Residues:
         return np.asarray(-0.5 * ((self.slots - mean) ** 2 / variance + np.log(variance)).sum(axis=(-2, -1)))
 
     def curve(self, intensity: Floats) -> Curve:
-        """Signed distances of the data from numbers of items, with this law of counts or one about it.
+        """Signed distances of the data from numbers of items, with this law of counts or one near it.
 
-        Near its root, scores; far above it, where scores say little, what the best law there is worse by.
+        Near the root a distance is a score; far above it, where scores say little, it follows from how much less
+        likely the data are than at the root.
         """
         items = float(intensity[1:].sum())
         shape = intensity / items if items > 0.0 else np.eye(self.p)[1]
@@ -280,7 +281,8 @@ class Residues:
         """The likeliest number of items where they hardly show above the noise, and distances from others.
 
         The law that fits best finds items in mere noise. So each number is as likely as under many first laws, and
-        laws about them: too few items by their mean, as the best of many laws is no evidence, too many by the best.
+        laws near them: a number that is too small by the mean likelihood over all laws, because the best of many laws
+        is no evidence; one that is too large, by the best law.
 
         Args:
             shape: shape of the law that fits best, around which likelihoods are expanded.

@@ -26,13 +26,13 @@ from sketchstream.kinds.profile.estimate.uncertainty.bands import decreasing
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 
 SINGLE = 32
-"""Up to here every published cell has one of its own."""
+"""Count up to which every published cell has a wide cell of its own."""
 NARROW, LARGE = 16, 1024
-"""Cells above that are at least such a part of their count wide, and twice that part for large counts."""
+"""Cells above that are at least 1/16 of their count wide; from count 1,024 on, at least 1/8."""
 NOISE = 1.0
-"""Cells are at least so many times as wide as the noise of a counter: narrower ones would multiply it."""
+"""Least width of a cell over the noise of a counter: narrower cells would multiply the noise."""
 FINE = 32
-"""Nodes inside cells are single counts up to twice this one, and above about such a part of their count wide."""
+"""Nodes inside cells are single counts up to count 64; above, each is about 1/32 of its count wide."""
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from sketchstream.kinds.profile.estimate.uncertainty.bands import Ends
 LARGEST = 100
 """Slots up to which the law is used; estimates of more of them are normal enough."""
 MISTAKEN = 2.0
-"""Unit event: expected counters of absent items above 0 up to which the law is used; of more, estimates are normal."""
+"""Unit event: most counters of absent items expected above 0 for which the law is used; else estimates are normal."""
 WORK = 1 << 19
 """Most numbers of items times frequencies, or values of the noise: 20 to 50 ms, 25 MB."""
 NOTHING = 1e-9
-"""Probabilities below are rounding: where all are, no number of items is told from another."""
+"""Probabilities below this are rounding: where all of them are, no number of items is told from another."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ def occurred(parts: Sequence[Observed]) -> Occurred | None:
 
 
 def _of_events(part: Observed) -> Occurred | None:
-    """From the number of counters above 0, published alone: for each side the counts of items that explain it best.
+    """Numbers of items by the number of counters above 0, if that is published: each end by the counts that fit best.
 
-    That it is as high is likeliest if all items that occurred have large counts, which noise takes below 1 never; that
-    it is as low, if all have a count of 1.
+    So many counters above 0, or more, are likeliest if all items have large counts, which noise never takes below 1;
+    so many or fewer are likeliest if all have a count of 1.
     """
     d, reach = part.slots[0], laws.radius(part.epsilons, 1e-15)
     above = part.edges >= 1 if part.form == "state" else part.edges == 1
@@ -107,7 +107,7 @@ def _of_events(part: Observed) -> Occurred | None:
 
 
 def _of_residues(part: Observed, p: int) -> Occurred | None:
-    """From the sum whose mean is the number of items, scaled: randomized response takes all residues but 0 alike."""
+    """Numbers of items by the sum whose mean is theirs, scaled: randomized response treats all residues but 0 alike."""
     d, total = part.slots[0], int(part.values.sum())
     nonzero = total - int(part.values[0, part.edges == 0].sum())
     step, reach, variance = 1, 0, part.noise_variance / part.parts
@@ -139,6 +139,6 @@ def _transform(variance: float, w: Floats) -> Floats:
 
 
 def _last(variance: float, bins: int) -> float:
-    """The frequency beyond which the noise of so many bins leaves less than 1e-16."""
+    """The frequency beyond which the noise of this number of bins leaves less than 1e-16."""
     left = 1e-16 ** (1.0 / bins)
     return 2.0 * math.asin(min(math.sqrt((1.0 / left - 1.0) / max(2.0 * variance, 1e-300)), 1.0))
