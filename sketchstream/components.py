@@ -88,7 +88,7 @@ class Noise:
     parameter: Fraction
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a header."""
+        """The object as plain data for a header."""
         return {"law": self.law, _PARAMETERS[self.law]: str(self.parameter)}
 
     @classmethod
@@ -117,7 +117,7 @@ class Counter:
     noise: tuple[Noise, ...] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a header."""
+        """The object as plain data for a header."""
         data = _wrapped(self.value).to_bytes(_WIDTH, "little", signed=True)
         return {"name": self.name, "value": data, "noise": [draw.to_dict() for draw in self.noise]}
 
@@ -158,7 +158,7 @@ class Counters:
         self._admitted = next((at for at, one in enumerate(components) if one.name == ADMITTED), None)
 
     def __repr__(self) -> str:
-        """Names only."""
+        """Text with the counters' names only."""
         return f"<Counters {', '.join(one.name for one in self.components)}>"
 
     @classmethod
@@ -216,7 +216,7 @@ class Counters:
             self.values[self._admitted] = _wrapped(int(self.values[self._admitted]) + records)
 
     def erase(self) -> None:
-        """Overwrite the values."""
+        """Overwrite the values with zeros."""
         self.values[:] = 0
 
     @classmethod

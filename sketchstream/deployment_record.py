@@ -194,7 +194,7 @@ def _parameters(total: Total, unit: str, composed: Composed) -> tuple[str, dict[
 
 
 def no_less(value: Fraction | float) -> float:
-    """The least float that is not below.
+    """The least float that is not below this number.
 
     Examples:
         >>> no_less(Fraction(1, 3)) >= Fraction(1, 3), no_less(Fraction(1, 2))

@@ -331,7 +331,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _fill(descriptor: int, data: Data | Iterable[Data]) -> None:
-    """Write everything, sync."""
+    """Write all data to the file, and sync it."""
     for piece in (data,) if isinstance(data, (bytes, bytearray, memoryview)) else data:
         rest = memoryview(piece).cast("B")
         while len(rest):

@@ -62,7 +62,7 @@ class Deferred:
 
 
 NOTHING = Deferred(0)
-"""Where no event is deferred."""
+"""The deferred events where there are none."""
 
 
 class StateImage:

@@ -126,7 +126,7 @@ SHARED: Final[dict[str, Event]] = {
     "failed": Event("error", "The process ends because of this error (json only; as text it is the last line)."),
     OTHER: Event("any", "A line of a library, or a Python warning."),
 }
-"""Events of both."""
+"""Events of both, the worker and the server."""
 
 EVENTS: Final = WORKER | SERVE | SHARED
 
@@ -166,7 +166,7 @@ class JsonLines(logging.Formatter):
     """Writes each record as one JSON object on a line: time, level, logger, event, and the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """One line of JSON for a record of the log."""
         event = getattr(record, "event", None)
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, object] = {

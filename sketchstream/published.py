@@ -84,7 +84,7 @@ class Layer:
     lineage: bytes = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a header."""
+        """The object as plain data for a header."""
         return {"law": self.law, parameter_name(self.law): str(self.parameter), "lineage": self.lineage}
 
     @classmethod
@@ -423,7 +423,7 @@ class Release(_Part):
         return hashlib.blake2b(self.noised.tobytes() + self.seal_id, digest_size=16).digest()
 
     def _repr_html_(self) -> str:
-        """For notebooks: the published counters, which contain noise."""
+        """HTML for notebooks: the published counters, which contain noise."""
         from sketchstream.pictures import cards
 
         return cards.release(self, histogram=isinstance(self.kind, Reconstructing))
@@ -504,7 +504,7 @@ class SealedState(_Part):
         return hashlib.blake2b(self.state.data, digest_size=16).digest()
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """HTML for notebooks."""
         from sketchstream.pictures import cards
 
         return cards.sketch("Sealed state", self)
@@ -630,7 +630,7 @@ class Stack(_Published):
         return self.kind.guarantee(worst.spec, worst.ledger, around)
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """HTML for notebooks."""
         from sketchstream.pictures import cards
 
         return cards.stack(self)

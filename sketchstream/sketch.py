@@ -172,7 +172,7 @@ class Sketch:
         return cls(spec, key, index, state, counters, (layer,), ledger, origin)
 
     def __repr__(self) -> str:
-        """Public parameters only."""
+        """Text with public parameters only."""
         life = "closed" if self.closed else "open"
         return f"<Sketch {life} {self.spec.kind} unit={self.spec.unit} epsilon={self.spec.epsilon} slots={self.slots}>"
 
@@ -483,7 +483,7 @@ class Sketch:
             write_durably(path, data)
 
     def _repr_html_(self) -> str:
-        """For notebooks: public parameters only."""
+        """HTML for notebooks: public parameters only."""
         from sketchstream.pictures import cards
 
         return cards.sketch("Sketch, closed" if self.closed else "Sketch, open", self)

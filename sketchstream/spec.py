@@ -351,7 +351,7 @@ class OpenDomain:
         return shares
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         return {"kind": "open", "slots": self.slots, "levels": self.levels}
 
 

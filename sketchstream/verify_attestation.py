@@ -29,7 +29,7 @@ Loss = Fraction | float
 
 
 class Refused(Exception):  # noqa: N818
-    """What was given is not what was signed, or does not add up."""
+    """Error: what was given is not what was signed, or does not add up."""
 
 
 def require(holds: object, message: str) -> None:

@@ -30,7 +30,7 @@ from sketchstream.sketch import Sketch
 Number = Fraction | float
 Step = Literal["create", "release", "refresh", "seal"]
 Check = tuple[str, Callable[[], Outcome]]
-"""Name and check."""
+"""A check with its name."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Case:
 
     @property
     def publishes(self) -> Literal["histogram", "fresh", "bare"]:
-        """What the seal publishes."""
+        """The kind of publication that the seal makes."""
         if getattr(self.spec, "publish", "state") == "histogram":
             return "histogram"
         return "fresh" if self.spec.intrusion else "bare"

@@ -172,5 +172,5 @@ def _standard(drawn: Ints | Floats) -> Floats:
 
 
 def _moved(after: Ints, before: Ints, case: Case) -> Ints:
-    """What was added to a state."""
+    """The noise that was added to a state."""
     return after - before if case.modulus is None else (after - before) % case.modulus

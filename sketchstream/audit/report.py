@@ -83,7 +83,7 @@ class Report:
         return all(finding.passed for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         return {"passed": self.passed, "quick": self.quick, "findings": [asdict(finding) for finding in self.findings]}
 
     def rows(self) -> list[dict[str, str]]:

@@ -101,7 +101,7 @@ def windows(block: str) -> list[Any]:
 def _noise(case: Case, parts: list[Any]) -> str | None:
     """Text on noise that windows share; None if there is none."""
     bodies = [part.state if case.publishes != "histogram" else part.noised for part in parts]
-    size = min(body.size for body in bodies)  # of a closed domain each partition has its part
+    size = min(body.size for body in bodies)  # each partition has its part of a closed domain
     drawn = np.stack([body.ravel()[:size].astype(np.int64) for body in bodies])
     if case.publishes == "histogram":
         return "SHARED NOISE: two windows are equal" if len(np.unique(drawn, axis=0)) < len(drawn) else None

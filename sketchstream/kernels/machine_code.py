@@ -64,7 +64,7 @@ def splat(builder: Any, value: Any) -> Any:
 
 
 Between = Iterator[None]
-"""Writes one piece of other work each time it is asked to."""
+"""An iterator that writes one piece of other work each time it is advanced."""
 
 
 def ask_for(builder: Any, pointer: Any, write: int) -> None:
@@ -109,7 +109,7 @@ def first_byte(typingctx: Any, array: Any) -> Any:
 
 @typed_intrinsic
 def keep_apart(typingctx: Any) -> Any:
-    """In a kernel that others call: it is not compiled into them, as it runs rarely and would take their registers."""
+    """Keep a kernel that others call from being compiled into them: it runs rarely and would take their registers."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.function.attributes.add("noinline")

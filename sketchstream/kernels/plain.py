@@ -140,7 +140,7 @@ class _State:
         self.v[0, :n] ^= words
 
     def finish(self, out: U64) -> None:
-        """Write the hashes."""
+        """Write the finished hashes."""
         self.v[2] ^= _FINAL
         self._rounds(4, len(out))
         np.bitwise_xor.reduce(self.v, axis=0, out=out)

@@ -62,8 +62,8 @@ def _not_digits(builder: Any, vector: Any) -> Any:
 
 
 plain_run: Callable[[Any], int] = _run(_not_plain)
-"""Characters of a JSON string that stand for themselves and are ASCII."""
+"""Length of a run of ASCII characters that stand for themselves in a JSON string."""
 ascii_run: Callable[[Any], int] = _run(_not_ascii)
-"""Bytes below 128."""
+"""Length of a run of bytes below 128."""
 digit_run: Callable[[Any], int] = _run(_not_digits)
-"""Decimal digits."""
+"""Length of a run of decimal digits."""

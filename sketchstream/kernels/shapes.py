@@ -37,17 +37,17 @@ from sketchstream.kernels.tokens import (
 Masks = npt.NDArray[np.uint64]
 
 SHAPED_BYTES = 512
-"""Longer texts have no shape."""
+"""Length of the longest text that has a shape."""
 SAME, INSIDE, DIGIT, NOT_ZERO = range(4)
 """Columns of masks: bytes that are equal in both texts, bytes inside strings, digits, digits that are not 0."""
 COLUMNS = 4
 KIND, START, END = range(3)
-"""Columns of places."""
+"""Columns of the table of places."""
 LENGTH, FAILED, WAIT = range(3)
 """What is known of a shape: its length, 0 for none; how often one after the other it was not worth it; rounds that pass
 before the next one is taken."""
 MOST_FAILED = 6
-"""No more than two to this power of rounds pass."""
+"""At most 2 to the power of this many rounds pass before the next shape is taken."""
 ENOUGH = 32
 """Texts that tell whether a shape is worth it."""
 

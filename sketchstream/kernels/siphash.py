@@ -95,7 +95,7 @@ def _finish(builder: Any, states: list[list[Any]], between: Between) -> list[Any
 STEPS = GROUP // LANES * 8 * len(_ROUND)
 """Steps of the hash of a group, after each of which other work can be done."""
 Each = Callable[[int, Any], None]
-"""Takes the number of a group's first item of a vector, and the vector."""
+"""A function of the place in the group of a vector's first item, and of the vector."""
 
 
 def hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Each, between: Between) -> None:

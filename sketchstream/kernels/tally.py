@@ -32,7 +32,7 @@ _PAIR = 1 << 22
 
 @kernel
 def _tally_one(value: Any, low: Any, row: Ints, edges: Ints, outer: Ints) -> None:
-    """Count one counter."""
+    """Count one counter in its table."""
     place = np.uint64(np.int64(value) - low)
     if place < np.uint64(len(row)):
         row[place] += 1

@@ -70,7 +70,7 @@ class Accounting(ABC, Generic[S]):
 
     @abstractmethod
     def promise(self, spec: S) -> Promise:
-        """What `seal` will publish."""
+        """The promise of the ledger: what `seal` will publish."""
 
     @abstractmethod
     def ledger(

@@ -30,7 +30,7 @@ class HavingGroups(ABC):
 
     @abstractmethod
     def groups(self, spec: Any) -> tuple[str, ...]:
-        """Names of the groups; none for specs without."""
+        """Names of the groups; none for specs without groups."""
 
     @abstractmethod
     def blocks(self, spec: Any) -> int:

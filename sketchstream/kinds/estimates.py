@@ -71,7 +71,7 @@ class Estimate:
         return f"{spelled(self.value)} {self.between()}"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """HTML for notebooks."""
         return f"<b>{spelled(self.value)}</b> {self.between()}"
 
     def between(self, spell: Callable[[float], str] = spelled) -> str:

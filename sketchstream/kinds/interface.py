@@ -81,11 +81,11 @@ class Spec(Protocol):
 
     @property
     def unit(self) -> Literal["event", "item"]:
-        """What is protected."""
+        """The unit that is protected: "event" or "item"."""
 
     @property
     def domain(self) -> Domain:
-        """Which items there are."""
+        """The domain: which items there are."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -176,11 +176,11 @@ class Kind(ABC, Generic[S]):
     partitions: ClassVar[Literal["stack", "merge"]] = "stack"
     """How the sketches of a topic's partitions become one: side by side, for items of their own, or added up."""
     spec_type: type[S]
-    """Class of its specs."""
+    """Class of the kind's specs."""
     accounting: Accounting[S]
-    """What its noise costs."""
+    """What the noise of the kind costs."""
     intake: Intake[S] = Intake()
-    """How records become its events."""
+    """How records become events of the kind."""
 
     # What it is.
 
@@ -295,12 +295,12 @@ class Kind(ABC, Generic[S]):
         return "profile" if isinstance(self, Reconstructing) else "estimate"
 
     def rows(self, spec: S) -> AnswerRows:
-        """How its answers lie in rows."""
+        """How the answers of a spec lie in rows."""
         return AnswerRows()
 
     @abstractmethod
     def expected_error(self, spec: S) -> tuple[str, float]:
-        """What its usual numbers are, and the root mean squared error of those that `seal` publishes.
+        """What the usual numbers of a spec are, and the root mean squared error of those that `seal` publishes.
 
         Args:
             spec: spec of the sketch.

@@ -57,7 +57,7 @@ def _measured(others: Iterable[tuple[dict[str, str], Any]], measure: Error) -> I
 
 
 def _others(spec: Any) -> list[tuple[dict[str, str], Any]]:
-    """Specs that differ in one thing: epsilons, and the fresh noise at seal. Those that cannot be are left out."""
+    """Specs that differ in one thing: epsilons, and the fresh noise at seal. Impossible ones are left out."""
     data = spec.to_dict()
     epsilons = [name for name in ("epsilon", "epsilon_publish") if isinstance(data.get(name), str)]
     changes: list[tuple[dict[str, str], Mapping[str, Any]]] = [

@@ -42,9 +42,9 @@ class Profile(Answers):
 
     question = "at_least"
     names: Names = USUAL
-    """What items and events are called in its tables and charts; a configuration has the names."""
+    """What items and events are called in the profile's tables and charts; a configuration has the names."""
     facts: Any
-    """Facts about its origin."""
+    """Facts about the profile's origin."""
     covers: str
     """What the intervals cover."""
     fractions: Floats
@@ -164,7 +164,7 @@ class Profile(Answers):
 
     @abstractmethod
     def heading(self) -> str:
-        """What it is from, in one line."""
+        """What the profile was reconstructed from, in one line."""
 
     @abstractmethod
     def summary(self) -> list[tuple[str, str, str, str]]:

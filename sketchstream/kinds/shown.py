@@ -37,7 +37,7 @@ class Presentation:
     """How a kind presents its answers; as it stands here, of kinds without a module: numbers and no pictures."""
 
     PURPOSE: str = "Counts events"
-    """What its sketches are for, in some words."""
+    """What sketches of the kind are for, in some words."""
     UNLISTED: Sequence[str] = ()
     """Numbers that are not offered one by one: how they are named, for errors."""
 

@@ -85,7 +85,7 @@ class Scratch:
         return words.reshape(self.rows, samples)
 
     def draw(self) -> int:
-        """One more word."""
+        """Draw one more word."""
         self._source.fill(self._one)
         return int(self._one[0])
 

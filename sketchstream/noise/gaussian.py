@@ -346,7 +346,7 @@ def exponential_ends(
 
 
 def _rest(words: Words, ready: GaussianTables) -> npt.NDArray[np.int64]:
-    """R of each column."""
+    """The uniform part R of each column."""
     out: npt.NDArray[np.int64]
     if ready.packed:
         out = (words[1] & np.uint32((1 << ready.shift) - 1)).astype(np.int64)

@@ -23,7 +23,7 @@ from sketchstream.noise.residues import write_residues
 from sketchstream.noise.thresholds import WIDTH, Threshold, below, exp_minus
 
 MOST_BITS = 62
-"""p^m stays below 2 to this."""
+"""Number of bits that p^m must fit."""
 
 
 @lru_cache(maxsize=64)

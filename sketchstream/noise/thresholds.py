@@ -20,7 +20,7 @@ CACHED_BITS = 256
 LIMIT_BITS = 1 << 16
 
 Enclosure = Callable[[int], tuple[int, int]]
-"""bits -> (low, high) with low <= p * 2^bits <= high; high - low grows slower than 2^bits."""
+"""A function of bits that returns (low, high) with low <= p * 2^bits <= high; high - low grows slower than 2^bits."""
 Draw = Callable[[], int]
 """One fresh uniform word."""
 

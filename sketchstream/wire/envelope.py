@@ -117,7 +117,7 @@ class Body(Protocol):
     """An array that is read piece by piece, once."""
 
     def pieces(self) -> Iterator[memoryview]:
-        """Its bytes, in order; each piece is good until the next one is asked for."""
+        """Bytes of the array, in order; each piece is good until the next one is asked for."""
 
     def close(self) -> None:
         """Nobody asks for the rest."""

@@ -168,7 +168,7 @@ def answers(
     off = float(np.abs(found.values - best @ published.state).max() / errors.min())
     wide = float(np.abs(found.stderr / errors - 1).max())
     claim, seen = "the best of the state, and its errors", f"off by {off:.1g} and {wide:.1g} of an error"
-    most = 0.51 / float(errors.min()) if getattr(spec, "integral", False) else slack[0]  # of integers: half a unit
+    most = 0.51 / float(errors.min()) if getattr(spec, "integral", False) else slack[0]  # integers: half a unit
     return off < most and wide < slack[1], claim, seen, f"errors by {slack[1]:.2g}"
 
 

@@ -133,11 +133,11 @@ class ProfileAudit:
     SECTION: Final = "sketches"
     """Name of the section of these checks, instead of the name of the kind."""
     WORKERS: Final = WORKERS
-    """Those for histograms have next to no other noise."""
+    """Blocks for the audit of a worker's windows; those for histograms have next to no other noise."""
 
     def cases(self, slots: int = 64) -> tuple[Case, ...]:
         """Cases of the checks that all kinds share; each group has `slots` slots where many are needed."""
-        small, many, fewer = specs(64), specs(slots), specs(slots // 4)  # of each group
+        small, many, fewer = specs(64), specs(slots), specs(slots // 4)  # slots of each group
         return tuple(
             self.promises(name, spec, small[name], (many if spec.groups is None else fewer)[name])
             for name, spec in specs(2_048).items()

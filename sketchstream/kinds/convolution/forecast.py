@@ -40,7 +40,7 @@ class Figure:
     words_touched: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         return asdict(self) | {"rmse": list(self.rmse)}
 
 

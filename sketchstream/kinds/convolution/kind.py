@@ -48,15 +48,15 @@ class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
     """Costs are mu^2, sqrt(2 rho) or epsilons, by the noise of the spec."""
 
     def law(self, spec: ConvolutionSpec) -> str:
-        """Noise of the filters' shape in the spectrum, or discrete Laplace noise on the counts."""
+        """Name of the law: noise of the filters' shape in the spectrum, or discrete Laplace noise on the counts."""
         return spec.scheme.law
 
     def noise_cost(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
-        """mu^2, sqrt(2 rho) or epsilon."""
+        """Cost of noise for this epsilon and delta: mu^2, sqrt(2 rho) or epsilon."""
         return spec.layer(epsilon, delta).cost
 
     def account(self, spec: ConvolutionSpec) -> tuple[type[GaussianLedger], UnitShift]:
-        """mu^2, or sqrt(2 rho)."""
+        """Class of the ledger, in mu^2 or sqrt(2 rho), and the shift of a unit."""
         return (EuclideanLedger, ONE) if spec.measure == "rho" else (GaussianLedger, spec.shift)
 
     def asked_cost(self, spec: ConvolutionSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
@@ -83,7 +83,7 @@ class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
         return spec.bound**2 / words if spec.measure == "mu2" else words / spec.scheme.reach
 
     def cost(self, spec: ConvolutionSpec, parameter: Fraction) -> Fraction:
-        """mu^2, sqrt(2 rho) or epsilon."""
+        """Cost of a layer with this parameter: mu^2, sqrt(2 rho) or epsilon."""
         words = spec.bound**2 / parameter if spec.measure == "mu2" else parameter * spec.scheme.reach
         return words / (1 - spec.counted_share)
 
@@ -100,7 +100,7 @@ class ConvolutionIntake(Intake[ConvolutionSpec]):
     carries = ("weight",)
 
     def roles(self, spec: ConvolutionSpec) -> tuple[str, ...]:
-        """Its columns, or the position, unless that is the event time."""
+        """Fields of the table's columns, or the position, unless the event time is the position."""
         if spec.columns is not None:
             return tuple(spec.columns.values)
         return () if spec.step_ms is not None else ("position",)
@@ -162,7 +162,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     # What is said of it.
 
     def described(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
-        """The filters, the positions and the noise."""
+        """Rows of the parameters: filters, positions and noise."""
         what = "cells" if spec.columns is not None else "positions"
         return [
             ("filters", ", ".join(one.name for one in spec.filters)),
@@ -237,7 +237,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         return spec.step_ms if spec.publish == "closed" else None
 
     def closed(self, spec: ConvolutionSpec, state: State, first: int, stop: int) -> State:
-        """Their words; the first ones follow those of the padding, which hold noise only."""
+        """Words of the positions; those of the first positions follow the padding's words, which hold noise only."""
         words = state[first:stop]
         return words.copy() if first else np.concatenate([state[spec.length :], words])
 

@@ -65,7 +65,7 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
 
 
 def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Panel]:
-    """Each filter's answers."""
+    """Charts of each filter's answers."""
     out = []
     for at, entry in enumerate(answer["filters"]):
         series, places = "position" in entry["columns"], _places(entry)

@@ -147,7 +147,7 @@ class ConvolutionSpec(FilteredSpec):
         put = self._put
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
         put(floor=exact_share(floor, "floor"))
-        if layout is None:  # of a series so long that events would change too many words
+        if layout is None:  # "time" for a series so long that events would change too many words
             series = group == "cyclic" and columns is None and mode != "circular" and self.delta > 0
             layout = "time" if series and (length or 0) > LONG else "fourier"
         require_choice(layout, "layout", ("fourier", "time"))

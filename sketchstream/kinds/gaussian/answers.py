@@ -159,7 +159,7 @@ class GaussianEstimate(LinearAnswers):
         return self.variances
 
     def beside(self, level: float) -> Mapping[str, Column]:
-        """The published counts."""
+        """The published counts, as a further column of the rows."""
         return {"raw": self.raw}
 
     @property

@@ -81,7 +81,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
     # What is said of it.
 
     def described(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
-        """The domain."""
+        """Row of the parameters that names the domain."""
         return [("domain", f"closed, {slots:,} slots")]
 
     def unit_said(self, spec: GaussianSpec) -> str:
@@ -107,7 +107,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         )
 
     def assumes(self, spec: GaussianSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
-        """How the noise was calibrated, and what the counters beside the slots have of it."""
+        """Sentences that say how the noise was calibrated, and which share the counters beside the slots have."""
         exact = spec.calibration.route == "exact"
         how = "summed exactly for every shift" if exact else "bounded by a rounded Gaussian nearby"
         lines = [

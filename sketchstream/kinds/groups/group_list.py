@@ -85,7 +85,7 @@ class GroupRule:
         return self.limit == "ranked"
 
     def _rule(self) -> dict[str, Any]:
-        """Plain data, canonical."""
+        """The object as plain data, canonical."""
         out: dict[str, Any] = {}
         if self.max_groups is not None:
             out["max_groups"] = self.max_groups
@@ -127,7 +127,7 @@ class OneOfGroups(GroupRule):
         return self.number
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, canonical."""
+        """The object as plain data, canonical."""
         out = {"number": self.number, **self._rule()}
         return {**out, "patterns": str(self.patterns)} if self.patterns else out
 
@@ -294,7 +294,7 @@ class Groups(GroupRule):
         return places
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, canonical."""
+        """The object as plain data, canonical."""
         out: dict[str, Any] = {"names": list(self.names)}
         if self.other:
             out["other"] = True
@@ -333,5 +333,5 @@ class GroupSample:
         return Fraction(self.most, self.groups)
 
     def to_dict(self) -> dict[str, int]:
-        """Plain data, canonical."""
+        """The object as plain data, canonical."""
         return {"position": self.position, "groups": self.groups, "most": self.most}

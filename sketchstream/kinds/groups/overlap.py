@@ -60,7 +60,7 @@ class SetEstimate(Estimate):
         return math.nan if self.stderr is None else self.stderr
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         found = super().to_dict()
         del found["stderr"]
         return {**found, "sd": self.sd}

@@ -74,7 +74,7 @@ class HierarchyAnswers(LinearAnswers):
         return columns
 
     def beside(self, level: float) -> Mapping[str, Column]:
-        """The unbiased estimates."""
+        """The unbiased estimates, as a further column of the rows."""
         return {"unbiased": self.unbiased}
 
     def more(self, level: float) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tuple[F
     own = _by_level(tree, counts)
     # Up: each node from its own counter and those below it.
     mean, variance = own[-1], np.full(tree.leaves, 1 / precisions[-1])
-    sums: list[tuple[Floats, Floats]] = []  # of the children of each node, the last level's parents first
+    sums: list[tuple[Floats, Floats]] = []  # sums over the children of each node, the last level's parents first
     means = [(mean, variance)]
     for level in range(len(own) - 2, -1, -1):
         total, spread = (np.add.reduceat(one, tree.first[level]) for one in (mean, variance))
@@ -45,7 +45,7 @@ def unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tuple[F
     for level, parents in enumerate(tree.parents, 1):
         (total, spread), (below, narrow) = sums[-level], means[-1 - level]
         weight = np.zeros(len(parents))
-        if precision[0] > 0:  # it is so on a whole level or nowhere: no counter lies above
+        if precision[0] > 0:  # above 0 on a whole level or nowhere; 0: no counter lies above
             weight = 1 / ((1 / precision + spread)[parents] - narrow)
         outside = (estimate - total)[parents] + below
         precision = precisions[level] + weight

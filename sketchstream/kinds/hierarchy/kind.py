@@ -105,7 +105,7 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         )
 
     def assumes(self, spec: HierarchySpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
-        """What the proof rests on."""
+        """Sentences that say what the proof rests on."""
         return (*assumptions(spec, around, "and (epsilon, delta)"), "the tree and its multipliers are public")
 
     # Updates and states.

@@ -96,7 +96,7 @@ class Tree:
         raise SpecError(msg)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         return {
             "levels": list(self.levels),
             "names": list(map(list, self.names)),

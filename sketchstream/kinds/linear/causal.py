@@ -146,7 +146,7 @@ def dense_rows(coefficients: Floats, rows: Ints, length: int) -> Floats:
 
 
 def _rows(coefficients: Floats, rows: Ints, length: int, size: int) -> Floats:
-    """(n, size) the same; 0 from `length` on."""
+    """(n, size) coefficients of the counts in the answers at rows k; 0 from `length` on."""
     lags = rows[:, None] - np.arange(size)
     inside = (lags >= 0) & (lags < len(coefficients)) & (np.arange(size) < length)
     return np.where(inside, coefficients[np.clip(lags, 0, len(coefficients) - 1)], 0.0)

@@ -81,7 +81,7 @@ class LinearSpec:
 
         @property
         def domain(self) -> Domain:
-            """Which items there are."""
+            """The domain: which items there are."""
 
         @property
         def shift(self) -> UnitShift:
@@ -210,7 +210,7 @@ class LinearSpec:
         return twin
 
     def _canonical(self) -> bytes:
-        """What the fingerprint is a digest of."""
+        """Text of which the fingerprint is a digest."""
         packed: bytes = msgpack.packb(dict(sorted(self.to_dict().items())))
         return packed
 

@@ -17,7 +17,7 @@ BELOW_ZERO: Final = (
     "some answers are below 0 by more than noise explains: weights below 0 were counted that no earlier event makes up "
     "for"
 )
-"""What is said where `below_zero`."""
+"""Sentence that answers carry where `below_zero` is true."""
 
 
 def below_zero(values: Floats, stderr: Floats, *, gaussian: bool) -> bool:

@@ -84,7 +84,7 @@ class BlockTree:
 
     @property
     def cells(self) -> int:
-        """Cells with padding."""
+        """Number of cells, padding included."""
         top = self.levels[-1][0]
         return -(-self.size // top) * top
 
@@ -117,7 +117,7 @@ class BlockTree:
 
     @cached_property
     def _tables(self) -> tuple[Ints, Ints, Ints]:
-        """Widths, weights, starts."""
+        """Widths, weights and first words of the levels."""
         widths, weights = np.array(self.levels, np.int64).T
         return np.ascontiguousarray(widths), np.ascontiguousarray(weights), np.array(self.starts[:-1], np.int64)
 

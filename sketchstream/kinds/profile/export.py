@@ -167,7 +167,7 @@ def heading(profile: ProfileNumbers) -> str:
 
 
 def text(profile: ProfileNumbers) -> str:
-    """A plain table."""
+    """The profile as a plain table."""
     lines = rows(profile)
     width = max(len(row[0]) for row in lines)
     cells = [max(*(len(row[i]) for row in lines), 8) for i in (1, 2, 3)]

@@ -67,7 +67,7 @@ class ProfileAccounting(Accounting[ProfileSpec]):
         return spec.epsilon * spec.layer_losses
 
     def asked_cost(self, spec: ProfileSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
-        """The requested epsilon."""
+        """Cost of a release or a layer: the requested epsilon."""
         require_no_delta(delta)
         return exact_epsilon(epsilon, "epsilon of a release")
 
@@ -96,7 +96,7 @@ class ProfileAccounting(Accounting[ProfileSpec]):
         return mechanism.components(spec)
 
     def promise(self, spec: ProfileSpec) -> Promise:
-        """A histogram, or the state."""
+        """Promise to publish a histogram, or the state."""
         return Promise.of(spec.publish, spec.seal_cost, spec.intrusion)
 
     def ledger(

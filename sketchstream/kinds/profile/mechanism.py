@@ -60,7 +60,7 @@ def kept(domain: ClosedDomain | OpenDomain) -> tuple[int, Fraction] | None:
 
 
 def slots_component(spec: ProfileSpec) -> Component:
-    """The slots."""
+    """The component of the slots."""
     return Component("slots", spec.slots_share, spec.max_weight * spec.layer_losses, law(spec))
 
 

@@ -122,7 +122,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
 
 
 def main(answer: Mapping[str, Any]) -> list[Panel]:
-    """The k+ curve."""
+    """Chart of the k+ curve."""
     chart = drawn(lambda: reach_chart(curves(answer)[0], naming.of(answer)))
     return [Panel("reach", "At least k times (k+ reach)", chart, reach_table(answer))]
 
@@ -150,7 +150,7 @@ def curves(data: Mapping[str, Any], truth: Floats | None = None) -> tuple[charts
 
 
 def reach_chart(reach: charts.CountsCurve, say: Names = USUAL) -> charts.Chart:
-    """The k+ curve."""
+    """Chart of the k+ curve."""
     return charts.reach_chart(
         reach,
         "At least k times",

@@ -24,7 +24,7 @@ from sketchstream.errors import WeightError
 GRAIN = 1 << 20
 """Parameters of the noise are multiples of 1/GRAIN, rounded down."""
 MOST = 1 << 15
-"""Largest modulus."""
+"""Largest modulus of counters that tell presence."""
 USUAL_EMPTY = 0.6
 """Share of empty slots at which the modulus of joint noise is chosen."""
 _EXACT = Context(prec=60)

@@ -21,7 +21,7 @@ class ReconstructedProfile(ProfileNumbers):
     """A profile whose intervals come from the noise of its sketch."""
 
     def sketch_facts(self) -> dict[str, Any]:
-        """From the facts and the guarantee; losses are pure."""
+        """Facts about the sketch for plain data, from its facts and its guarantee; losses are pure."""
         privacy = {"epsilon": self.facts.epsilon, "delta": "0"}
         warned = self._guarantee is not None and bool(self._guarantee.get("no_privacy"))
         return {"kind": "profile", "unit": self.facts.unit, **privacy, "no_privacy": warned}
@@ -47,7 +47,7 @@ class ReconstructedProfile(ProfileNumbers):
         return pictures.figure(self, truth)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the most important numbers, the k+ curve, one line of guarantee."""
+        """HTML for notebooks: the most important numbers, the k+ curve, one line of guarantee."""
         return pictures.card(self)
 
     def __rich__(self) -> Table:

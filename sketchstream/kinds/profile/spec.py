@@ -58,7 +58,7 @@ UNIT_BINS = 20
 
 
 def require_spec(spec: object) -> None:
-    """For callers without a type checker."""
+    """Refuse what is no spec, for callers without a type checker."""
     if not isinstance(spec, ProfileSpec):
         msg = f"spec must be a ProfileSpec, found {type(spec).__name__}"
         raise SpecError(msg)

@@ -259,7 +259,7 @@ def with_columns(spec: ProjectionSpec, k: int | None, matrix: Family | None = No
     """
     fields = spec.to_dict()
     fields.pop("kind")
-    if not spec.intrusion:  # it says nothing of a fresh layer
+    if not spec.intrusion:  # such a spec says nothing of a fresh layer
         del fields["epsilon_publish"], fields["delta_publish"]
     fields.update(users=spec.users, features=spec.features, k=k, matrix=matrix or spec.matrix)
     if k is None:

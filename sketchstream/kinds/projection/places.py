@@ -50,7 +50,7 @@ class RowCells:
         self.matrix = matrix_of(spec, key, scope)
 
     def __repr__(self) -> str:
-        """Sizes only."""
+        """Text with sizes only."""
         return f"<RowCells of {self._users.slots} users and {self._features.slots} features>"
 
     def __reduce__(self) -> NoReturn:

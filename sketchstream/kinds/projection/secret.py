@@ -32,7 +32,7 @@ FARTHEST = 1e4
 """Epsilons above this are no bound."""
 
 NOTHING = Smoothed(ROUNDING, Fraction(0), 0.0)
-"""The bound of a loss of nothing."""
+"""The bound for a loss of 0."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class SecretLedger(GaussianLedger):
         raise SpecError(msg)
 
     def affordable(self) -> Fraction:
-        """No release is."""
+        """Return 0: no release is affordable."""
         return Fraction(0)
 
     def of_copies(self, cost: Loss) -> GaussianLoss:

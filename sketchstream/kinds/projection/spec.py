@@ -81,7 +81,7 @@ class PairDomain(ClosedDomain):
         return self.users.listed or self.features.listed
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         return {"kind": "pairs", "users": self.users.to_dict(), "features": self.features.to_dict()}
 
 
@@ -334,7 +334,7 @@ class ProjectionSpec(EventCountingSpec):
         """The spec that `to_dict` described.
 
         Args:
-            data: its dictionary.
+            data: dictionary of the spec.
             users: the list of users, if the domain is a list; without it results can be read by position only.
             features: the list of features, likewise.
 
@@ -347,7 +347,7 @@ class ProjectionSpec(EventCountingSpec):
         return cls._made(**fields)
 
     def _canonical(self) -> bytes:
-        """Sorted JSON."""
+        """The spec as sorted JSON."""
         return json.dumps(self.to_dict(), sort_keys=True, default=bytes.hex).encode()
 
 
@@ -389,7 +389,7 @@ def _closed(domain: Any, name: str) -> ClosedDomain:
 
 
 def _seed(value: Any) -> bytes:
-    """32 bytes."""
+    """A seed of 32 bytes, checked."""
     raw: Any = value
     if isinstance(value, str):
         try:

@@ -90,9 +90,9 @@ class WorkloadAnswers(LinearAnswers):
         return self.projected or "unbiased"
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        """By the variance and the kurtosis of each answer's noise, around the answers before projection.
+        """Ends of intervals around the answers before projection, by the variance and kurtosis of each answer's noise.
 
-        What is known of the histogram cuts them; they hold the answer.
+        Ends are cut by what is known of the histogram, and moved outwards to contain the projected answer.
         """
         grid, factors = quantiles(level)
         half = np.interp(self.tails, grid, factors) * self.stderr
@@ -346,7 +346,7 @@ def _largest(spec: WorkloadSpec) -> float:
 
 
 def _help_note(spec: WorkloadSpec, bound: float) -> str:
-    """Whether the guarantee of the projection is better than the dense one."""
+    """Note on the guarantee of the projection where it is no better than the dense one; else empty."""
     limit = break_even(spec)
     if bound <= limit:
         return ""

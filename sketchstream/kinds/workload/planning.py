@@ -31,7 +31,7 @@ class WorkloadForecast:
         worst: largest standard deviation.
         layers: number of noise layers in the publication.
         lower: lower bound of the RMSE of any Gaussian unbiased mechanism with as many such layers; 0 for Laplace noise
-            and for the objective "max". Of an implicit strategy with Laplace noise: of any strategy with such noise.
+            and for the objective "max". Implicit strategy with Laplace noise: a bound of all strategies with it.
         counters: int64 counters of the state.
         state_rmse: bound of the RMSE in a counter after projection with `n_bound`, over the one before; None without.
         break_even: individuals from which projection's guarantee is no better than the dense one.
@@ -100,7 +100,7 @@ class WorkloadPlan:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         return {
             "workload": {"cells": self.spec.workload.size, "queries": self.spec.workload.count},
             "mechanism": self.spec.mechanism,
@@ -114,7 +114,7 @@ class WorkloadPlan:
     def gap(self) -> float | None:
         """Most by which the objective may exceed that of the best Gaussian noise; None for pure noise.
 
-        Of an implicit strategy with Laplace noise: the best strategy's with such noise.
+        An implicit strategy with Laplace noise is compared with the best strategy with such noise.
         """
         strategy = self.spec.strategy
         if isinstance(strategy, Implicit):

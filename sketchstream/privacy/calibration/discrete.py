@@ -326,7 +326,7 @@ def _checked(epsilon: Epsilon, delta: Epsilon) -> tuple[float, Fraction]:
 
 
 def _reach(sensitivity2: object, coordinates: object) -> tuple[int, int]:
-    """Both as integers; the squared norm of an integer vector is at least the number of its entries."""
+    """Check both as integers; an integer vector has at most as many entries other than 0 as its squared norm."""
     for name, value in (("sensitivity2", sensitivity2), ("coordinates", coordinates)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value < 1 << 80:
             msg = f"{name} must be a whole number from 1 to 2^80, and both are needed, found {value!r:.40}"
@@ -336,7 +336,7 @@ def _reach(sensitivity2: object, coordinates: object) -> tuple[int, int]:
 
 
 def _longest(vectors: Iterable[Shape]) -> int:
-    """Largest squared norm."""
+    """Largest squared norm of these vectors."""
     return max(sum(one * one for one in vector) for vector in vectors)
 
 

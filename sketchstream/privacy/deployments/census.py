@@ -46,7 +46,7 @@ INSTANT: Final = (0, 1)
 WindowClass = tuple[Any, ...]
 """Name, revision, and what tells kinds of one sketch apart."""
 Instant = frozenset[tuple[WindowClass, int]]
-"""Kinds of the windows that are open, and how many of each."""
+"""Kinds of windows that are open at one time, and how many of each."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Chain:
         Args:
             history: history of the publication.
             name: name of the publication.
-            number: its index.
+            number: index of the publication.
             positions: positions that the publication shows, of a sketch that publishes them when they close.
         """
         place = _place(self.history, history)

@@ -112,12 +112,12 @@ class Record:
 
     @property
     def place(self) -> tuple[str, int, Window | None, int | None]:
-        """Its place: name, revision, window and partition."""
+        """The record's place: name, revision, window and partition."""
         return self.name, self.revision, self.window, self.partition
 
     @property
     def gaussian(self) -> bool:
-        """Whether its losses are mu^2: of Gaussian noise, or of noise whose rho is mu^2 / 2."""
+        """Whether the record's losses are mu^2: of Gaussian noise, or of noise whose rho is mu^2 / 2."""
         return isinstance(self.ledger, GaussianLedger)
 
     def event(self) -> Loss:
@@ -454,7 +454,7 @@ class Deployment:
         }
 
     def __str__(self) -> str:
-        """Tables for people."""
+        """Text with tables for people."""
         rows = self.rows()
         names = ["sketch", "revision", "unit", "windows", "partitions", "one window", "all windows"]
         wide = {name: max(len(name), *(len(row[name]) for row in rows)) if rows else len(name) for name in names}
@@ -527,7 +527,7 @@ class Deployment:
         return {"limit": str(self.budget), "event": show(event), "item": show(item), "kept": within}
 
     def _item_total(self, records: Sequence[Record], loss: Measured) -> Loss:
-        """Over windows the losses of an item add."""
+        """Loss of an item to all windows: its losses in them add up."""
         return sum((lost for _, lost in self._item_windows(records, loss)), Fraction(0))
 
     def _item_windows(self, records: Sequence[Record], loss: Measured) -> Iterator[tuple[Window | None, Loss]]:

@@ -58,7 +58,7 @@ class CountingSpec(Protocol):
 
     @property
     def unit(self) -> Literal["event", "item"]:
-        """What is protected."""
+        """The unit that is protected: "event" or "item"."""
 
     @property
     def epsilon_records(self) -> Fraction:
@@ -113,7 +113,7 @@ class PrintedStatement:
         }
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """HTML for notebooks."""
         from sketchstream.pictures import cards
 
         return cards.guarantee(self)
@@ -178,8 +178,8 @@ class Guarantee(PrintedStatement):
 
         Args:
             spec: spec of the sketch.
-            ledger: its history.
-            around: its deployment.
+            ledger: history of the sketch.
+            around: deployment of the sketch.
             delta: delta at which losses that are not pure are stated; 0 if those of the sketch are.
             protects: sentences: what is protected.
             lost: sentences: what is not protected, of this kind.
@@ -275,9 +275,9 @@ def _in_full(loss: AnyLoss, delta: Fraction) -> dict[str, Any]:
 
 
 NOT_CLAIMED: Final = "not claimed: the source is kept"
-"""Instead of the loss against a copy of the open state, beside raw data."""
+"""Text instead of the loss against a copy of the open state, where raw data are kept."""
 STATED: Final = re.compile(r"\(epsilon ([^,]+), delta ([^;)]+)")
-"""How `said` begins to say a loss that is not pure."""
+"""Beginning of the text of `said` for a loss that is not pure."""
 
 
 def summary(unit: str, published: str, looked: str, warning: str | None = None) -> str:
@@ -418,8 +418,8 @@ def not_protected(spec: CountingSpec, ledger: SketchHistory, around: Context, *,
 
     Args:
         spec: spec of the sketch.
-        ledger: its history.
-        around: its deployment.
+        ledger: history of the sketch.
+        around: deployment of the sketch.
         states: whether states are published, not histograms.
         bare: whether such a state has no fresh noise.
     """
@@ -478,7 +478,7 @@ def assumptions(spec: CountingSpec, around: Context, delta: str = "delta = 0") -
 
     Args:
         spec: spec of the sketch.
-        around: its deployment.
+        around: deployment of the sketch.
         delta: delta of the guarantee, up to the security of the cipher.
     """
     lines = [

@@ -120,7 +120,7 @@ def _refused(spec: Any, around: Context) -> Iterator[str]:
 
 
 def _misplaced_item(unit: str, noise: FrontierNoise) -> Fraction:
-    """A misplaced event loses less to its number than a counted one to the sketch; an item may be both."""
+    """Loss of a misplaced item; 0 for an event, as a misplaced one loses less than a counted one to the sketch."""
     return noise.misplaced if unit == "item" else Fraction(0)
 
 
@@ -231,7 +231,7 @@ PUBLICATIONS: Final[tuple[Publication, ...]] = (
     Publication("late records", "late records with their payloads", "`late_topic`", "apart", says=_late_records),
     Publication("dead letters", "refused records", "`dead_letter_topic`", "apart", says=_dead_letters),
 )  # fmt: skip
-"""In the order of the statement."""
+"""All publications, in the order of the statement."""
 
 
 def require_listed(names: Iterable[str]) -> None:

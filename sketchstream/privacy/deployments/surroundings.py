@@ -139,7 +139,7 @@ def windows_of(window_ms: int | None, span_ms: float, overlap: int = 1, every_ms
     """Number of windows that can touch a span that begins where a window begins.
 
     Args:
-        window_ms: their length.
+        window_ms: length of a window.
         span_ms: length of the span.
         overlap: windows that hold one instant: all but one of those that hold the span's first count as well.
         every_ms: time from the beginning of a window to that of the next; None: `window_ms` / `overlap`.
@@ -167,7 +167,7 @@ def over_a_day(ledger: Any, around: Context, *, whole: bool = False) -> Losses:
 
     Args:
         ledger: ledger of one window of the sketch.
-        around: its deployment.
+        around: deployment of the sketch.
         whole: whether one promise bounds an item over all partitions of a window together.
     """
     own, number = Losses.of_sketch(ledger.loss()), around.overlap
@@ -186,7 +186,7 @@ def over_all_windows(ledger: Any, around: Context, *, whole: bool = False) -> Lo
 
     Args:
         ledger: ledger of one window of the sketch.
-        around: its deployment.
+        around: deployment of the sketch.
         whole: as in `over_a_day`.
     """
     if ledger.unit == "event":

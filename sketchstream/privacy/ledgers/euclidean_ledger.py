@@ -42,7 +42,7 @@ class EuclideanLedger(GaussianLedger):
 
     @property
     def measure(self) -> Measure[Loss]:
-        """How its costs add."""
+        """How the costs of this ledger add up."""
         return EUCLIDEAN
 
     def of_copies(self, cost: Loss) -> GaussianLoss:
@@ -52,7 +52,7 @@ class EuclideanLedger(GaussianLedger):
     # Inside.
 
     def _advice(self, room: Fraction) -> str:
-        """What can still be released."""
+        """Text that says what can still be released."""
         return f"a norm of at most {show(float(room))} can be released now"
 
     def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> GaussianLoss:

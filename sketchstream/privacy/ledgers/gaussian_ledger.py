@@ -68,7 +68,7 @@ class ApproximateBudget:
         return loss.delta(self.epsilon) <= self.delta
 
     def __str__(self) -> str:
-        """For people."""
+        """Text for people."""
         return f"(epsilon {self.epsilon}, delta {float(self.delta):g})"
 
 
@@ -108,7 +108,7 @@ class GaussianLedger(SketchHistory):
 
     @property
     def measure(self) -> Measure[Loss]:
-        """How its costs add."""
+        """How the costs of this ledger add up."""
         return MU_SQUARED
 
     @cached_property
@@ -295,7 +295,7 @@ class GaussianLedger(SketchHistory):
     # Inside.
 
     def _advice(self, room: Fraction) -> str:
-        """What can still be released."""
+        """Text that says what can still be released."""
         return f"noise of sigma at least {math.sqrt(self.shift.sigma2(room)):.6g} can be released now"
 
     def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> GaussianLoss:
@@ -307,7 +307,7 @@ class GaussianLedger(SketchHistory):
         return self.budget is None or self.budget.allows(self._with(View("release", cost)).loss())
 
     def _with_least_budget(self, ledgers: Sequence[GaussianLedger]) -> GaussianLedger:
-        """This ledger with the strictest of their budgets: of the least epsilon and the least delta."""
+        """This ledger with the strictest budget: the least epsilon and the least delta of these ledgers' budgets."""
         budgets = [one.budget for one in ledgers if one.budget is not None]
         if not budgets:
             return replace(self, budget=None)

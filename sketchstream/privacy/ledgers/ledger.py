@@ -91,7 +91,7 @@ class Ledger(SketchHistory):
 
     @property
     def measure(self) -> PureEpsilon:
-        """How its costs add."""
+        """How the costs of this ledger add up."""
         return PureEpsilon(self.max_weight)
 
     # What happens to a sketch.
@@ -223,7 +223,7 @@ class Ledger(SketchHistory):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """HTML for notebooks."""
         from sketchstream.pictures import cards
 
         return cards.ledger(self)
@@ -231,7 +231,7 @@ class Ledger(SketchHistory):
     # Inside.
 
     def _with_least_budget(self, ledgers: Sequence[Ledger]) -> Ledger:
-        """This ledger with the strictest of their budgets."""
+        """This ledger with the strictest of these ledgers' budgets."""
         budgets = [one.budget for one in ledgers if one.budget is not None]
         return replace(self, budget=min(budgets, default=None))
 

@@ -39,7 +39,7 @@ class Composed:
         return {"epsilon": None if math.isinf(self.epsilon) else self.epsilon, "delta": self.delta, "by": self.by}
 
     def __str__(self) -> str:
-        """For people."""
+        """Text for people."""
         if math.isinf(self.epsilon):
             return "unlimited"
         return f"(epsilon {rounded_up(self.epsilon)}, delta {self.delta:g}) by {self.by}"
@@ -95,7 +95,7 @@ class Losses:
 
     @classmethod
     def unlimited(cls) -> Losses:
-        """No bound."""
+        """Infinite losses, where no bound is known."""
         return cls(math.inf, math.inf)
 
     def __add__(self, other: Losses) -> Losses:

@@ -87,7 +87,7 @@ def _event(module: Any, loss: Loss | GaussianLoss) -> Any:
 
 
 def _module() -> Any:
-    """The package dp_accounting."""
+    """Import the package dp_accounting."""
     with needing("events need dp-accounting: pip install 'sketchstream[accounting]'"):
         import dp_accounting
     return dp_accounting

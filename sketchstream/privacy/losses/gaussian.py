@@ -554,11 +554,11 @@ class _IntegerShares:
 
     @property
     def unbounded(self) -> _Shares:
-        """No such set."""
+        """The cost where there is no such set of noises."""
         return _Shares(Fraction(0), math.inf)
 
     def layer(self, entry: LayerEntry) -> _Shares:
-        """The layer itself."""
+        """The set that holds the layer alone."""
         return _Shares(entry.cost, 1)
 
     def view(self, cost: _Shares, view: Any) -> _Shares:
@@ -568,7 +568,7 @@ class _IntegerShares:
         return _Shares(view.cost, cost.times + 1)
 
     def join(self, one: _Shares, other: _Shares) -> _Shares:
-        """The cheaper set."""
+        """The cheaper of two sets."""
         return min(one, other, key=lambda shares: shares.total)
 
 

@@ -62,12 +62,12 @@ class FromZero:
 
     @property
     def nothing(self) -> Loss:
-        """No loss."""
+        """The cost of no loss: 0."""
         return Fraction(0)
 
     @property
     def unbounded(self) -> Loss:
-        """Infinity."""
+        """The cost without a bound: infinity."""
         return math.inf
 
 
@@ -84,15 +84,15 @@ class PureEpsilon(FromZero):
     bounded_items: bool = False
 
     def layer(self, entry: LayerEntry) -> Loss:
-        """Its epsilon, for an event of full weight."""
+        """Epsilon of the layer, for an event of full weight."""
         return entry.cost * self.max_weight / entry.max_weight
 
     def view(self, cost: Loss, view: View) -> Loss:
-        """The sum."""
+        """The cost so far, plus that of the view."""
         return math.inf if view.cost is None else cost + view.cost
 
     def join(self, one: Loss, other: Loss) -> Loss:
-        """The smaller one."""
+        """The smaller of two costs."""
         return min(one, other)
 
 
@@ -105,7 +105,7 @@ class ConcentratedEpsilon(PureEpsilon):
         return concentrated(super().layer(entry))
 
     def view(self, cost: Loss, view: View) -> Loss:
-        """The sum."""
+        """The cost so far, plus that of the view."""
         return math.inf if view.cost is None else cost + concentrated(view.cost)
 
 
@@ -137,11 +137,11 @@ class MuSquared(FromZero):
         return self.thinned(entry.cost)
 
     def view(self, cost: Loss, view: View) -> Loss:
-        """The sum."""
+        """The cost so far, plus that of the view."""
         return math.inf if view.cost is None else cost + self.thinned(view.cost)
 
     def join(self, one: Loss, other: Loss) -> Loss:
-        """1 / (1/one + 1/other)."""
+        """The cost 1 / (1/one + 1/other), as conductances in series have it."""
         if one == math.inf:
             return other
         if other == math.inf:

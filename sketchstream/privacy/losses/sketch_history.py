@@ -120,7 +120,7 @@ class SketchHistory(ABC):
     @property
     @abstractmethod
     def measure(self) -> Measure[Loss]:
-        """How costs add."""
+        """How the costs of this ledger add up."""
 
     @abstractmethod
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Any:
@@ -148,7 +148,7 @@ class SketchHistory(ABC):
 
     @abstractmethod
     def totals(self) -> dict[str, Any]:
-        """Its losses as plain data: `loss`, `loss_with_intrusion`, `budget` and others, the same in every measure."""
+        """Losses as plain data: `loss`, `loss_with_intrusion`, `budget` and others, the same in every measure."""
 
     @abstractmethod
     def propose(self, cost: Fraction) -> Any:
@@ -169,7 +169,7 @@ class SketchHistory(ABC):
 
     @abstractmethod
     def _with_least_budget(self, ledgers: Sequence[Self]) -> Self:
-        """This ledger with the strictest of their budgets."""
+        """This ledger with the strictest of these ledgers' budgets."""
 
     def charge_release(self, cost: Fraction) -> Self:
         """The ledger after a release of this cost; call it, and store it, before the noise is drawn.
@@ -319,7 +319,7 @@ class SketchHistory(ABC):
             raise SealedError(msg)
 
     def _with(self, entry: Entry) -> Self:
-        """One more entry."""
+        """This ledger with one more entry."""
         self._must_be_open("looked at")
         return replace(self, history=self.history.then(entry))
 

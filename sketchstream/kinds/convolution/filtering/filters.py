@@ -20,9 +20,9 @@ from sketchstream.spec import exact_rational
 
 NAMED: Final = "window:W, average:W, sum, decay:A, difference, identity"
 LONGEST: Final = 1 << 22
-"""Coefficients of a filter, at most."""
+"""Most coefficients of a filter."""
 LARGEST: Final = 1e100
-"""Absolute value of a coefficient, at most."""
+"""Largest absolute value of a coefficient."""
 
 
 @dataclass(frozen=True)

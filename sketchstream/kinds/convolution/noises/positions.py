@@ -157,7 +157,7 @@ class Blocks(Counts):
 
     @property
     def size(self) -> int:
-        """A word for each block."""
+        """Number of words: one for each block."""
         return self.tree.words
 
     @property
@@ -172,7 +172,7 @@ class Blocks(Counts):
         return self.tree.variances([block_energies(coefficients, first, stop, length, width) for width in widths])
 
     def density(self, layers: Sequence[NoiseLayer]) -> None:
-        """None: noise depends on where in its blocks a position is."""
+        """Return None: the noise depends on where in its blocks a position is."""
 
     def _counts(self, state: Ints) -> Floats:
         """See `NoiseScheme`: estimates by least squares."""

@@ -34,7 +34,7 @@ Measure = Literal["mu2", "rho", "epsilon"]
 Tables = tuple[Ints, Ints, Ints, int, int, Ints, Ints]
 
 SLACK: Final = 1 + 1e-12
-"""Covers the floating-point errors of sums of positive terms."""
+"""Factor that covers the floating-point errors of sums of positive terms."""
 SMOOTHING: Final = 4
 """Variance that every layer holds beyond the need, which makes integer noise as private as real noise."""
 COLUMN_ERROR: Final = 1
@@ -107,7 +107,7 @@ class FilteredSpec(EventCountingSpec):
 
 
 class Request(NamedTuple):
-    """What a user asked of the noise beside its name; of levels and root None: the best that are found."""
+    """What a user asked of the noise beside its name; None for levels or root: the best ones are searched."""
 
     layout: Layout
     levels: Sequence[Sequence[int]] | None
@@ -132,11 +132,11 @@ class NoiseScheme(ABC):
     by_columns: ClassVar[bool] = False
     """Whether an event changes many words, by integers of its own for each."""
     needs_floor: ClassVar[bool] = False
-    """Whether characters without noise would lie open."""
+    """Whether characters without noise would be published bare."""
     for_series: ClassVar[bool] = False
-    """Whether it is for series in mode "linear" alone."""
+    """Whether this noise is for series in mode "linear" alone."""
     closed_refused: ClassVar[str] = ""
-    """Why it does not go with positions that are published as they close; empty if it does."""
+    """Why this noise does not go with positions that are published as they close; empty if it does."""
     own_words: ClassVar[bool] = False
     """Whether each position has a word of its own, which holds noise where a window has no position."""
 
@@ -357,7 +357,7 @@ class NoiseScheme(ABC):
         return np.asarray(state / self.grid_scale)
 
     def _filtered(self, counts: Floats, place: int) -> Floats:
-        """What a filter makes of the counts."""
+        """Answers of a filter, computed from the counts."""
         if len(counts) < self.group.size:
             counts = np.concatenate([counts, np.zeros(self.group.size - len(counts))])
         return self.group.convolve(counts, self.spectrum.eigenvalues[place])

@@ -67,7 +67,7 @@ class Spectral(NoiseScheme):
 
     @property
     def size(self) -> int:
-        """A word for each of them; in layout "time" as many, for the elements of the group."""
+        """Number of words: one for each coordinate with noise; in layout "time", one for each element of the group."""
         return self.coordinates.size
 
     @cached_property
@@ -172,7 +172,7 @@ class FourierPure(FourierLaplace):
 
     @property
     def refusal(self) -> str | None:
-        """It needs coordinates."""
+        """Why the spec cannot have this noise: it needs Fourier coordinates."""
         return "noise = 'laplace_pure' needs layout = 'fourier'" if self.request.layout == "time" else None
 
     @cached_property

@@ -217,7 +217,7 @@ def information(scoring: Scoring) -> Floats:
         matrix[first : first + ROWS] = along(matrix[first : first + ROWS])
     for first in range(0, len(matrix), ROWS):
         matrix[first:, first : first + ROWS] = along.columns(matrix[:, first : first + ROWS], first)
-    none = matrix[:, 0].copy()  # of no group: the first row too, as the matrix is symmetric
+    none = matrix[:, 0].copy()  # the column of no group; also the first row, as the matrix is symmetric
     matrix -= none[:, None]
     matrix -= none - none[0]
     information: Floats = matrix[1:, 1:]

@@ -74,7 +74,7 @@ class OverlapForecast:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         return {
             "overlap": list(self.overlap.groups),
             "epsilon_overlap": str(self.overlap.epsilon),
@@ -86,7 +86,7 @@ class OverlapForecast:
         }
 
     def notes(self) -> list[str]:
-        """What is not in the numbers."""
+        """Sentences that say what the numbers leave out."""
         assert self.spec.overlap is not None
         return [] if self.spec.overlap.presence else [WRAPS]
 

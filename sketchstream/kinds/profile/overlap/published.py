@@ -172,7 +172,7 @@ def cell_noise(spec: ProfileSpec, cost: Fraction, groups: int) -> float:
 
 
 def table_of(spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slots: float, noise: float) -> Patterns:
-    """What is fitted.
+    """The table of patterns to which regions are fitted.
 
     Args:
         spec: spec of the sketch.
@@ -190,7 +190,7 @@ def table_of(spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slo
 
 
 def channel_of(spec: ProfileSpec, epsilons: Sequence[Fraction]) -> Channel:
-    """What the noise of these layers does to a counter."""
+    """The channel of these layers: what their noise does to a counter."""
     assert spec.modulus is not None
     assert spec.overlap is not None
     drawn = [float(mechanism.response(spec, one)) for one in epsilons]

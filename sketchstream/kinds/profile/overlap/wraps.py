@@ -175,6 +175,6 @@ def _with_tail(numbers: Floats, error: float) -> CountLaw | None:
     out[0] = beyond[-1]
     total = out.sum()
     steps = (modulus - last) / (last - first) if last > first else 0.0
-    part = error * np.hypot((1 + steps) / numbers[last], steps / numbers[first])  # of the last of a geometric tail
+    part = error * np.hypot((1 + steps) / numbers[last], steps / numbers[first])  # error of a geometric tail's last
     doubt = out[0] * part if last > first else error
     return CountLaw(out / total, float(min(doubt / total, 1 / modulus)))

@@ -84,7 +84,7 @@ def share(spec: ProfileSpec) -> float:
 
 
 def about(spec: ProfileSpec) -> About:
-    """Which items count, for answers."""
+    """Facts for answers that say which items count."""
     return About(sample=spec.sample, kept=kept(spec.domain))
 
 

@@ -89,7 +89,7 @@ def plan(
     shares = count_law(law, mean, exponent)
     require_choice(method, "method", METHODS)
     _check(spec, items, parts, merges, windows, runs)
-    single = spec if spec.groups is None else alone(spec)  # of one group
+    single = spec if spec.groups is None else alone(spec)  # the spec of one group
     published = expected(single, items * figures.share(single), shares, parts, merges)
     profile = figures.read(published, single.max_count, "inverse", figures.about(single))
     _refuse_crowded(profile, items)

@@ -33,7 +33,7 @@ HELD: Final = 1 << 24
 
 @dataclass(frozen=True)
 class HeatMap:
-    """What is drawn.
+    """The distances that a heat map draws.
 
     Args:
         values: (p, p) distances between rows, or between runs of rows on average: square roots of estimated squared

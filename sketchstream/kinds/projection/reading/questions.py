@@ -85,7 +85,7 @@ class RowAnswer(LinearAnswers):
         return self.names
 
     def more(self, level: float) -> dict[str, Any]:
-        """What the values are."""
+        """Further keys of the plain data: what the values are."""
         return {"quantity": QUANTITIES[self.question]}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:

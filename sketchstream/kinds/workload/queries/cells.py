@@ -59,7 +59,7 @@ def _by_values(column: Column) -> Callable[[RecordColumn], Ints]:
 
 
 class _OfEdges:
-    """Buckets of numbers."""
+    """Buckets of numbers between edges."""
 
     def __init__(self, column: Column) -> None:
         self._column = column

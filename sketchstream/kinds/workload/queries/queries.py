@@ -238,7 +238,7 @@ class Workload:
         return out.reshape(-1)
 
     def apply(self, histogram: Floats) -> Floats:
-        """(d,) answers."""
+        """(d,) answers of the queries to a histogram."""
         column = np.asarray(histogram)[:, None]
         return np.concatenate([self._applied(product, column)[:, 0] for product in self.products])
 

@@ -84,7 +84,7 @@ class Runs:
         order = np.lexsort((places, rows))
         rows, places, steps = rows[order], places[order], np.concatenate([value, -value])[order]
         ends = np.diff(rows * (size + 1) + places, append=-1) != 0
-        rows, places, sums = rows[ends], places[ends], np.cumsum(steps)[ends]  # of whole queries the sum is 0
+        rows, places, sums = rows[ends], places[ends], np.cumsum(steps)[ends]  # the steps of a whole query add up to 0
         changed = np.diff(sums, prepend=0) != 0
         rows, places, sums = rows[changed], places[changed], sums[changed]
         runs = np.flatnonzero(sums)
@@ -222,7 +222,7 @@ class Runs:
         return float(SPARED * bound / used)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         counts, lengths = packed(np.diff(self.starts)), packed(self.highs - self.lows)
         return {"counts": counts, "lows": packed(self.lows), "lengths": lengths, "values": packed(self.values)}
 

@@ -141,7 +141,7 @@ class Column:
         return {word: place for place, word in enumerate(self.values)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         out: dict[str, Any] = {"name": self.name, "field": self.field, "other": self.other}
         if self.values:
             out["values"] = list(self.values)
@@ -281,7 +281,7 @@ class Universe:
         return marginals({column.name: column.size for column in self.columns}, orders)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The object as plain data."""
         return {"columns": [column.to_dict() for column in self.columns]}
 
     @classmethod

@@ -75,7 +75,7 @@ class Implicit(Strategy):
 
     @property
     def size(self) -> int:
-        """Cells, N."""
+        """Number of cells, N."""
         return self.workload.size
 
     @cached_property

@@ -142,7 +142,7 @@ class Task:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is equal exactly for equal tasks."""
+        """A key that is equal exactly for equal tasks."""
         importance = None if self.row_weights is None else self.row_weights.tobytes()
         return self.workload.digest, self.epsilon, self.delta, self.weight, self.objective, importance, self.n_bound
 
@@ -270,7 +270,7 @@ def _projected_error(task: Task, candidate: Candidate, truths: Floats, counts: F
         more = 0.0 if n_bound is None else deviation * float(np.linalg.norm(strategy.backwards))
         most = np.maximum(unprojected.sum(axis=1) + more, 0.5)
         bounds = most if n_bound is None else np.minimum(counts, most)
-    gram = workload.gram() if workload.size <= MOST_SPREAD else None  # of many cells it may be too large for memory
+    gram = workload.gram() if workload.size <= MOST_SPREAD else None  # with many cells it may be too large for memory
     tolerance = TRIED_GAP * law.variance * law.length
 
     def squares(differences: Floats) -> Floats:

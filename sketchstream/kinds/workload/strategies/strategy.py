@@ -91,7 +91,7 @@ class Strategy:
 
     @property
     def size(self) -> int:
-        """Cells, N."""
+        """Number of cells, N."""
         return int(self.matrix.shape[1])
 
     @cached_property

@@ -70,7 +70,7 @@ def once(t: Floats) -> Floats:
 
 
 def identity(t: Floats) -> Floats:
-    """The count itself."""
+    """Score of a count: the count itself."""
     return np.asarray(t, dtype=np.float64)
 
 

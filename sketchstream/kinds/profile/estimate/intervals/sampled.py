@@ -54,7 +54,7 @@ def scaled_up(
     Args:
         fit: law of the items that count; closed domains: slots whose item does not count have their share at 0.
         population: number of those items; closed domains: of slots.
-        known: their bands.
+        known: bands of the items that count.
         sample: rule by which the items that count were chosen.
         closed: whether the domain is closed.
         signed: whether the method may give negative shares.
@@ -141,7 +141,7 @@ class _Law:
 
 
 def _centred(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Middles and half widths of intervals; of one without an end its other end, and infinity."""
+    """Middles and half widths of intervals; an interval that lacks an end has its other end, and infinity."""
     with np.errstate(invalid="ignore"):
         middle, half = (low + high) / 2.0, (high - low) / 2.0
     other = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
@@ -218,7 +218,7 @@ class SampledTails:
         return Band(own.low, own.high, own.variance + sampling)
 
     def moved(self, by: float) -> SampledTails:
-        """With more items of a closed domain that are known to be absent."""
+        """These numbers with `by` more items of a closed domain that are known to be absent."""
         assert self.items is not None
         return replace(self, items=self.items + by)
 

@@ -30,7 +30,7 @@ SHOWS: Final = 1.64
 MATERIAL: Final = 0.25
 """Part of half an interval from which a shift of its end makes the number a bound, where wrapped counts show."""
 HIDDEN: Final = 0.5
-"""The same where none shows, for the shift by as many as the noise can hide."""
+"""Like `MATERIAL` where no wrapped count shows, for the shift by as many as the noise can hide."""
 
 
 def top_of(modulus: int) -> int:
@@ -84,7 +84,7 @@ class Wrapping:
 
     @property
     def said(self) -> str:
-        """What readers of a table should know of it."""
+        """Sentence that tells readers of a table about wrapped counts."""
         p = self.modulus
         text = f"counts are kept modulo {p}, so an item counted {p} times or more appears with what remains"
         if not self.shows:

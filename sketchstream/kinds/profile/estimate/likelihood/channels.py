@@ -66,7 +66,7 @@ class Response:
         return np.asarray(self.eigenvalue * f + self.weights[:, None] * f.sum(axis=0))
 
     def adjoint(self, u: Floats) -> Floats:
-        """K'u."""
+        """The product K'u: the kernel, transposed, on u."""
         return np.asarray(self.eigenvalue * u + float(self.weights @ u))
 
 
@@ -81,7 +81,7 @@ class Layered:
         return np.asarray(self.table @ f)
 
     def adjoint(self, u: Floats) -> Floats:
-        """K'u."""
+        """The product K'u: the kernel, transposed, on u."""
         return np.asarray(self.transposed @ u)
 
 
@@ -98,7 +98,7 @@ class Composite:
 
     @property
     def d(self) -> float:
-        """Slots in all."""
+        """Number of slots in all parts."""
         return float(sum(seen.d for _, seen in self.parts))
 
     def _solve(self, f: Floats) -> tuple[float, Floats]:
@@ -115,7 +115,7 @@ class Composite:
         return max(float(total), kernels.IMPOSSIBLE), np.concatenate(every)
 
     def value(self, f: Floats) -> float:
-        """l(f)."""
+        """Log-likelihood l(f) of the law f."""
         return self._solve(f)[0]
 
     def score(self, f: Floats) -> tuple[float, Floats, Floats]:

@@ -20,7 +20,7 @@ EXACT, CUMULATIVE, BINS = 0, 1, 2
 LEAST = 1e-120
 """Least share on a shrinkage path: its square is still a number."""
 PIVOT = 1e-14
-"""What is less than this part of the numbers that it is a difference of is rounding."""
+"""A difference that is less than this part of the numbers it is made of is rounding."""
 SINGLE, DOUBLE = 24, 13
 """Rows of scratch memory of `path`. A kernel that makes its own brings numba's module of arrays along."""
 IMPOSSIBLE = -1e300

@@ -30,22 +30,22 @@ class Likelihood(Protocol):
 
     @property
     def d(self) -> float:
-        """Slots in all."""
+        """Number of slots in all parts."""
 
     def value(self, f: Floats) -> float:
-        """l(f)."""
+        """Log-likelihood l(f) of the law f."""
 
     def score(self, f: Floats) -> tuple[float, Floats, Floats]:
         """l(f), the ratio with dl/df = ratio - d and EM step f o ratio / d, and the expected cells mu."""
 
     def step(self, f: Floats) -> Floats:
-        """One EM step."""
+        """The law after one EM step from f."""
 
     def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> Floats:
         """Rows whose Gram matrix is the Fisher information of columns of log f."""
 
     def path(self, f0: Floats, taus: Floats, start: Floats, tolerance: float = 1e-2) -> Floats:
-        """Shrinkage path towards f0."""
+        """Laws along the shrinkage path towards f0."""
 
     def folds(self, f: Floats, count: int, rng: np.random.Generator) -> list[tuple[Likelihood, Likelihood]]:
         """(train, test) pairs of a random split of the slots; f is a pilot law."""
@@ -71,7 +71,7 @@ class Markov:
 
     @property
     def d(self) -> float:
-        """Slots in all."""
+        """Number of slots in all parts."""
         return self.seen.d
 
     def folds(self, f: Floats, count: int, rng: np.random.Generator) -> list[tuple[Likelihood, Likelihood]]:
@@ -90,7 +90,7 @@ class Markov:
         return out
 
     def spread(self, u: Floats) -> Floats:
-        """A u."""
+        """The product A u."""
         out = np.empty_like(u)
         kernels.two_pass(self.rho, u, out)
         return out
@@ -101,7 +101,7 @@ class Markov:
         return out
 
     def chances(self, f: Floats) -> Floats:
-        """P with K f = v p. (m,)."""
+        """The chances p with K f = v p. (m,)."""
         return np.maximum(self.spread(self.s * f), TINY)
 
     def expected(self, f: Floats) -> Floats:
@@ -118,7 +118,7 @@ class Markov:
         return np.asarray(self.s * self.spread(self.seen.d * self.v * u))
 
     def value(self, f: Floats) -> float:
-        """l(f)."""
+        """Log-likelihood l(f) of the law f."""
         return self._solve(f)[0]
 
     def _solve(self, f: Floats) -> tuple[float, Floats]:

@@ -47,7 +47,7 @@ SHORT = 32
 
 
 def resolved(observed: Observed, span: int) -> int:
-    """Largest count of the recursion where counts up to `span` are wanted; of residues, sums wrap from all to all."""
+    """Largest count of the recursion where counts up to `span` are wanted; with residues, every sum may wrap."""
     if observed.modulus is None:
         return span
     return observed.modulus - 1 if observed.modulus <= residues.LARGEST else min(span, observed.modulus - 1)

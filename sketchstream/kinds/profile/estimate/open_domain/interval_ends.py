@@ -67,14 +67,14 @@ class Reach(Mixed):
 
 @dataclass(frozen=True)
 class _Only(Band):
-    """One k+ number."""
+    """Band of one k+ number."""
 
     own: Band
     whole: Reach
     k: int
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Ends of its interval."""
+        """Ends of the interval of this number."""
         first, last = self.whole.items(z)
         if self.k > 1:
             return (np.zeros(1), np.full(1, math.inf)) if math.isinf(last) else self.own.ends(z)

@@ -50,7 +50,7 @@ class CountLattice:
         self.octaves = 1
         while (2 * self.size) << (self.octaves - 1) < top:
             self.octaves += 1
-        self.length = 4 * self.size  # of which the upper half is room for sums that are not asked for
+        self.length = 4 * self.size  # the upper half is room for sums that are not asked for
         self.tilt = ALIAS ** (np.arange(-2 * self.size, self.length) / self.length)
         self.split = self._split()
         self.noise = np.stack([self._noise(epsilons, reach, 1 << j) for j in range(self.octaves)])

@@ -199,7 +199,7 @@ class Opened:
         return float(value), mu, laws
 
     def value(self, f: Floats) -> float:
-        """l(f)."""
+        """Log-likelihood l(f) of the law f."""
         return self._solve(f)[0]
 
     def _pull(self, laws: Any) -> Floats:

@@ -254,7 +254,7 @@ class Residues:
             return better, deviation
 
         root = min(items, self.most)
-        for _ in range(STEPS):  # of Fisher scoring
+        for _ in range(STEPS):  # steps of Fisher scoring
             found, deviation = distance(root)
             if abs(known[root]) < 1e-3:
                 break

@@ -57,7 +57,7 @@ class Wide:
 
     @cached_property
     def lattice(self) -> CountLattice:
-        """Laws of counters."""
+        """The lattice on which laws of counters are computed."""
         return CountLattice(self.low, self.width, self.epsilons, int(self.edges[-1]))
 
     @cached_property
@@ -187,7 +187,7 @@ def estimates(line: Line, m: float, share: float, intensity: Floats, beyond: flo
         share: expected share of the items in it.
         intensity: (S+1,) items at each count of the recursion.
         beyond: number of items above.
-        heavy: their law.
+        heavy: law of the counts above.
     """
     wide = heavy.wide
     items = np.concatenate([intensity[1 : wide.span + 1], beyond * heavy.share])

@@ -69,7 +69,7 @@ class Tails(Protocol):
         """The band of one number."""
 
     def moved(self, by: float) -> Tails:
-        """With more items of a closed domain that are known to be absent."""
+        """These numbers with `by` more items of a closed domain that are known to be absent."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Falling:
         return self.band.at(k)
 
     def moved(self, by: float) -> Falling:
-        """With more items of a closed domain that are known to be absent."""
+        """These numbers with `by` more items of a closed domain that are known to be absent."""
         step = np.zeros(self.band.low.size)
         step[0] = by
         return replace(self, band=Band(self.band.low + step, self.band.high + step, self.band.variance))
