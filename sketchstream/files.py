@@ -141,7 +141,7 @@ def as_path(path: object) -> Path:
     """A path that somebody gave.
 
     Raises:
-        FormatError: it is none.
+        FormatError: this is not a path.
     """
     try:
         return Path(path)  # type: ignore[arg-type]

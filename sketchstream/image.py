@@ -26,12 +26,12 @@ Add = Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None]
 
 PIECE_BYTES = 512 * 1024
 LEAST_BYTES = 1 << 20
-"""Smaller states are copied: that takes less time than a list of events."""
+"""Bytes of a state below which it is copied: that takes less time than a list of events."""
 MOST_SLOTS = 1 << 32
 LEAST_DEFERRED_BYTES, DEFERRED_PART = 4 << 20, 16
-"""Deferred events that may wait: bytes, or a part of the states if that is more. Beyond it, no records are taken."""
+"""Most bytes of events that may wait: these, or a 16th of the states if that is more. Beyond, no records are taken."""
 _BLOCK = 1 << 16
-"""Deferred events that one block of memory holds at least."""
+"""Least number of deferred events that one block of memory holds."""
 _EVENT_BYTES = 8
 """Bytes of a deferred event: four of its slot and four of its weight."""
 

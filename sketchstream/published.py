@@ -242,7 +242,7 @@ class _Published:
         """The kind, whose sketches may have groups.
 
         Raises:
-            EstimateError: they cannot.
+            EstimateError: sketches of this kind have no groups.
         """
         if not isinstance(self.kind, HavingGroups):
             raise self._lacks(answer)

@@ -40,13 +40,13 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Rule:
-    """What is reported.
+    """Rule that says which losses of records are reported.
 
     Args:
         warn: loss of admitted records beyond which an answer carries a warning.
-        incomplete: the same beyond which a window is incomplete.
-        refused: records that came too late, were refused or misplaced, as a share of those admitted, beyond which it
-            is too; where the number admitted is not published, any such number that shows.
+        incomplete: loss of admitted records beyond which a window is incomplete.
+        refused: share of records that came too late, were refused or misplaced, over those admitted, beyond which a
+            window is incomplete too; where the number admitted is not published, any such number that shows.
     """
 
     warn: Tolerance = Tolerance(0.005, 1e-3)

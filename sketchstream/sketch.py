@@ -664,7 +664,7 @@ def accounted(header: Mapping[str, Any]) -> AnyLedger:
     """The ledger in the header of an open sketch, if it accounts for the noise in that header; needs no key.
 
     Raises:
-        FormatError: it does not, or the header is not one of an open sketch.
+        FormatError: the ledger does not account for it, or the header is not one of an open sketch.
     """
     with well_formed():
         return _accounted(header, kinds.read_spec(header["spec"]))[2]
@@ -681,7 +681,7 @@ def _accounted(header: Mapping[str, Any], spec: Any) -> tuple[Counters, tuple[La
 
 
 def _require_key(key: object) -> None:
-    """For callers without a type checker."""
+    """Refuse what is no key, for callers without a type checker."""
     if not isinstance(key, Key):
         msg = f"key must be a Key, made by Key.generate() or read by Key.load(path), found {type(key).__name__}"
         raise KeyMismatchError(msg)

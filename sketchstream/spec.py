@@ -282,7 +282,7 @@ class ClosedDomain:
 
     @property
     def expected_slots(self) -> int:
-        """Items that have a slot: about so many, where a sample is kept."""
+        """Number of items that have a slot; approximate where a sample is kept."""
         return self.size if self.sample_rate is None else max(1, round(self.size * self.sample_rate))
 
     @property

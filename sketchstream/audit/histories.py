@@ -156,7 +156,7 @@ def losses(case: Case, ledger: Any, expected: Wanted) -> str | None:
 
 
 def _pure_losses(case: Case, ledger: Any, history: History) -> str | None:
-    """As `losses`, for epsilons and norms: never below the enumerated loss, and finite where that is."""
+    """The check of `losses`, for epsilons and norms: never below the enumerated loss, and finite where that is."""
     item = case.spec.unit == "item" and case.measure == "epsilon" and case.modulus is not None
     looks = [history, *_looked(history)]
 

@@ -53,8 +53,8 @@ class Denoised:
     def expected_loss(self) -> float:
         """The expected sum of squared errors, above 0.
 
-        That is the mean of a normal law around `risk`, restricted to what is possible. Where the error is well known
-        it is `risk`; where it is lost in the noise, it is of the size of what would be lost too.
+        That is the mean of a normal law around `risk`, restricted to what is possible. Where `risk` is large against
+        its `deviation`, the loss is `risk`; where it is lost in the noise, the loss is about as large as `deviation`.
         """
         from scipy.special import log_ndtr
 

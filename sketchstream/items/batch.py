@@ -87,7 +87,7 @@ def require_sums(sums: object, events: object, n: int, most: int | None) -> tupl
         most: largest absolute weight of one event, in the units of the sums; None: any weight is valid.
 
     Raises:
-        WeightError: not integers, not one for each row, or a sum that so many events cannot have; the message gives the
+        WeightError: not integers, not one for each row, or a sum that its events cannot have; the message gives the
             position, never the sum.
     """
     values = as_weights(sums, n).astype(np.int64, copy=False)

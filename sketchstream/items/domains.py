@@ -205,7 +205,7 @@ def _require_ungrouped(items: object) -> None:
     """Refuse a batch of pairs.
 
     Raises:
-        ItemError: it is one.
+        ItemError: this is a batch of pairs.
     """
     if not isinstance(items, Items):
         raise ItemError(GROUPING)

@@ -79,6 +79,6 @@ class Events:
         )
 
     def counted(self, items: Any, good: Flags) -> Events:
-        """Give the events the items that a kind makes of them; those that are not good there count no more."""
+        """Give the events the items that a kind makes of them; events that are not good to the kind count no more."""
         good = good if self.good is None else good & self.good
         return replace(self, items=items, good=None if good.all() else good)

@@ -27,7 +27,7 @@ Kind = Literal["int", "str", "bytes"]
 
 KEY_BYTES = 16
 ID_BYTES = 8
-"""Bytes of a key, those of SipHash, and of its id, by which keys are told apart."""
+"""Bytes of a key of SipHash, and of the key's id, by which keys are told apart."""
 _LINE = re.compile(rb"sketchstream-key-1 ([0-9a-f]{32}) ([0-9a-f]{16})\n?")
 _LONGEST = 200
 """Bytes of a key file at most: its line has 68."""

@@ -146,7 +146,7 @@ class _State:
         np.bitwise_xor.reduce(self.v, axis=0, out=out)
 
     def clear(self) -> None:
-        """Erase the state."""
+        """Erase the state of the hashes."""
         clear((self.v, self._other))
 
 

@@ -4,7 +4,7 @@ In: an address, and what was taken from the other text. Out: whether it does. To
 
 Many programs write identifiers and times of one length. Where all values of a text are as long as those of another one
 that follows its layout, each byte is known to be one of a few kinds before it is looked at, so that 64 of them are
-judged at a time. What is accepted here would be accepted byte by byte; what is not has only been looked at in vain.
+judged at a time. What is accepted here would be accepted byte by byte; what is not has only cost the look.
 """
 
 from __future__ import annotations

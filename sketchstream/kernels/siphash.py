@@ -194,7 +194,7 @@ def hash_ints(items: Ints, key0: Any, key1: Any, out: U64) -> None:
 
 @kernel
 def _sip_round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
-    """One SipRound."""
+    """One SipRound on four words."""
     v0 = v0 + v1
     v1 = (v1 << np.uint64(13)) | (v1 >> np.uint64(51))
     v1 = v1 ^ v0

@@ -104,7 +104,7 @@ def read_spec(data: Mapping[str, Any], items: Sequence[Item] | None = None) -> A
 
 
 def read_published_spec(data: Mapping[str, Any]) -> Any:
-    """As `read_spec`, for what a stranger may have published: nothing is expanded beyond a reader's limits.
+    """Read a spec that a stranger may have published, like `read_spec`: nothing is expanded beyond a reader's limits.
 
     Raises:
         FormatError: reading it would take too much memory or time, or it is not in the one form in which it is

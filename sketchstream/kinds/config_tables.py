@@ -86,7 +86,7 @@ class BlockWindows(Protocol):
         """Number of periods of a window, and the milliseconds of each.
 
         Raises:
-            ConfigError: they do not divide the window, or are not equally long.
+            ConfigError: periods do not divide the window, or are not equally long.
         """
 
 

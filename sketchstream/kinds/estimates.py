@@ -26,7 +26,7 @@ def beyond(bound: str | None, before: str) -> str:
 
     Args:
         bound: the side on which the number bounds the truth, as in `Estimate`.
-        before: what parts it from the interval.
+        before: text that separates the words from the interval.
     """
     words = {"lower": "or more", "upper": "or less"}.get(bound or "")
     return "" if words is None else f"{before}{words}"

@@ -17,7 +17,7 @@ from sketchstream.errors import FormatError
 VARIABLE: Final = "SKETCHSTREAM_READ_MEMORY_MB"
 MEMORY_MB: Final = 300
 OPERATIONS_PER_MB: Final = 1 << 26
-"""With the default limit 2 * 10^10 simple operations: some ten seconds of one processor."""
+"""Simple operations allowed for each MB; with the default limit 2 * 10^10, some ten seconds of one processor."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def require_readable(expansion: Expansion) -> None:
     """Refuse a spec that takes more memory or time than a reader allows.
 
     Raises:
-        FormatError: it does; names the environment variable that raises the limit.
+        FormatError: this spec does; the message names the environment variable that raises the limit.
     """
     limit_mb = limit_bytes() // 1_000_000
     memory = expansion.n_bytes > limit_mb * 1_000_000

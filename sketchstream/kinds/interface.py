@@ -71,7 +71,7 @@ AnyLedger = SketchHistory
 class Spec(Protocol):
     """The part of a spec that the engine reads. A spec is frozen, and everything in it is public.
 
-    Of some kinds it has more attributes, which their `Intake` reads: `max_weight`; `lattice`, on which weights lie;
+    Specs of some kinds have more attributes, which `Intake` reads: `max_weight`; `lattice`, on which weights lie;
     `sums_refused`, the reason of law 11.
     """
 
@@ -157,7 +157,7 @@ class ItemIndex(Protocol):
             items: n items, as `Kind.items` made them; several rows of one item are allowed.
             sums: (n,) sums of the weights of valid events, in lattice units where the spec has fractions.
             events: (n,) their numbers.
-            invalid: what a row outside the domain does.
+            invalid: what happens at a row outside the domain.
             counters: counters beside the slots, as `apply` takes them.
 
         Raises:

@@ -24,7 +24,7 @@ def require_method(method: object, known: Sequence[str]) -> None:
     """Refuse a method that a kind does not have.
 
     Raises:
-        EstimateError: it is not one of them.
+        EstimateError: the method is not one of the known ones.
     """
     if not isinstance(method, str) or method not in known:
         msg = f"method must be one of {', '.join(known)}, found {method!r:.40}"

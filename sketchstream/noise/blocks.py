@@ -48,7 +48,7 @@ def positive(value: object, name: str) -> Fraction:
     """`value`, if it is an exact positive rational.
 
     Raises:
-        SpecError: it is not.
+        SpecError: the value is no such number.
     """
     if isinstance(value, bool) or not isinstance(value, (int, Fraction)) or value <= 0:
         msg = f"{name} must be a positive Fraction, found {value!r:.60}"

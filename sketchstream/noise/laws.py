@@ -42,7 +42,7 @@ class Law(Protocol):
 
     @property
     def mean(self) -> float:
-        """First moment."""
+        """First moment of the law."""
 
     @property
     def variance(self) -> float:
@@ -78,7 +78,7 @@ class DiscreteLaplace:
 
     @cached_property
     def ratio(self) -> float:
-        """The number a."""
+        """The ratio a of neighbouring probabilities."""
         return math.exp(-float(self.epsilon))
 
     @cached_property

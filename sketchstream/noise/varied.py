@@ -29,7 +29,7 @@ from sketchstream.noise.thresholds import WIDTH
 STEPS: Final = 8
 """Parameters of shared tables between a power of two and the next."""
 OWN_TABLES: Final = 1 << 14
-"""From this many elements on a parameter gets tables of its own."""
+"""Number of elements from which on a parameter gets tables of its own."""
 CHUNK: Final = 1 << 16
 FINE: Final = 60
 """Binary places of the square root of an acceptance's coefficient."""

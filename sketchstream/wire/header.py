@@ -271,7 +271,7 @@ def require_length(size: int) -> None:
     """Refuse a header that is longer than any.
 
     Raises:
-        FormatError: it is.
+        FormatError: this header is.
     """
     if size > LONGEST_HEADER:
         msg = f"a header has at most {LONGEST_HEADER} bytes, found {size}"
@@ -282,7 +282,7 @@ def require_few_objects(data: bytes | memoryview) -> None:
     """Refuse a header that would take far more memory than it has bytes.
 
     Raises:
-        FormatError: it would.
+        FormatError: this header would.
     """
     if len(data) > SURE and objects(data) > MOST:
         msg = f"a header has at most {MOST:,} values and names, found more"

@@ -17,7 +17,7 @@ SURE: Final = 1 << 20
 
 
 def _fixed() -> list[int]:
-    """By first byte, the bytes of an object without what its own length says; containers end with their heads."""
+    """Bytes of an object by its first byte, without those that a length inside it gives; containers end with heads."""
     sizes = [1] * 256
     for code in range(0xA0, 0xC0):  # short texts
         sizes[code] = 1 + (code & 31)

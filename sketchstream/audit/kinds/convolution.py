@@ -167,7 +167,7 @@ def _concentrated(epsilon: float, delta: float) -> float:
 def _claimed(spec: ConvolutionSpec, epsilon: float, delta: float) -> float:
     """The loss of a unit: mu, sqrt(2 rho) or epsilon.
 
-    Of the variance of a Gaussian counter beside the words, one is left for the integers: noise is sized for less loss.
+    A Gaussian counter beside the words leaves a variance of 1 for the integers: its noise is sized for less loss.
     """
     if spec.measure == "epsilon":
         return epsilon

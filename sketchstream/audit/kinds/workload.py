@@ -42,7 +42,7 @@ def specs(epsilon: str = "1") -> dict[str, WorkloadSpec]:
 
 
 def _tried() -> dict[str, tuple[Any, Floats, dict[str, Any]]]:
-    """For each spec its queries, the same as a matrix, and its other fields."""
+    """Queries of each spec, the same queries as a matrix, and the spec's other fields."""
     real = np.random.default_rng(8).normal(size=(6, 40)).round(3)
     prefixes, ranges, tables = np.tri(128), _ranges(48), _tables((2,) * 6, 2)
     blocks = Implicit(Workload.named("prefix:128"), ((1, 3000), (8, 2000), (32, 1000)))

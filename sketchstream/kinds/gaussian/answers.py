@@ -192,7 +192,7 @@ class GaussianEstimate(LinearAnswers):
         items: Iterable[Item] | None = None,
         level: float = LEVEL,
     ) -> Estimate:
-        """Sum of the published counts of some slots; of all without arguments.
+        """Sum of the published counts of some slots; without arguments, of all slots.
 
         Args:
             low: position of the first item in the domain; default 0.
@@ -350,7 +350,7 @@ class GaussianEstimate(LinearAnswers):
 
 
 def _named(one: Ranked) -> str:
-    """Format an item."""
+    """Text of a ranked item; without items, of its slot."""
     if one.item is None:
         return f"slot {one.slot}"
     return one.item.hex() if isinstance(one.item, bytes) else str(one.item)

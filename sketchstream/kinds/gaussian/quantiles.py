@@ -19,9 +19,9 @@ from sketchstream.array_types import Floats
 from sketchstream.kinds.estimates import checked_level
 
 MUCH: Final = 16
-"""From this variance on noise is treated as one discrete Gaussian; below, the law of the layers' sum is computed."""
+"""Variance from which on noise is treated as one discrete Gaussian; below, the law of the layers' sum is computed."""
 WIDE: Final = 1 << 20
-"""From this variance on noise is treated as normal: one whole number has a probability below 4e-4."""
+"""Variance from which on noise is treated as normal: one whole number has a probability below 4e-4."""
 NEGLIGIBLE: Final = 60.0
 """Probabilities below e^-NEGLIGIBLE are left out of computed laws."""
 

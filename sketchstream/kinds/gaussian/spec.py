@@ -347,7 +347,7 @@ class GaussianSpec(LinearSpec):
         return cls._made(domain=domain, **fields)
 
     def _canonical(self) -> bytes:
-        """Sorted, the domain too."""
+        """The spec as MessagePack with sorted keys, those of the domain too."""
         data = self.to_dict()
         packed: bytes = msgpack.packb(dict(sorted({**data, "domain": dict(sorted(data["domain"].items()))}.items())))
         return packed

@@ -47,7 +47,7 @@ def regions_of(text: str, groups: Sequence[str]) -> Flags:
         groups: names of groups in the order of the patterns' bits, the highest first.
 
     Raises:
-        SpecError: it is none, with the place.
+        SpecError: the text is no expression; the message names the place.
     """
     return _ExpressionReader(text, groups).whole()
 

@@ -332,7 +332,7 @@ class Overlap:
         return [SetEstimate(value, least, top, stderr=sd) for value, least, top, sd in rows]
 
     def _ratio(self, part: Flags, every: Flags, level: float) -> SetEstimate:
-        """Items of some regions over those of more of them, by Fieller's interval."""
+        """Items of some regions over the items of a larger set of regions, by Fieller's interval."""
         above, below = float(self.counts[part].sum()), float(self.counts[every].sum())
         x, y = float(self.free[part].sum()), float(self.free[every].sum())
         plus, minus = self.spread.parts(np.array([part, every], np.float64)[:, 1:])

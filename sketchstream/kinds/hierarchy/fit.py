@@ -68,8 +68,8 @@ class _Totals:
     Args:
         first: (n,) place of each node's first break.
         price: (m,) prices at the breaks.
-        total: (m,) the function at them.
-        slope: (m,) its slope after them.
+        total: (m,) value of the function at each break.
+        slope: (m,) slope of the function after each break.
         shifted: (m,) the price at which the node's own counter asks for this total too.
     """
 

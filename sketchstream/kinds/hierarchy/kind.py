@@ -111,7 +111,7 @@ class HierarchyKind(LinearKind[HierarchySpec]):
     # Updates and states.
 
     def index(self, spec: HierarchySpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Leaves:
-        """Index of leaves."""
+        """The index of leaves."""
         self.require_all_places(keep)
         return Leaves(spec)
 

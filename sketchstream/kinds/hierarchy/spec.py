@@ -46,7 +46,7 @@ class HierarchySpec(PlaceCountingSpec):
             below. Default: 1 for each, within 2% of the smallest mean error of a level (docs/theory/hierarchy.md, 3).
         capacity: largest sum of absolute weights that the counters must hold.
         epsilon_publish: privacy of the fresh layer at seal (default: epsilon).
-        delta_publish: its delta (default: delta).
+        delta_publish: delta of that layer (default: delta).
         intrusion: True adds that layer; False publishes the bare state.
         counted_share: unit "event": share of every layer's and every view's mu^2 that a counter of the events counted
             gets; 0: none is kept.

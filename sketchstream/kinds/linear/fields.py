@@ -24,7 +24,7 @@ from sketchstream.spec import (
 )
 
 LARGE_DELTA: Final = Fraction(1, 1000)
-"""Above this delta a warning is given: a mechanism that shows one unit in a thousand whole would be allowed."""
+"""Delta above which a warning is given: a mechanism that shows one unit in a thousand whole would be allowed."""
 
 
 class Stored(str):

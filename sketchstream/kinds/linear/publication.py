@@ -24,8 +24,8 @@ class PublishedPart:
     Args:
         spec: spec of the part; parts of a stack may differ in privacy.
         origin: name, window and partition that it belongs to.
-        key_id: id of its hash key, None if it has none.
-        numbers: its numbers, as they were published.
+        key_id: id of the part's hash key, None if it has none.
+        numbers: numbers of the part, as they were published.
         layers: parameters of the layers in them.
         fresh: parameter of the release's own noise, if it is one.
     """

@@ -178,13 +178,13 @@ def _add_blocks(state: Any, cells: Any, amounts: Any, widths: Any, weights: Any,
 
 
 def best_levels(size: int, energy: Callable[[int], float], noise: Callable[[int], float]) -> Levels:
-    """The levels of the tree whose answers have the smallest variance; of one level if none helps.
+    """The levels of the tree whose answers have the smallest variance; a single level if more do not help.
 
     Args:
         size: cells.
         energy: sum over answers and blocks of the squares of the coefficients' sums in the block, by their width.
-        noise: variance of a word's noise, by its L1 sensitivity. Noise on the integers has less than its square says
-            where it is small, so that small weights are tried too.
+        noise: variance of a word's noise, by its L1 sensitivity. Small noise on the integers has less variance than
+            the square of the sensitivity says, so that small weights are tried too.
     """
     known: dict[int, float] = {}
 

@@ -305,7 +305,7 @@ def alone(spec: ProfileSpec, group: int = 0, one_of: OneOfGroups | None = None) 
     Args:
         spec: spec with groups.
         group: position of the group.
-        one_of: what it says of all groups; None: nothing, as if there were no others.
+        one_of: what the new spec says of all groups; None: nothing, as if there were no others.
     """
     fields = {key: value for key, value in spec.to_dict().items() if key not in _OF_ALL}
     sample = None if spec.groups is None else spec.groups.sample(group)

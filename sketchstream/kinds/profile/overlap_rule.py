@@ -34,11 +34,11 @@ class OverlapRule:
     A pattern of a slot says in which of these groups its counter is not 0.
 
     Args:
-        groups: their names, in the order of the patterns' bits, the highest first.
+        groups: names of the groups, in the order of the patterns' bits, the highest first.
         epsilon: cost of the histogram of patterns, once for an item in however many groups.
         histograms: whether the groups' own histograms are published too.
         counts: what counters hold.
-        noise: whether their noise is drawn for each group, or jointly.
+        noise: whether the counters' noise is drawn for each group, or jointly.
     """
 
     groups: tuple[str, ...]

@@ -393,7 +393,7 @@ class ProfileSpec:
 
     @property
     def group_rule(self) -> GroupRule | None:
-        """In how many groups an item can be, of a sketch with groups and of what was published of one; None without."""
+        """The rule in how many groups an item can be, for a sketch with groups or one of them; None without groups."""
         return self.one_of if self.groups is None else self.groups
 
     @property

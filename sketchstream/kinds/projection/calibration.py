@@ -210,7 +210,7 @@ def on_grid(value: Fraction) -> Fraction:
     """The next multiple of 1/1024, if it leaves room in 64 bits.
 
     Raises:
-        SpecError: it does not.
+        SpecError: the multiple leaves no room.
     """
     sigma2 = Fraction(math.ceil(value * GRID), GRID)
     if sigma2 >= MOST_SIGMA2:

@@ -254,7 +254,7 @@ def with_columns(spec: ProjectionSpec, k: int | None, matrix: Family | None = No
 
     Args:
         spec: the sketch.
-        k: its columns; None, of rows kept as they are: the features, and one user, as the noise is that of any number.
+        k: number of columns; None: rows are kept as they are, for one user, as noise does not depend on their number.
         matrix: another family; None: the same.
     """
     fields = spec.to_dict()

@@ -81,7 +81,7 @@ class SecretLoss(GaussianLoss):
         return cls(closed.mu2, closed.smoothed, mean=loss.mu2, bound=bound, columns=columns)
 
     def __add__(self, other: GaussianLoss) -> GaussianLoss:
-        """No bound, unless one of them is nothing."""
+        """The sum, for which no bound is known unless one of the losses is 0."""
         if not self.mean or (not isinstance(other, SecretLoss) and not other.mu2):
             return other if not self.mean else self
         if isinstance(other, SecretLoss) and not other.mean:

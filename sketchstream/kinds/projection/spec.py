@@ -111,7 +111,7 @@ class ProjectionSpec(EventCountingSpec):
         fraction_bits: f, 0 to 30; weights are kept in multiples of 2^-f.
         capacity: largest sum of absolute weights of the whole sketch, user units; capacity 2^f is below 2^53.
         epsilon_publish: epsilon of the noise that is added at the seal (default: epsilon).
-        delta_publish: its delta (default: delta).
+        delta_publish: delta of that noise (default: delta).
         intrusion: whether that noise is added. False publishes the bare state, which voids the guarantee for events
             after any copy of the open state.
         counted_share: unit "event": share of every cost that a counter of the events counted gets; 0: none is kept.

@@ -40,9 +40,9 @@ SD_ABOVE: Final = 3.0
 FAR_ABOVE: Final = 4.0
 LEAST_TOTAL: Final = 0.5
 MOST_SUMMED: Final = 64
-"""Counters in an answer up to which the law of their noise is computed; of more, its kurtosis says enough."""
+"""Most counters in an answer for which the law of the noise is computed; with more, its kurtosis says enough."""
 MOST_PROJECTED: Final = 1 << 21
-"""Entries of a strategy up to which answers are projected unless told otherwise."""
+"""Most entries of a strategy with which answers are projected unless told otherwise."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,7 +133,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         return unit_of_places(spec, "cell")
 
     def relation(self, spec: WorkloadSpec) -> tuple[str, ...]:
-        """To move an event is two changes."""
+        """Sentences of the statement: to move an event is two changes."""
         return (
             "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
             "cell is two changes: twice the epsilon of pure noise, four times the mu^2 of Gaussian noise",

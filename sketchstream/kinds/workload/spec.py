@@ -67,7 +67,7 @@ class WorkloadSpec(PlaceCountingSpec):
         epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
         universe: map from the fields of a record to a cell, with names of cells; its columns have the names
             and sizes of the workload's. Without one, items are cell numbers.
-        strategy: one that was made for this workload before; else it is computed here.
+        strategy: a strategy that was made for this workload before; None: it is computed here.
 
     Raises:
         SpecError: for anything that cannot be; the message names the argument.

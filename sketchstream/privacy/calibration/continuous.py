@@ -37,7 +37,7 @@ STEP: Final = 5e-13
 """Relative step at which a search has converged."""
 MOST_STEPS: Final = 200
 HUGE: Final = 1e24
-"""From this epsilon on sigma is 1 / sqrt(2 epsilon) up to a relative 1e-10, and its upper bound is as good."""
+"""Epsilon from which on sigma is 1 / sqrt(2 epsilon) up to a relative 1e-10, and its upper bound is as good."""
 
 
 @overload

@@ -39,7 +39,7 @@ MOST_PRODUCTS: Final = 20_000_000
 MOST_TRIALS: Final = 4096
 """Steps of the exact search before the smoothing route is taken instead."""
 COARSE: Final = 16
-"""From this continuous sigma2 on, the integers need so nearly the same that no smaller one is looked for."""
+"""Continuous sigma2 from which on the integers need nearly the same noise, so that no smaller one is looked for."""
 ROUNDINGS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Variances of the random rounding that are tried."""
 MOST_SIGMA2: Final = Fraction(1 << 80)

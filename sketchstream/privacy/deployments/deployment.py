@@ -76,9 +76,9 @@ class Record:
         window: start and end, ms since 1970, end excluded.
         partition: input partition.
         counts: numbers of partitions that are known to have been valid while it was open.
-        ledger: its newest published one.
-        seal_id: identifies its newest publication.
-        records: epsilon of one record in its numbers of records.
+        ledger: newest published ledger of the sketch.
+        seal_id: identifies the newest publication of the sketch.
+        records: epsilon of one record in the sketch's numbers of records.
         positions: what the newest publication shows of a sketch that publishes positions when they close.
         conflicts: other states, with other noise, that were published in the same place: their losses add.
         copies: ledgers of other states that descend from the same noise: a copied or restored file.
@@ -389,7 +389,7 @@ class Deployment:
 
         Args:
             ledgers: first ledgers of the new sketches, one for each window that holds an event.
-            items_again: their loss for an item in one period.
+            items_again: losses of an item to the new sketches in one period.
 
         Raises:
             BudgetError: the losses so far and the new ones exceed the limit together.

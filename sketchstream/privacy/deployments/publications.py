@@ -67,7 +67,7 @@ class Publication:
         charge: name of the budget that counts its loss.
         fields: names of counters, header fields and fields of frontiers that carry it.
         cost: with charge "record": epsilon of one record in one window, by the spec; 0: it is not published.
-        says: its sentences in a statement, of what no loss covers.
+        says: sentences about it in a statement, on what no loss covers.
         cost_in_frontiers: with charges "record" and "misplaced": what a refused record, or a misplaced item, loses in a
             window, by the unit of the sketch and the noise that its frontiers name.
     """

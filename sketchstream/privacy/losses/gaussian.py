@@ -211,7 +211,7 @@ class EpsilonAtDelta:
         }
 
     def __str__(self) -> str:
-        """For people: '(epsilon 1.05, delta 1e-06)' and the lattice."""
+        """Text for people: '(epsilon 1.05, delta 1e-06)' and the lattice."""
         if math.isinf(self.epsilon):
             return "unlimited"
         text = f"(epsilon {rounded_up(self.epsilon)}, delta {self.delta:g}"
@@ -344,7 +344,7 @@ class GaussianLoss:
         return self.at(delta).epsilon
 
     def at(self, delta: Epsilon) -> EpsilonAtDelta:
-        """As `epsilon`, with the way in which it was found and the effect of the lattice.
+        """The value of `epsilon`, with the way in which it was found and the effect of the lattice.
 
         Raises:
             SpecError: delta is outside [1e-300, 0.5].
@@ -390,7 +390,7 @@ class GaussianLoss:
 
 @lru_cache(maxsize=4096)
 def _at(loss: GaussianLoss, target: Fraction) -> EpsilonAtDelta:
-    """As `GaussianLoss.at`, kept: it takes milliseconds, and what is said of one sketch asks many times."""
+    """The result of `GaussianLoss.at`, kept: it takes milliseconds, and texts about one sketch ask many times."""
     if isinstance(loss.mu2, float):
         epsilon_of(target, 1)  # refuses a delta outside its range
         return EpsilonAtDelta(math.inf, float(target), math.inf, "none")
@@ -412,7 +412,7 @@ def _at(loss: GaussianLoss, target: Fraction) -> EpsilonAtDelta:
 
 @lru_cache(maxsize=1024)
 def loss_of(history: History, shift: UnitShift, unit: str, look: bool, since: int) -> GaussianLoss:
-    """As `GaussianLoss.of`, kept: exact sums take milliseconds, and thousands of sketches of one spec need the same."""
+    """The result of `GaussianLoss.of`, kept: it takes milliseconds, and thousands of sketches of one spec share it."""
 
     def worst(measure: MuSquared) -> Loss:
         if look:
@@ -578,8 +578,8 @@ def _integer_shares(
     """For each gap, noises that were unseen before an event in it, and that hide the event by integer shifts.
 
     An event may depend on what was seen before it, so only layers without any view so far may take its shift. An item
-    moves in several gaps, and each move may depend on what was seen. It has such a bound only if there is one view, or
-    if it moves by 1 in total, as one event does.
+    moves in several gaps, and each move may depend on what was seen: there is such a bound for it only if there is one
+    view, or if it moves by 1 in total, as one event does.
     """
     views = sum(not isinstance(entry, LayerEntry) for entry in history.every())
     several = unit == "item" and shift.shapes != ((1,),)

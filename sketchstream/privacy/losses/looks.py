@@ -57,7 +57,7 @@ def sides(history: History, measure: Measure[Cost], earlier: Measure[Cost] | Non
 def _sides(
     history: History, measure: Measure[Cost], earlier: Measure[Cost], path: Path, end: Cost
 ) -> Iterator[Place[Cost]]:
-    """As `sides`, for a part after whose end a shift costs `end`."""
+    """The places of `sides`, for a part after whose end a shift costs `end`."""
     before, later = _before(history, earlier), [end]
     for entry in reversed(history.entries):
         later.append(_step(entry, later[-1], measure))
@@ -124,7 +124,7 @@ def _cost(view: View) -> Loss:
 
 
 def _item_step(entry: Entry, idle: Loss, armed: Loss) -> tuple[Loss, Loss]:
-    """One layer (buy a shift) or one view (pay it, or spend the shift on it)."""
+    """Both costs after one more entry: a layer lets a shift be bought; a view is paid, or met by the shift in hand."""
     if isinstance(entry, LayerEntry):
         return idle, min(armed, idle + entry.cost)
     cost = _cost(entry)
@@ -161,7 +161,7 @@ def worst_loss(history: History, *, unit: str, measure: Measure[Loss] = PURE) ->
 
 
 def worst_loss_with_look(history: History, *, unit: str, measure: Measure[Loss] = PURE, since: int = 0) -> Loss:
-    """As `worst_loss`, with one unannounced raw look at the worst moment after `since` entries.
+    """The loss of `worst_loss`, with one unannounced raw look at the worst moment after `since` entries.
 
     Linear, but for unbounded items of merged histories, where every moment is tried.
     """

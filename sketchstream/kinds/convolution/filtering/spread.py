@@ -89,9 +89,9 @@ class SpreadFactor(CausalFactor):
         return float(self.norms.max() * np.linalg.norm(self.inverse)) * (1 + 1e-12)
 
     def variances(self, coefficients: Floats, rows: Ints, length: int) -> Floats:
-        """See `CausalFactor.variances`; of many rows some are computed, and lines drawn between them.
+        """See `CausalFactor.variances`; with many rows some are computed, and the others interpolated by lines.
 
-        More are computed until each in the middle of two others lies on their line, within BEND.
+        More are computed until each that lies in the middle of two others is on their line, within BEND.
         """
         exact = super().variances
         if len(rows) <= KNOTS:

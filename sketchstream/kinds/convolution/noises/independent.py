@@ -30,7 +30,7 @@ BASE: Final = 512
 Scales are multiples of BASE, so that remainders are whole numbers: for scales from LEAST_SCALE on that costs little.
 """
 WIDE: Final = float(1 << 40)
-"""From this variance on one table serves all variances."""
+"""Variance from which on one table serves all variances."""
 SURE: Final = (1 << WIDTH) - (1 << WIDTH) // BASE - 1
 """Words below this accept a remainder without looking at it, as exp(-1/BASE) is above 1 - 1/BASE."""
 
@@ -78,7 +78,7 @@ def add_gaussian(out: Ints, variances: Floats, entropy: WordSource | None = None
 
 @lru_cache(maxsize=16)
 def _sure_words(least: int) -> npt.NDArray[np.uint32]:
-    """By K, the words that accept for every remainder, where sigma is at least this.
+    """For each K, the words that accept for every remainder, where sigma is at least this.
 
     With tau = t BASE / sigma <= 1 + 2 BASE / sigma, E is at most ((tau^2 - 1)(K + 1)^2 + 2 K + 1) / (2 BASE^2), and
     exp(-E) is at least 1 - E. The last entry accepts nothing and serves all larger K.

@@ -40,7 +40,7 @@ from sketchstream.spec import whole
 FAR_BELOW: Final = 0.75
 """Noise "toeplitz" is not tried where another error is below this share of that of noise "gaussian": it never wins."""
 COMPARED: Final = 256
-"""Answers, at equal distances, whose variances are compared to choose a root; of shorter series all are."""
+"""Number of answers, at equal distances, whose variances are compared to choose a root; in shorter series, all."""
 
 
 class ByPosition(NoiseScheme):

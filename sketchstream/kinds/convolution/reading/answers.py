@@ -66,7 +66,7 @@ class FilterAnswers(LinearAnswers):
 
     @property
     def filter(self) -> Filter:
-        """The filter."""
+        """The filter that gave these answers."""
         return self.spec.filters[self.place]
 
     @property

@@ -167,7 +167,7 @@ class _Words:
 def _words(scheme: Blocks, place: int, rows: Ints, length: int) -> _Words:
     """The coefficients of answers of a filter.
 
-    Of long series they are computed at some rows and interpolated: it hardly matters for sums of many terms.
+    For long series they are computed at some rows and interpolated: for sums of many terms that hardly matters.
     """
     every = np.unique(rows)
     most = max(LEAST_ROWS, ROWS // scheme.size)

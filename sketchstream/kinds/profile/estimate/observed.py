@@ -160,7 +160,7 @@ class Observed:
 
     @cached_property
     def _last_cell(self) -> int:
-        """Index of the last cell to use: its wide edge is the last with more than noise, in one level or in all."""
+        """Index of the last cell to use, by the last wide cell that shows more than noise, in one level or the sum."""
         low, high = self.published(0).low, self.published(0).high
         wide = np.flatnonzero((low != high) & (low > -FAR))
         if self.form == "state" or self.unit == "item" or not wide.size:

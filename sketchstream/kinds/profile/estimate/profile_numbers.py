@@ -208,7 +208,7 @@ class ProfileNumbers(Profile):
         raise EstimateError(msg)
 
     def _at_least(self, k: object, z: float) -> Estimate:
-        """One k+ number."""
+        """The k+ number of one k, with its interval."""
         count = _count(k, self.max_count + 1, "max_count + 1")
         estimate = Estimate(*self.tail_ends(z)[count].tolist())
         return self._marked(estimate, "lower", count, z)
@@ -252,7 +252,7 @@ class ProfileNumbers(Profile):
 
         Args:
             estimate: the estimate; its interval allows for wrapped items where they show.
-            bound: what it is then.
+            bound: the kind of bound that it is then.
             residues: number of residues that hold the items that shift it.
             z: standard deviations of the interval.
             scale: items for one unit of the estimate: 1 for numbers of items.

@@ -73,7 +73,7 @@ class Wraps:
     def factors(self, loads: Floats) -> Floats:
         """(..., 2^m) how much likelier a slot is 0 in all groups of S than it is empty in them.
 
-        Of groups that wrap, one at a time is exact, and several whose items differ are.
+        Exact if the counts of one group wrap, or those of several groups whose items differ.
 
         Args:
             loads: (..., 2^m) items a slot in some group of S, by S.
@@ -86,10 +86,10 @@ class Wraps:
         return out
 
     def hidden(self, group: int, loads: Floats) -> Floats:
-        """(n,) share of slots by which `factors` may be wrong, of several items whose counts add up to 0.
+        """(n,) share of slots by which `factors` may be wrong: slots of several items whose counts add up to 0.
 
-        A part of those for which it allows, since the law of counts is an estimate; and slots that are 0 in two groups
-        at once, for which it does not, as many as if all items were in two groups of the same law.
+        `factors` allows for such slots, and may err by a part of them, since the law of counts is an estimate. It does
+        not allow for slots that are 0 in two groups at once: as many are added as if all items were in two groups.
 
         Args:
             group: position of the group.

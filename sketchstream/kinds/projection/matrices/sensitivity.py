@@ -32,7 +32,7 @@ BLOCK: Final = 1 << 21
 PAIRED_ROWS: Final = 1024
 """Rows of a block that is paired with others: `BLOCK` entries of few columns would have gigabytes of pairs."""
 LARGE: Final = 256
-"""From this size on, the largest eigenvalue of a matrix is found by iteration."""
+"""Size from which on the largest eigenvalue of a matrix is found by iteration."""
 DIGITS: Final = 20
 """Bits of one part of an eigenvector's entry; it has two."""
 GRID: Final = 1 << 40

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PIXELS: Final = 512
-"""Rows of a picture; of more users, each stands for a run of them."""
+"""Most rows of a picture; with more users, each row stands for a run of users."""
 NAMED: Final = 120
 """Most rows that have their names beside the picture."""
 HELD: Final = 1 << 24
@@ -133,6 +133,6 @@ def alike(values: Floats) -> Ints:
 
 
 def _name(item: Any) -> str:
-    """A short label."""
+    """A short label for a row."""
     text = item_name(item)
     return text if len(text) <= 12 else text[:11] + "…"

@@ -361,7 +361,7 @@ class PublishedRows(LinearAnswers):
         Args:
             u: positions of users.
             v: positions of users of `later`, as many.
-            later: their sketch; this one, or another with the same matrix.
+            later: sketch of the second users; this one, or another with the same matrix.
         """
         gaps, first, second = np.zeros(u.size), np.ravel(u), np.ravel(v)
         for start in range(0, u.size if self.kept else 0, most := max(1, HELD // self.spec.k)):

@@ -231,7 +231,7 @@ class Runs:
         """The runs that `to_dict` described.
 
         Raises:
-            SpecError: they are none.
+            SpecError: these data describe no runs.
             FormatError: bytes of other lengths.
         """
         counts = unpacked(data["counts"], rows)

@@ -44,7 +44,7 @@ class Implicit(Strategy):
     Args:
         workload: the queries.
         levels: pairs (cells of a block, weight), as `BlockTree` has them; empty: a counter for each query.
-        known: what stored bytes say beside it, which follows from these.
+        known: what stored bytes say besides, although it follows from `workload` and `levels`.
 
     Raises:
         SpecError: no such levels, queries over several columns with more than one level.

@@ -258,7 +258,7 @@ def curvature(times: Callable[[Floats], Floats], start: Floats) -> float:
 def _capped(values: Floats, bounds: Floats) -> Floats:
     """For each row the nearest x >= 0 of sum at most its bound.
 
-    Source: Michelot 1986: what is below the threshold of those that are left is left out, until nothing is.
+    Source: Michelot 1986: entries below the threshold of the remaining ones are left out until there is no such entry.
     """
     out = np.maximum(values, 0.0)
     for row in np.flatnonzero(out.sum(axis=1) > bounds):

@@ -211,7 +211,7 @@ def derived(moments: Moments, model: Floats, d: float, items: Items) -> dict[str
 
     Args:
         moments: the estimates.
-        model: their expected covariance.
+        model: expected covariance of the estimates.
         d: number of slots.
         items: ends of the number of items that occurred, at each z.
     """

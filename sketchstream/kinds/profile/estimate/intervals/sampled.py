@@ -109,8 +109,8 @@ class _Law:
         events: sum of their counts.
         squares: sum of the squares of their counts.
         mean: sum of squares of the influences of an item on the mean count.
-        coverage: the same on the coverage.
-        entropy: the same on the entropy.
+        coverage: sum of squares of the influences of an item on the coverage.
+        entropy: sum of squares of the influences of an item on the entropy.
     """
 
     items: float

@@ -177,8 +177,8 @@ def law(model: Model, c: Floats) -> Floats:
 def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: int = 30, weigh: bool = True) -> Fitted:
     """Fisher scoring from c at one strength.
 
-    Steps are scaled to |change of log f| <= 3 and halved while the objective falls; stops at a gain below ENOUGH, or
-    at a hundredth of it where steps that have to be halved move log f no more.
+    Steps are scaled to |change of log f| <= 3 and halved while the objective falls. The fit stops at a gain below
+    ENOUGH, or below a hundredth of it where steps that have to be halved no longer move log f.
     """
     q = model.columns
     prior = strength * model.penalty

@@ -125,7 +125,7 @@ class Tail:
 
     @cached_property
     def _own(self) -> Floats:
-        """Variance of a share that it does not share with those above it."""
+        """The part of a share's variance that shares above it do not have in common with it."""
         counts, _, variance = self._points
         return variance if self.single else variance - self.noise[np.searchsorted(self.edge, counts)]
 
@@ -157,11 +157,11 @@ class Tail:
 
     @cached_property
     def _limits(self) -> tuple[Floats, Floats]:
-        """Likely smallest and sure largest shares at all points: of each alone, and with those after or before it.
+        """Likely smallest and sure largest shares at all points: by each share alone, and by means with its neighbours.
 
-        Shares decrease, so that the mean of some is no more than the first and no less than the last of them. What
-        undoing the noise of counters adds alternates: a mean of n has 1/n of its variance or less. So does the noise of
-        thresholds, but not that of bins, which all shares above them have in common.
+        Shares decrease, so that a mean of neighbours is no more than their first and no less than their last. Undoing
+        the noise of counters adds errors that alternate: a mean of n has 1/n of their variance or less. So it is with
+        the noise of thresholds, but not with that of bins, which all shares above them have in common.
         """
         counts, value, variance = self._points
         common = variance - self._own

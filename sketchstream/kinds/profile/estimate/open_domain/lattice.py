@@ -89,7 +89,7 @@ class CountLattice:
         below = np.append(0.0, np.cumsum(laws.noise_pmf(epsilons, reach)))  # Pr[noise < -reach], ..
         within = np.arange(1 - step, step)
         weight = (step - np.abs(within)) / step**2
-        if step > reach:  # the noise is nothing beside it
+        if step > reach:  # a step is far wider than the noise
             within, weight = np.array([-1, 0, 1]), np.array([0.5 - 0.5 / step, 1.0 / step, 0.5 - 0.5 / step])
         near = min(reach // step + 2, 2 * self.size)
         chance = np.ones(self.tilt.size)

@@ -88,7 +88,7 @@ class WrappedSums:
     Args:
         m: number of nodes; the last one stands for the residues from m - 1 up.
         above: (p - m + 1,) shares of those residues.
-        eigenvalue: eigenvalue of the response: it keeps a residue so often, and else draws one of all.
+        eigenvalue: eigenvalue of the response: the probability that it keeps a residue and does not draw one of all.
     """
 
     def __init__(self, m: int, above: Floats, eigenvalue: float) -> None:

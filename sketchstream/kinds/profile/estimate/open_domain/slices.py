@@ -176,7 +176,7 @@ class Slices:
         return own if self.least is None else self.least, own if self.most is None else self.most
 
     def cut(self, first: int, last: int) -> Slices:
-        """Numbers first..last-1."""
+        """The slices of the numbers first..last-1."""
         least, most = self.brackets
         return replace(self, least=least[first:last], most=most[first:last])
 
@@ -259,15 +259,15 @@ def slices(part: ObservedPart, middle: Linear, limit: float) -> tuple[Slices, Sl
 
 
 def _informative(part: ObservedPart, items: float) -> list[Level]:
-    """The levels that say something with this many items; of residues all, as least squares weigh them."""
+    """The levels that are informative at this number of items; with residues all, as least squares weigh them."""
     return part.every if residues.exact(part.every) else useful(part.every, items)
 
 
 def moved_to(items: float, model: VarianceModel, linear: Linear) -> VarianceModel:
     """The law of counts that goes with another number of items.
 
-    The numbers of items from each count on move with it as their linear estimates do: those of large counts are known
-    far better than that of all items, and hardly move.
+    Each k+ number moves with the number of items as its linear estimate does: k+ numbers of large counts are known far
+    better than the number of items, and hardly move.
     """
     if model.items <= 0.0:
         return replace(model, intensity=np.where(np.arange(model.intensity.size) == 1, items, 0.0), beyond=0.0)

@@ -42,7 +42,7 @@ class Wide:
     Args:
         span: largest count of the recursion.
         edges: (G,) smallest count of each cell; the first is 1, and the last cell has no upper end.
-        data: the same of the cells whose slots the likelihood reads.
+        data: smallest count of each cell whose slots the likelihood reads.
         low: (m,) smallest count of each node; up to `span` nodes are single counts.
         width: (m,) number of counts of each node.
         epsilons: epsilons of the layers of noise.

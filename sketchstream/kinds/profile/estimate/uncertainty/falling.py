@@ -139,7 +139,7 @@ def fallen(
         most: unbiased numbers, at the upper ends.
         low: lower ends of the single numbers' intervals.
         high: upper ends of the single numbers' intervals.
-        usual: their ends at the level at which windows are chosen.
+        usual: ends of those intervals at the level at which windows are chosen.
         known: relative deviations of the windows' means, as `ratios` gives them.
     """
     down, up = least - low, high - most

@@ -82,8 +82,8 @@ def occurred(parts: Sequence[Observed]) -> Occurred | None:
 def _of_events(part: Observed) -> Occurred | None:
     """Numbers of items by the number of counters above 0, if that is published: each end by the counts that fit best.
 
-    So many counters above 0, or more, are likeliest if all items have large counts, which noise never takes below 1;
-    so many or fewer are likeliest if all have a count of 1.
+    That number or a larger one is likeliest if all items have large counts, which noise never takes below 1; that
+    number or a smaller one, if all have a count of 1.
     """
     d, reach = part.slots[0], laws.radius(part.epsilons, 1e-15)
     above = part.edges >= 1 if part.form == "state" else part.edges == 1
