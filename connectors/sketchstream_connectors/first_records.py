@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sketchstream_connectors.kafka.cluster.client import Connection
 
 RECORDS: Final = 1000
-"""Records that are looked at."""
+"""Most records that are looked at."""
 
 Document = dict[str, Any]
 

@@ -54,7 +54,7 @@ class Chapter:
         again: options of `command` for the same answers.
         sketches: `[[sketch]]` blocks, a template of `str.format`.
         item: field of the items; empty: its sketches have none, and need no key.
-        command: that answers.
+        command: name of the command that answers.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Chapter:
 
         Args:
             folder: folder of the demo, with its stream and its key.
-            values: for the template.
+            values: values of the template.
 
         Returns:
             The configuration.

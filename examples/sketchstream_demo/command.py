@@ -72,9 +72,9 @@ epsilon = "{epsilon}"              # against somebody who seizes the machine tha
 epsilon_publish = "{published}"      # against everybody who reads what is published
 domain = {{ slots = 8192, levels = 2 }}""",
 }
-"""The sketch of each unit."""
+"""The sketch that is configured, by unit."""
 EPSILON: Final = {"item": "4", "event": "1"}
-"""Default epsilon of the state."""
+"""Default epsilon of the state, by unit."""
 CHAPTERS: Final = (
     "sketchstream_demo.counts",
     "sketchstream_demo.series",

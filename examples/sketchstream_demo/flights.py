@@ -24,7 +24,7 @@ from sketchstream.errors import MissingExtraError, StoreError
 ZONE = "America/New_York"
 MISSING = ("", "NA")
 TEXTS = ("carrier", "origin", "dest")
-"""Further fields of the records that are texts."""
+"""Names of further fields of the records whose values are texts."""
 NUMBERS = ("hour", "arr_delay")
 """Further fields that are whole numbers: hour of the scheduled departure in New York, minutes of delay on arrival."""
 
@@ -37,7 +37,7 @@ class Flights:
         time_ms: (n,) int64, scheduled departure, milliseconds since 1970 UTC, ascending.
         aircraft: (n,) int64, index into `tail_numbers`, -1 where the tail number is missing.
         tail_numbers: the aircraft, each once.
-        fields: for each further field of the records the n values, as JSON texts.
+        fields: the n values of each further field of the records, as JSON texts.
     """
 
     time_ms: npt.NDArray[np.int64]
@@ -98,7 +98,7 @@ class Month:
 
     @property
     def name(self) -> str:
-        """Like `2013-01`."""
+        """The name of the month, such as `2013-01`."""
         return f"{datetime.fromtimestamp(self.start_ms / 1000, ZoneInfo(ZONE)):%Y-%m}"
 
 

@@ -40,7 +40,7 @@ class Row:
     profile: Profile
 
     def cells(self) -> list[tuple[int, int, Estimate]]:
-        """For each k: k, the true number of aircraft seen at least k times, the estimate."""
+        """One row for each k: k, the true number of aircraft seen at least k times, and the estimate."""
         return [(k, self.month.at_least(k), self.profile.at_least(k)) for k in KS]
 
     def covered(self) -> int:
@@ -70,7 +70,7 @@ class Dials:
     epsilon_publish: str
 
     def __str__(self) -> str:
-        """For titles."""
+        """The settings in words, for titles."""
         return f"{'aircraft' if self.unit == 'item' else 'flights'} protected, epsilon_publish = {self.epsilon_publish}"
 
     def sentences(self) -> tuple[str, ...]:

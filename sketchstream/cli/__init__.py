@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 COLLECTED_EVERY: Final = 20_000
-"""New objects between two searches for garbage; by default 700."""
+"""Number of new objects between two searches for garbage; by default 700."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 ANSWER_S: Final = 4.0
-"""How long bootstrap servers have to accept a connection, all of them together."""
+"""Seconds that all bootstrap servers together have to accept a connection."""
 
 
 def load(path: Path) -> Config:

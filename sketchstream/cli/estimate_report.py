@@ -51,7 +51,7 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
 
     Args:
         answers: answers of one sketch, in ascending order of time.
-        sketch: its name.
+        sketch: name of the sketch.
         timezone: time zone of its windows.
     """
     found = [_data(one) for one in answers]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import rich.progress
 
 PATIENCE_S: Final = 2.0
-"""Work that is done by then shows no bar."""
+"""Seconds by which work must be done to show no bar."""
 
 
 def on_terminal() -> bool:

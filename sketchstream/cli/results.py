@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sketchstream.query.windows import PublishedWindows
 
 SUMMARY: Final = ("distinct", "at_least.2", "at_least.10", "mean")
-"""What the table of many windows shows of each."""
+"""Numbers of each window that the table of many windows shows."""
 
 
 def print_one(answer: ProfileAnswer, form: show.Format) -> None:

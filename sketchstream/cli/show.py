@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Format = Literal["table", "json", "csv"]
 FORMATS: Final = ("table", "json", "csv")
 SENTENCE: Final = 40
-"""Cells with more letters stand below their table, each on a line."""
+"""Letters of a cell above which it stands below its table, on a line of its own."""
 PIPE_WIDTH: Final = 160
-"""Columns of a table that is not printed on a terminal."""
+"""Width, in letters, of a table that is not printed on a terminal."""
 
 
 def cell(name: str, estimate: Estimate | None, *, intervals: bool) -> str:

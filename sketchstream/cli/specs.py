@@ -50,7 +50,7 @@ class Description:
         """The spec of a sketch of a kind that options describe.
 
         Args:
-            kind: its name.
+            kind: name of the kind.
             beside: options that are not the profile's.
 
         Raises:
@@ -212,7 +212,7 @@ def described(function: Callable[..., Any], *, epsilon: str | None = None, requi
 
     Args:
         function: the command's function.
-        epsilon: its default; None: --epsilon must be given.
+        epsilon: default of --epsilon; None: --epsilon must be given.
         required: whether a missing epsilon is an error already here.
     """
     usual: dict[str, Any] = {"required": required} if epsilon is None else {"default": epsilon, "show_default": True}

@@ -25,11 +25,11 @@ from typing import Any, Final, TextIO
 import click
 
 FOLDER: Final = "SKETCHSTREAM_ANSWERS"
-"""Environment variable: another folder, or, if it is empty, none."""
+"""Environment variable with another folder for kept answers; if it is empty, none are kept."""
 MOST: Final = 200
-"""Answers that are kept; the oldest go."""
+"""Most answers that are kept; the oldest go."""
 LONGEST: Final = 1 << 20
-"""Characters of an answer that is kept."""
+"""Most characters of an answer that is kept."""
 WRITTEN: Final = ("plot", "html", "upset", "arrow", "matrix")
 """Options that name a file to be written: what they ask for is more than a text."""
 
@@ -52,8 +52,8 @@ def place(command: str, options: Mapping[str, Any]) -> Path | None:
     """Where the answer to a question is, or would be; None: nowhere.
 
     Args:
-        command: its name.
-        options: its options, by their names. Beside files that are read and the terminal, they say all that the printed
+        command: name of the command.
+        options: its options, by name. Beside files that are read and the terminal, they say all that the printed
             text depends on.
     """
     folder = os.environ.get(FOLDER)

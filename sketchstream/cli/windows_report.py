@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sketchstream.query.sealed import SealedWindow
 
 FOLDS: Final = 100
-"""So many of the last windows have a fold with their own numbers and chart; the table has all of them."""
+"""Number of last windows that have a fold with their own numbers and chart; the table has all windows."""
 NUMBERS: Final = (*TREND, "mean", "entropy")
 
 
@@ -36,10 +36,10 @@ class ManyWindows:
     """What a report says of its windows, of any kind of sketch.
 
     Args:
-        sketch: its name.
+        sketch: name of the sketch.
         timezone: time zone of its windows.
-        labels: their starts.
-        unfinished: number of those that are not complete.
+        labels: starts of the windows.
+        unfinished: number of windows that are not complete.
         guarantee: guarantee of the last window; None without any.
     """
 
@@ -92,7 +92,7 @@ class WindowsReport:
     """What is kept of each window until the page is written.
 
     Args:
-        sketch: its name.
+        sketch: name of the sketch.
         timezone: time zone of its windows.
     """
 

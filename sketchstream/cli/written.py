@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """While a file is written, every failure of the system is a StoreError that names it."""
+    """Turn every failure of the system into a StoreError that names the file, while it is written."""
     try:
         yield
     except OSError as error:

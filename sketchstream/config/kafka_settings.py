@@ -163,17 +163,17 @@ OURS: Final = (
     "https.ca.location",
     *(f"{name}.file" for name in SECRETS),
 )
-"""Settings that the client does not know: we fetch tokens and read secrets for it."""
+"""Settings that the client does not know: this program fetches tokens and reads secrets for it."""
 KNOWN: Final[Mapping[str, tuple[str, ...]]] = {**_TEXTS, **_INTS, **_FLAGS, **dict.fromkeys(OURS, _EVERY)}
 """Every setting, and the clients that have it."""
 FETCH_BYTES: Final = 50 * 2**20
-"""Default of `fetch.max.bytes`: one response of one broker."""
+"""Default of `fetch.max.bytes`: bytes of one response of one broker."""
 PARTITION_FETCH_BYTES: Final = 4 * 2**20
-"""Default of `max.partition.fetch.bytes`: a partition's share of a response."""
+"""Default of `max.partition.fetch.bytes`: bytes of a response that one partition may take."""
 RESPONSE_BYTES: Final = 4 * PARTITION_FETCH_BYTES
-"""What few partitions share: with fewer than four, each has more than its default."""
+"""Bytes of a response that few partitions share: with fewer than four, each may take more than its default."""
 READ_AHEAD_BYTES: Final = 64 * 2**20
-"""Most records, decompressed and located, that are ready before they are decoded."""
+"""Most bytes of records, decompressed and located, that are ready before they are decoded."""
 _SERVER = re.compile(r"(?:[A-Za-z_]+://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):(\d{1,5})")
 
 

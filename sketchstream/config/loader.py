@@ -346,7 +346,7 @@ class Config:
             raise ConfigError(msg)
 
     def fits_memory(self, partitions: int, of: int) -> bool:
-        """Whether open windows and the input of so many of its partitions stay below `worker.memory_limit`."""
+        """Whether open windows and input of this number of partitions stay below `worker.memory_limit`."""
         limit = self.worker.memory_limit
         return limit is None or self.memory_bytes(partitions, of) + self.input_bytes(partitions) <= limit
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _Series = tuple[str, Calendar, int, int]
 MOST_EARLY = 100
-"""Early answers of one window."""
+"""Most early answers of one window."""
 SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 
@@ -103,7 +103,7 @@ def early_answers(
 
     Args:
         spec: spec of the sketch.
-        windows: their calendar, or that of their steps, and how many steps a window has.
+        windows: calendar of the windows, or of their steps, and how many steps a window has.
         emit_every: how often a window is published before it is sealed.
         epsilon_early: what all of that costs.
         lateness_ms: how long windows stay open behind the watermark.

@@ -17,9 +17,9 @@ from sketchstream.errors import ConfigError
 from sketchstream.files import reading
 
 LARGEST: Final = 4_000_000
-"""Characters of a text, at most."""
+"""Most characters of a text."""
 DEEPEST: Final = 16
-"""Brackets inside each other, and parts of a dotted key, at most."""
+"""Most brackets inside each other, and most parts of a dotted key."""
 
 _TOKENS: Final = re.compile(
     r'"""(?:\\.?|[^\\])*?(?:"""|\Z)'

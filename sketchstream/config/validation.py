@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Path = tuple[int | str, ...]
 ROUNDS: Final = 8
-"""Most readings: names, then types, then what these left open."""
+"""Most times that a file is read: first for names, then for types, then for what these left open."""
 STAND_IN: Final[Mapping[str, Any]] = {
     "name": "stand-in",
     "window": "1d",
@@ -60,7 +60,7 @@ EXPECTED: Final[Mapping[str, str]] = {
     "float_type": "a number",
     "float_parsing": "a number",
 }
-"""What each kind of error says was expected."""
+"""For each kind of error, what was expected."""
 
 
 def read_tables(written: Mapping[str, Any]) -> tuple[FileTable | None, list[str], set[str]]:

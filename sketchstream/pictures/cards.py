@@ -14,7 +14,7 @@ from sketchstream.pictures import charts, report
 from sketchstream.pictures.numbers import drawn
 
 ROWS: Final = 20
-"""Rows of a ledger that a card shows."""
+"""Most rows of a ledger that a card shows."""
 
 
 def sketch(title: str, opened: Any) -> str:

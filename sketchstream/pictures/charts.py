@@ -49,25 +49,25 @@ PAGE_COLORS: Final = {
 }
 """Names under which a page says what a color of a chart is."""
 MANY: Final = 40
-"""More windows than this are drawn as a line with its band, not as dots with bars."""
+"""Most windows that are drawn as dots with bars; more of them are drawn as a line with its band."""
 LABELS: Final = 12
-"""At most so many windows have a label."""
+"""Most windows that have a label."""
 WRITTEN: Final = (24, 8)
-"""Tables of at most so many rows and columns have their numbers written into the heat map."""
+"""Most rows, and most columns, of a table whose numbers are written into the heat map."""
 LETTER, MARGIN = 0.075, 0.6
-"""Inches of a letter in a cell of a heat map, and of what stands beside the cells and their names."""
+"""Inches that a letter in a cell of a heat map takes, and inches of what stands beside the cells and their names."""
 HEADING: Final = 0.085
-"""Inches of a letter of a title."""
+"""Inches that a letter of a title takes."""
 NARROW: Final = (5.2, 3.9)
 WIDE: Final = (11.0, 4.2)
 TREND: Final = (5.2, 1.1)
-"""Inches wide and high."""
+"""Width and height of a chart of a trend, in inches."""
 LETTERS: Final = (26, 60)
-"""Longest name of a bar, on narrow charts and on wide ones."""
+"""Most letters of a bar's name, on narrow charts and on wide ones."""
 COLUMNS: Final = 400
-"""Of more than twice as many numbers, a chart shows the least and the largest of each column of pixels."""
+"""Columns of pixels: of more than twice as many numbers, the least and the largest of each column are drawn."""
 POINTS: Final = 2000
-"""A chart of more numbers than this has none of them in words; its table has."""
+"""Most numbers of a chart that it also has as words; of more, only its table has them."""
 TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 _ONE_DRAWS: Final = threading.Lock()
 
@@ -859,7 +859,7 @@ def _draw_bars(axes: Axes, bars: Bars, title: str, label: str, letters: int = 24
 def _draw_heat(axes: Axes, grid: GridChart, title: str, names: tuple[str, str], width: float) -> None:
     """Draw a blue cell for each number, more opaque for larger ones, as shapes that take the colors of a page.
 
-    Where they fit into a chart so many inches wide, the numbers stand in their cells.
+    Where they fit into a chart of this width in inches, the numbers stand in their cells.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgba
@@ -923,7 +923,7 @@ def _count_scale(axis: Any) -> None:
 def _finish(axes: Axes, title: str, label: str, *, zero: bool = True, beside: int = 8) -> None:
     """Finish axes: from zero unless there are negative numbers, thousands separated, light grid, no box, left title.
 
-    The title begins above the axes, and has as many lines as it takes beside so many letters of what is left of them.
+    The title begins above the axes, and is wrapped to the width that is left beside `beside` letters.
     """
     if zero and not axes.dataLim.y0 < 0:
         axes.set_ylim(bottom=0)

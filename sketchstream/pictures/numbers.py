@@ -22,23 +22,23 @@ from sketchstream.errors import MissingExtraError
 from sketchstream.pictures import charts, report
 
 FEW: Final = 40
-"""So many numbers are drawn as bars; more of them as a line with its band."""
+"""Most numbers that are drawn as bars; more of them are drawn as a line with its band."""
 LISTED: Final = 1000
-"""Rows of a table of a page; downloads have all."""
+"""Most rows of a table of a page; downloads have all."""
 SHORT: Final = 14
-"""Rows of a table that is not folded."""
+"""Most rows of a table that is not folded."""
 SEEN: Final = 120
-"""Of so many ordered numbers each can be seen; longer stretches have parts."""
+"""Most ordered numbers of which each can be seen; a longer stretch is divided into parts."""
 PARTS: Final = 8
-"""Parts of a stretch."""
+"""Number of parts into which a stretch is divided."""
 STRETCHES: Final = 8
-"""Stretches of a picture that are kept, as drawn."""
+"""Most stretches of a picture that are kept, as drawn."""
 COUNTS: Final = ("distinct", "at_least", "exactly", "total")
 """Numbers of profiles that count things: they are shown without digits after the point."""
 SHARES: Final = ("one_hit_ratio", "coverage", "above")
 """Numbers of profiles that are shares: they are shown in per cent."""
 Spell = Callable[[float], str]
-"""Writes a number."""
+"""Writes a number as text."""
 Number = Mapping[str, float | None]
 """A value, and the ends of its interval: both None where intervals do not hold, an end None where there is none."""
 
@@ -104,7 +104,7 @@ def spelling(metric: str) -> Spell:
     """How a number of a profile is written without digits that say nothing: things whole, shares in per cent.
 
     Args:
-        metric: its name, such as "at_least.3"; empty for numbers of other kinds.
+        metric: name of the number, such as "at_least.3"; empty for numbers of other kinds.
     """
     family = metric.partition(".")[0]
     if family in COUNTS:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST: Final = 30
-"""Regions that are drawn, the largest ones."""
+"""Most regions that are drawn, the largest ones."""
 NARROW: Final = 10
-"""Regions on narrow screens."""
+"""Most regions that are drawn on narrow screens."""
 LISTED: Final = 60
-"""Regions of a table, the largest ones."""
+"""Most regions of a table, the largest ones."""
 FITTED: Final = "95% intervals. All numbers come from one fit: those of disjoint sets add up."
 TITLE: Final = "Items in exactly these groups"
 

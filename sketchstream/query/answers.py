@@ -65,7 +65,7 @@ def of_file(published: Published, profile: Profile) -> ProfileAnswer:
 
     Args:
         published: the object that was read.
-        profile: its numbers.
+        profile: numbers of this object.
     """
     parts = published.parts
     facts = facts_of(parts)

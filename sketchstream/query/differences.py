@@ -20,7 +20,7 @@ End = float | None
 Point = tuple[End, End, End]
 """A value, and the ends of its interval; an end of None is infinite, or there is no interval."""
 UNEVEN: Final = 0.12
-"""How far the correlation of what two groups count of one item may be from that of a random ranking, at most."""
+"""Largest distance of the correlation of two groups' counts of one item from that of a random ranking."""
 INDEPENDENT: Final = "the noises of the two numbers are independent"
 SHARED: Final = (
     "the later window's number reaches back into the earlier window and holds its noise, so there is no interval; "
@@ -131,7 +131,7 @@ def lacking(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 
     Args:
         first: answer, or facts, of the window of interest.
-        second: likewise, of the window to compare with.
+        second: answer, or facts, of the window to compare with.
     """
     states = {False: "is not complete", None: "is not known to be complete"}
     lacks = [

@@ -162,7 +162,7 @@ class RowQuestion:
         vector: features and numbers of that vector; all others are 0.
         drift: rows that are compared over windows: squared distances from each window to the next.
         until: drift: end of the last window, ms.
-        among: number of rows: squared distances of all pairs of the first so many.
+        among: number of first rows of which squared distances of all pairs are computed.
     """
 
     distance: tuple[tuple[str, str], ...] = ()

@@ -208,7 +208,7 @@ def _bound(noise: EvidenceNoise, parts: int, alarm: float) -> float:
 
 
 def _items(noise: EvidenceNoise, parts: int, excess: float) -> float:
-    """The number of misplaced items whose cells exceed their mean by so much; each is noted in one of all partitions.
+    """The number of misplaced items that makes cells exceed their mean by `excess`; each is noted in one partition.
 
     An item that hashes to its own partition is noted nowhere, so the number is one of `parts` times what is seen.
     """

@@ -26,7 +26,7 @@ class LateRecords:
 
     Args:
         sketch: name of the sketch.
-        records: their number with its 95% interval.
+        records: number of late records with its 95% interval.
         shown: whether late records are certain: noise alone exceeds the published number with probability at most
             `ALARM`.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("query", "value", "low", "high", "sd")
 TYPES: Final[Types] = {**WINDOW, **overlap.TYPES}
-"""Of the columns that are not text."""
+"""Types of the columns that are not text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def require(groups: Sequence[str], sets: Iterable[str], among: Sequence[str] = (
     Args:
         groups: groups that are combined.
         sets: expressions.
-        among: those of the groups that are to be combined; empty: all.
+        among: groups of these that are to be combined; empty: all.
 
     Raises:
         SpecError: says what is wrong.

@@ -25,7 +25,7 @@ from sketchstream.topics import HISTORY, everywhere
 
 Span = tuple[int, int]
 _Waiting = dict[Span, dict[int, SealedEntry]]
-"""Releases from windows that are not sealed in all partitions: the newest of each partition."""
+"""The newest release of each partition from each window that is not sealed in all partitions."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def kept_by(published: Published, items: Sequence[Any] | None = None) -> list[Flags] | None:
-    """For each part (size,) bool, the items that have slots in it; None where all parts have all items.
+    """The items with slots in each part, as (size,) bool; None where all parts have all items.
 
     Args:
         published: a release, a sealed state, or a stack.

@@ -52,8 +52,8 @@ def require_order(
     """Refuse a range of time that does not end after its beginning.
 
     Args:
-        since: its beginning, ms since 1970.
-        until: its end.
+        since: beginning of the range, ms since 1970.
+        until: end of the range, ms since 1970.
         names: names of both options.
         texts: both as they were given; default: written out.
 

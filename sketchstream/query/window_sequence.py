@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NUMBERS: Final = ("distinct", "at_least.2", "at_least.10", "total", "mean", "entropy")
 """Numbers of a table of windows, unless others are asked for."""
 SUM: Final = ("sum",)
-"""The same for kinds that give estimates."""
+"""Numbers of such a table for kinds that give estimates."""
 Time = str | datetime
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -242,7 +242,7 @@ class Windows(Sequence[Window]):
         return frame
 
     def _repr_html_(self) -> str:
-        """For notebooks: the trend, and a table of all windows."""
+        """A picture for notebooks: the trend, and a table of all windows."""
         if self._windows and not isinstance(self[-1].answer, ProfileAnswer):
             return self._trend_of_estimates()
         from sketchstream.pictures.charts import spelled
@@ -263,7 +263,7 @@ class Windows(Sequence[Window]):
         return report.card(repr(self)[1:-1], tables=[table], charts=charts, note=note)
 
     def _trend_of_estimates(self) -> str:
-        """For notebooks: the first number of each window, and the newest window's answers."""
+        """A picture for notebooks: the first number of each window, and the newest window's answers."""
         labels = start_labels([one.start for one in self])
         answers = [json.loads(one.answer.to_json()) for one in self]
         panels = shown.trend(answers, labels, [one.complete is True for one in self], most=1)

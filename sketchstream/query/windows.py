@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 SHOWN: Final = 5
-"""Open windows that are named."""
+"""Most open windows that are named."""
 
 
 AHEAD: Final = 100
@@ -67,7 +67,7 @@ class Surroundings:
 
 
 ALONE: Final = "this is the loss to this sketch alone: what else is published about the same events adds to it"
-"""Said in place of the losses to other sketches."""
+"""What is said in place of the losses to other sketches."""
 
 
 @dataclass

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.serve")
 
 STUCK_S: Final = 60.0
-"""Without progress for so long, the follower is stuck: a disk or a broker does not answer."""
+"""Seconds without progress after which the follower is stuck: a disk or a broker does not answer."""
 RETRY_S: Final = 5.0
-"""Wait after a failed reading."""
+"""Seconds to wait after a failed reading."""
 SURROUNDINGS_S: Final = 600.0
-"""How often the settings of the input topic are asked for."""
+"""Seconds between two questions for the settings of the input topic."""
 
 
 class Follower:
@@ -60,13 +60,13 @@ class Follower:
         self.behind: int | None = None
         """Records, or files, that were known to be unread after the last batch; None: nothing was read yet."""
         self.caught_up_at: float | None = None
-        """When everything that was published then had been stored, seconds of the monotonic clock."""
+        """Time on the monotonic clock, seconds, at which all that had been published by then was stored."""
         self.error: str | None = None
         """Why the last reading failed; None where it did not."""
         self.problems: tuple[str, ...] = ()
         """What could not be read at the last reading, though all else was."""
         self.frontiers: dict[str, int] = {}
-        """Until when (ms) all partitions have published, by sketch, as the feed last said."""
+        """For each sketch, the time (ms) by which all partitions have published, as the feed last said."""
         self.stored = 0
         """Bodies stored since the start."""
 

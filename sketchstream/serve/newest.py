@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 SHOWN: Final = ("distinct", "total", "mean", "at_least.2", "at_least.3", "at_least.5", "at_least.10")
 """Numbers of profiles that are shown; of other kinds all that are kept for series, or else the usual one."""
 LOOKED_AT: Final = 50
-"""Newest windows among which one that lacks nothing is looked for."""
+"""Number of newest windows among which one that lacks nothing is looked for."""
 GROUPS: Final = 100
 """Most groups of a sketch that are shown, the first of its list: each is a series of its own for Prometheus."""
 ASKED: Final = 16
-"""Answers of groups that one look has computed."""
+"""Most answers of groups that are computed for one look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Newest:
     """The newest numbers of a sketch.
 
     Args:
-        sketch: its name.
+        sketch: name of the sketch.
         window: start and end, ms since 1970.
         complete: whether the window is known to be complete; otherwise nothing published can tell.
         numbers: group, or "" without groups; name of the number; value, low, high.

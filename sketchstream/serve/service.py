@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 LIMIT: Final = 1000
 """Most windows of one response."""
 LATELY_S: Final = 0.5
-"""How old counts of windows and settled frontiers may be that lists show."""
+"""Seconds for which counts of windows and settled frontiers serve for lists after they were read."""
 KEPT_CLOSED: Final = 16
-"""Answers at closed positions that are kept in memory."""
+"""Most answers at closed positions that are kept in memory."""
 KEPT_NUMBERS: Final = 50_000
-"""Numbers of answers that are kept in memory for series."""
+"""Most numbers of answers that are kept in memory for series."""
 AT_ONCE: Final = 16
-"""Answers of a group that one call of `series` has computed."""
+"""Most answers of a group that are computed for one call of `series`."""
 MOST_PRODUCTS: Final = 1 << 26
 """Most products of coefficients and words that one request for closed positions may ask for: some seconds."""
 WINDOWS_OF_A_REQUEST: Final = 400
@@ -164,7 +164,7 @@ class Service:
         """Names of the sketches that are configured or stored.
 
         Args:
-            allowed: those that may be seen; None: all.
+            allowed: sketches that may be seen; None: all.
         """
         names = dict.fromkeys([plan.name for plan in self.config.sketches] + self.store.sketches())
         return [name for name in names if allowed is None or name in allowed]
@@ -213,7 +213,7 @@ class Service:
 
     @cached_property
     def _summaries(self) -> dict[str, str]:
-        """By sketch of the configuration, its guarantee in one sentence."""
+        """The guarantee of each sketch of the configuration, in one sentence."""
         return {
             plan.name: kinds.of(plan.spec).guarantee(plan.spec, plan.ledger).summary
             + overlapping(plan.spec.unit, plan.overlap)
@@ -955,7 +955,7 @@ class Service:
 
 
 def _length(milliseconds: int) -> str:
-    """About so long, as a window of a configuration."""
+    """A length of about this many milliseconds, as a window of a configuration."""
     for unit, size in (("mo", 2_629_800_000), ("d", 86_400_000), ("h", 3_600_000)):
         if milliseconds >= 0.9 * size:
             return f"{max(1, round(milliseconds / size))}{unit}"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("window", "item", "sum", "events")
 """Columns of every stream of rows; beside them a kind may need one of `PAIRED`."""
 PAIRED: Final = {"group": "a sketch with groups", "row": "a sketch of rows"}
-"""What the first half of a pair is called."""
+"""Names of the columns that hold the first half of a pair, and the sketches that need them."""
 
 
 def backfill(

@@ -52,7 +52,7 @@ class FeedBatch:
 
 
 class Feed(Protocol):
-    """Where published sketches come from. For one thread at a time.
+    """Where published sketches come from. Only one thread at a time may use it.
 
     1. `read` returns everything that was published after `positions`, and may repeat earlier publications.
     2. What it brings last covers everything that was there when it was called: `behind` is 0.

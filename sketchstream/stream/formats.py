@@ -28,7 +28,7 @@ _HOMES = {
 """Module of each format; its `FORMATS` holds the format under this name."""
 
 RECORD_TIME: Final = "record"
-"""In place of a field of the event time: the record's own timestamp."""
+"""Stands in the configuration where the name of a time field would: the record's own timestamp is taken."""
 TimeUnit = Literal["s", "ms", "us", "ns"]
 UNITS_PER_S: Final[dict[TimeUnit, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """How many of each unit of time a second has."""

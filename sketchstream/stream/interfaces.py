@@ -33,7 +33,7 @@ Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
 # ---------------------------------------------------------------------------------------------------- records
 
 MOST_COLUMNS: Final = 32
-"""Fields that sketches may need beside item, weight and time."""
+"""Most fields that sketches may need beside item, weight and time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class RawRecord:
 
     Args:
         offset: position in its partition.
-        timestamp_ms: its Kafka timestamp, -1 if it has none.
+        timestamp_ms: Kafka timestamp of the record, -1 if it has none.
         key: unchanged.
         value: unchanged.
-        headers: its own, limited in number and size.
-        headers_cut: it had more headers than these.
+        headers: headers of the record, limited in number and size.
+        headers_cut: whether the record had more headers than these.
     """
 
     offset: int
@@ -482,7 +482,7 @@ class Deleted:
     """Entries of one partition that may be missing because old records were deleted.
 
     Args:
-        sketch: its name.
+        sketch: name of the sketch.
         partition: partition of the input.
         through: entries of windows that end by then, ms since 1970, may be missing.
     """
@@ -512,7 +512,7 @@ class SealedSource(Protocol):
         """Read frontiers, and the entries of windows that begin at `since` or later and end by `until` (ms since 1970).
 
         Args:
-            sketch: its name; None: all sketches.
+            sketch: name of the sketch; None: all sketches.
             since: None: from the first window.
             until: None: to the last window.
         """
@@ -521,7 +521,7 @@ class SealedSource(Protocol):
         """Read instalments of closed positions, by ascending windows and positions; `read` does not return them.
 
         Args:
-            sketch: its name.
+            sketch: name of the sketch.
             since: see `read`.
             until: see `read`.
         """
@@ -530,7 +530,7 @@ class SealedSource(Protocol):
         """Read releases from windows that were still open, by ascending windows and times; `read` leaves them out.
 
         Args:
-            sketch: its name.
+            sketch: name of the sketch.
             since: see `read`.
             until: see `read`.
         """

@@ -21,7 +21,7 @@ ADMITTED, FUTURE, UNREADABLE = 0, 1, 2
 """Verdicts on a record before windows are looked at."""
 
 OUT, LATE = -1, -2
-"""Places of a record that goes to no window: not admitted, or late."""
+"""Marks, in place of a window, for a record that goes to none: it was not admitted, or it is late."""
 
 MURMUR2, CRC32, FNV1A = 0, 1, 2
 """Hash functions of the partitioners."""

@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 
 class ManualClock:
-    """A clock that stands until it is moved. A `Clock`."""
+    """A `Clock` that stands until it is moved."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
         self._monotonic = 1000.0
 
     def now_ms(self) -> int:
-        """As set."""
+        """The time that the test has set."""
         return self._now_ms
 
     def monotonic(self) -> float:
-        """Moves with `advance`."""
+        """Seconds of a clock that only `advance` moves."""
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
@@ -71,7 +71,7 @@ class MemoryLog:
 
 
 class MemorySource(Source):
-    """Reads a `MemoryLog`. A `Source`.
+    """A `Source` that reads a `MemoryLog`.
 
     Args:
         log: the records.
@@ -314,7 +314,7 @@ class MemorySealed:
 
 
 class MemorySink:
-    """Keeps what was refused. A `Sink`."""
+    """A `Sink` that keeps what was refused."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, Refusal, RawRecord, str]] = []

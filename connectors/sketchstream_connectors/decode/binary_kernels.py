@@ -29,15 +29,15 @@ from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, 
 Words = npt.NDArray[np.uint64]
 
 GOOD, BROKEN, NO_VALUE, BY_TREE, WAITING = range(5)
-"""What the loop says of a record: read; malformed; it has no value; `decode.avro.tree` must read it; not looked at."""
+"""The loop's verdict on a record: read; malformed; without a value; left to `decode.avro.tree`; not looked at yet."""
 BARE, CONFLUENT, APICURIO, GLUE, ADJOINING = range(5)
-"""Frames in front of a value; ADJOINING: none, and a value without a start begins where the one before it ended."""
+"""Frames in front of a value; ADJOINING: no frame, and a value without a start begins where the one before it ended."""
 REFUSED, TREE = -1, -2
-"""In place of a plan's first row: the registry denies the id; the schema has no plan."""
+"""Marks that replace the first row of a plan: the registry denies the id; the schema has no plan."""
 TEXT_BYTES: Final = 24
 """Most bytes of the text of a decimal of 64 bits."""
 MOST_LOOPS: Final = 16
-"""Arrays and maps of Avro inside of each other."""
+"""Most arrays and maps of Avro inside of each other."""
 LARGEST: Final = (1 << 63) - 1
 
 # Operations of the rows of plans, and what is asked of taken bytes: nothing; UTF-8, else they are of no use; UTF-8,
@@ -128,7 +128,7 @@ def signed(raw: Any) -> Any:
 
 @part
 def small(text: Any, p: Any, end: Any) -> Any:
-    """An Avro int: five bytes and 32 bits at most. Its raw bits, and the position behind it; -1: malformed."""
+    """Read an Avro int, of at most five bytes and 32 bits: its raw bits, and the position behind it; -1: malformed."""
     raw, at = number(text, p, end)
     if at - p > 5 or raw > U(0xFFFFFFFF):
         at = np.int64(-1)
@@ -541,7 +541,7 @@ def scan_avro(
 P_DESCEND, P_UNSIGNED, P_SIGNED, P_ZIGZAG, P_WORD32, P_SIGNED32, P_WORD64, P_SIGNED64, P_SINGLE, P_DOUBLE = range(10)
 P_TEXT, P_RAW, P_ENUM, P_USELESS, P_CLEAR, P_ZIGZAG32, P_LOW32, P_SIGN32 = range(10, 18)
 MOST_DEPTH: Final = 64
-"""Messages, or groups, inside of each other on the way of the loop."""
+"""Most messages, or groups, inside of each other that the loop enters."""
 MOST_INDEXES: Final = 4
 LOOKED_UP: Final = 64
 """Numbers of fields below this one are looked up; for the others all rows of the node are compared."""

@@ -62,7 +62,7 @@ from sketchstream.kernels.tokens import (
 )
 
 LONG = 63
-"""Components of so many bytes or more share one bit of the set of sizes."""
+"""Components of 63 or more bytes share one bit of the set of sizes."""
 WORD_BYTES = 8
 """Bytes of a word."""
 
@@ -70,7 +70,7 @@ _Z, _UPPER_T, _UPPER_Z = map(ord, "zTZ")
 MOST_SECONDS = 9 * 10**15
 """Seconds whose milliseconds are an int64."""
 AHEAD = 16
-"""Distance in records at which texts of times are prefetched."""
+"""Number of records by which texts of times are prefetched ahead."""
 POWERS = np.array([10**n for n in range(9)], dtype=np.uint64)
 """Powers of ten."""
 

@@ -69,28 +69,28 @@ from sketchstream.kernels.tokens import (
 from sketchstream_connectors.decode.json import scan_json
 
 STEP = BLOCK // 2
-"""Bytes of a layout that are compared at a time; each part begins at a multiple of it."""
+"""Bytes of a layout that are compared at once; each part of a layout begins at a multiple of this."""
 MOST_SLOTS, MOST_BYTES = 128, 8192
-"""Of a layout: values, and bytes between them, filled up to steps."""
+"""Most values of a layout, and most bytes between them, filled up to steps."""
 
 WIDE = 4
-"""What is said of a text that follows a layout, but need not be UTF-8."""
+"""Status of a text that follows a layout, but whose UTF-8 is still to be checked."""
 WORTH = 1024
-"""Fewer texts than this are not worth the call."""
+"""Fewest texts that are worth the call."""
 LAYOUTS = 4
-"""Layouts that are kept at a time."""
+"""Most layouts that are kept at a time."""
 TOGETHER = 512
-"""Texts that are compared with one layout after the other, while they are in the cache."""
+"""Texts that are compared with one layout before the next layout's turn, because they stay in the cache."""
 SHARE = 5
-"""One of so many texts that are compared with a layout must follow it."""
+"""At least one of 5 texts that are compared with a layout must follow it."""
 STATE = 6
-"""Numbers that are kept between two layouts that are wanted."""
+"""Numbers of a search's state, kept from one wanted layout to the next."""
 MOST_FAILED = 10
-"""No more than two to this power of blocks pass without an attempt."""
+"""At most 2^MOST_FAILED blocks pass without an attempt to find a layout."""
 STRIDE = 61
-"""Texts between the places of a block at which a layout is looked for, after each that was not followed."""
+"""Texts between the place of a failed attempt in its block and the place of the next attempt in a later block."""
 FEWEST = 32
-"""Texts that are worth a new layout, and that it is tried with."""
+"""Fewest unmatched texts that are worth a new layout, and the number that it is tried with."""
 
 
 @kernel

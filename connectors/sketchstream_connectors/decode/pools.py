@@ -19,7 +19,7 @@ import numpy as np
 from sketchstream.array_types import Bytes, Ints
 
 SHORT = 1 << 16
-"""Up to so many bytes memory is always fresh: the allocator has it at hand."""
+"""A request for up to 64 KiB always gets fresh memory: the allocator has it at hand."""
 IDLE_S = 1.0
 """Seconds without use after which waiting memory is overwritten and released."""
 
@@ -83,18 +83,18 @@ class MemoryPool:
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait."""
+        """Bytes of memory that wait to be used again."""
         with self._lock:
             self._collect()
             return sum(map(len, self._free))
 
 
 ARRAYS = MemoryPool(kept=128, kept_bytes=1 << 26, rounding=1 << 16)
-"""For arrays of one number a record: places, times, never keys or values."""
+"""Memory for arrays of one number a record, such as places and times; never for keys or values."""
 
 
 PAYLOADS = MemoryPool(kept=64, kept_bytes=1 << 26)
-"""For decompressed batches: keys and values."""
+"""Memory for decompressed batches, which hold keys and values."""
 
 
 def rest() -> None:

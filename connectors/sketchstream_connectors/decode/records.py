@@ -17,7 +17,7 @@ from sketchstream.array_types import Ints
 
 NO_TIMESTAMP = -1
 MAX_HEADERS, MAX_HEADER_BYTES = 64, 16 << 10
-"""Of one record's headers, what is read at most; names and values together."""
+"""Most headers of a record that are read, and most bytes of their names and values together."""
 
 Headers = tuple[tuple[str, bytes], ...]
 

@@ -21,7 +21,7 @@ from sketchstream_connectors.decode.times import TO_MS, column_times, in_ms
 
 FRAMINGS: Final = {"none": BARE, "confluent": CONFLUENT, "apicurio8": APICURIO, "glue": GLUE}
 MOST_KNOWN: Final = 2_000
-"""Ids whose plans are kept; above it all are looked up again."""
+"""Most ids whose plans are kept; with more, all are looked up again."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 
 TO_MS: Final = {unit: Fraction(1000, per_s).as_integer_ratio() for unit, per_s in UNITS_PER_S.items()}
-"""What a number is multiplied with, and then divided by, to be milliseconds."""
+"""Factor and divisor that make a number of each unit milliseconds."""
 LARGEST: Final = 2**63 - 1
 
 

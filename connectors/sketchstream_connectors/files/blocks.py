@@ -27,7 +27,7 @@ from sketchstream_connectors.files.layout import FileFormat, Layout, require_len
 BLOCK_BYTES = 4 << 20
 """Bytes that are read from a file at a time: thousands of lines, and little memory."""
 LONGEST_BYTES = 64 << 20
-"""A line or a map beyond this is not one: the file has another format."""
+"""Most bytes of a line or a map: in a file with a longer one, the format is another."""
 
 
 def records(

@@ -16,7 +16,7 @@ from sketchstream.errors import FormatError, MissingExtraError
 from sketchstream_connectors.files import compression
 
 Codec = Callable[[bytes, int], bytes | None]
-"""Decompresses a block of at most so many bytes; None: it is damaged, or larger."""
+"""Decompresses a block, given the most bytes that it may become; None: it is damaged, or larger."""
 SNAPPY_SUM: Final = 4
 """Bytes of the checksum behind a block."""
 ADLER: Final = 4

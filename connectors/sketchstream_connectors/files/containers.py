@@ -43,11 +43,11 @@ MAGIC: Final = b"Obj\x01"
 MARKER: Final = 16
 """Bytes of the marker that ends the header and each block."""
 MOST_BYTES: Final = 64 << 20
-"""Of a header or a block, compressed or not."""
+"""Most bytes of a header or a block, compressed or not."""
 MOST_RECORDS: Final = 1 << 22
-"""Of a block."""
+"""Most records of a block."""
 ROWS: Final = 1 << 16
-"""Records of a chunk."""
+"""Most records of a chunk."""
 GATHERED: Final = 1 << 22
 """Bytes of blocks that are decoded together."""
 
@@ -94,7 +94,7 @@ class _Block:
     Args:
         at: byte of the file where it begins.
         count: number of records.
-        plain: their bytes; None if they cannot be decompressed.
+        plain: bytes of the records; None if they cannot be decompressed.
     """
 
     at: int

@@ -28,7 +28,7 @@ from sketchstream_connectors.files.sealed import read_entry, start_ms
 
 NAMES: Final = (SEALED_NAME, CLOSED_NAME, EARLY_NAME)
 FILES: Final = 512
-"""Files of one batch."""
+"""Most files of one batch."""
 
 
 class DirectoryFeed:

@@ -39,7 +39,7 @@ FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
 BOUNDARY_NAME = re.compile(r"(\d{7,18})\.json")
 MOST_FRONTIER_BYTES = 1 << 22
-"""Of a file of a frontier; they have some kilobytes."""
+"""Most bytes of a file that holds a frontier; they have some kilobytes."""
 _NAMES = ("sketch", "revision", "partition")
 
 
@@ -90,7 +90,7 @@ def file_name(entry: SealedEntry) -> str:
 
 
 class DirectoryPublisher:
-    """Publishes to a folder. A `Publisher`.
+    """A `Publisher` that publishes to a folder.
 
     Args:
         root: folder of sealed sketches, made when something is published.
@@ -162,7 +162,7 @@ class DirectoryPublisher:
 
 
 class Both:
-    """Publishes to a topic and to a folder. A `Publisher`.
+    """A `Publisher` that publishes to a topic and to a folder.
 
     Args:
         publishers: publishers in order of publication; frontiers are read from the first one.

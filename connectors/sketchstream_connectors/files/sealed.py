@@ -32,7 +32,7 @@ from sketchstream_connectors.files.publisher import (
 
 
 class DirectorySealed:
-    """Sealed sketches in a folder, as `DirectoryPublisher` writes them. A `SealedSource`.
+    """A `SealedSource` of sealed sketches in a folder, as `DirectoryPublisher` writes them.
 
     Args:
         root: the folder.
@@ -126,7 +126,7 @@ def describe(body: bytes, where: str) -> SealedEntry:
 
     Args:
         body: bytes of a published sketch.
-        where: their name in errors.
+        where: name of these bytes in errors.
 
     Raises:
         FormatError: they are not those of one sealed window of one partition.

@@ -46,7 +46,7 @@ def chunks(
         path: path of the file; None: standard input, whose next record has `position`.
         layout: how it is read.
         position: byte offset, or row for csv, parquet and avro.
-        wait_s: standard input: yield None when nothing came for so long; None: wait.
+        wait_s: standard input: seconds without input after which None is yielded; None: wait.
         growing: leave a last line of jsonl that is not whole yet for the next time.
 
     Raises:
@@ -84,7 +84,7 @@ def end_of(path: Path | None, layout: Layout) -> int | None:
 
 
 class FileSource(Source):
-    """A file or standard input as a source with one partition. A `Source`.
+    """A `Source` with one partition: a file, or standard input.
 
     Args:
         path: path of the file; None: standard input.

@@ -44,7 +44,7 @@ _DIGEST = 16
 
 
 class DirectoryStore:
-    """Snapshots in one folder, for one process at a time. A `StateStore`.
+    """A `StateStore` with snapshots in one folder, for one process at a time.
 
     Args:
         root: folder; made if it does not exist, with mode 0700.

@@ -26,9 +26,9 @@ OPERATIONS = ("read", "write", "delete", "alter", "describe_configs")
 ASK_AGAIN_S = 0.2
 """Pause before a question is asked again, seconds."""
 PROBE = "validate"
-"""Ends the transactional id that is tried; those of partitions end in a number."""
+"""The end of the transactional id that is tried; those of partitions end in a number."""
 UNBOUNDED_MS = 2**62
-"""Limits from here on are none: the default of brokers is the largest int64."""
+"""A limit of this size or more stands for no limit: the default of brokers is the largest int64."""
 STATE_ERASED_MS = 26 * 60_000
 """Superseded snapshots leave the disk within about 26 minutes: a silent partition's last rewriting, retention check."""
 

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.kafka")
 
 THREADS = 8
-"""Commits and restores wait for the network, not for the processor: several at a time."""
+"""Threads for commits and restores: these wait for the network, not for the processor."""
 CHUNKS = (2, 2048)
-"""Records of the chunks with which loops are compiled: readers have loops of their own for large ones."""
+"""Numbers of records of the chunks with which loops are compiled: readers have loops of their own for large ones."""
 
 
 @dataclass(frozen=True)

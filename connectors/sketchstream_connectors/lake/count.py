@@ -180,7 +180,7 @@ class Rows:
 
 
 def row_groups(about: Any, time: str, unit: tuple[int, int] = (1, 1)) -> Iterator[Group]:
-    """For each row group a time, ms, not after its first, one not before its last, times, and rows.
+    """Yield for each row group a time (ms) not after its first, one not before its last, its times, and its rows.
 
     Args:
         about: metadata of a Parquet file.
@@ -195,7 +195,7 @@ def row_groups(about: Any, time: str, unit: tuple[int, int] = (1, 1)) -> Iterato
 
 
 def extents(about: Any, weight: str) -> Iterator[tuple[float, float]]:
-    """For each row group the smallest and the largest weight; `UNKNOWN` too where some rows have none.
+    """Yield the smallest and the largest weight of each row group; `UNKNOWN` too where some rows have none.
 
     Args:
         about: metadata of a Parquet file.
@@ -215,7 +215,7 @@ def _statistics(about: Any, name: str) -> Iterator[tuple[Any, int]]:
 
 
 def bounds(groups: Iterable[Group], start: int, end: int) -> tuple[int, int]:
-    """At least and at most how many times lie in [start, end).
+    """The least and the largest number of times that can lie in [start, end).
 
     Args:
         groups: what `row_groups` gives.

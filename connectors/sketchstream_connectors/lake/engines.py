@@ -20,9 +20,9 @@ from typing import Any, Final, Literal, Protocol, get_args
 from sketchstream.errors import ConfigError, MissingExtraError
 
 BATCH: Final = 1 << 16
-"""Distinct rows of a batch."""
+"""Most distinct rows of a batch."""
 PART: Final = 1 << 22
-"""Distinct rows that the driver fetches from Spark at a time; those of one of its partitions may be on top."""
+"""Most distinct rows that the driver fetches from Spark at once; one Spark partition's rows may come on top."""
 EVENTS, POSITION = "sketchstream.events", "sketchstream.position"
 """Columns of the result beside those of the files: numbers of equal rows; steps since the start of the window."""
 SUM, WEIGHED = "sketchstream.sum", "sketchstream.weighed"
@@ -32,7 +32,7 @@ _BYTES: Final = "UTF8_BINARY"
 """Spark's collation by which texts are equal that have equal bytes."""
 _PLACE: Final = "sketchstream_partition"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""Of all times."""
+"""Time 0 of all event times."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class EngineQuestion:
         step: ms; rows of different steps of the window are not equal. None: the whole window is one.
         weight: column of integers of at most 64 bits with a sign, and the largest absolute weight: `SUM` and `WEIGHED`
             are wanted. A missing weight is 1. The bound None: every row has a weight within it, so `SUM` is enough.
-            A sum is right if so many rows of the largest weight have one of 64 bits; whoever asks has to look. None: no
-            sums.
-        events: the window has at least, and at most, so many; None: not known.
+            The caller has to check that the sum of all rows, if each had the largest weight, fits into 64 bits. None:
+            no sums.
+        events: least and largest number of rows that the window can have; None: not known.
         unit: what integers are multiplied with, and then divided by, to be milliseconds.
     """
 
@@ -179,7 +179,7 @@ class DuckDB:
 
 
 class Polars:
-    """Its streaming engine, in this process."""
+    """The streaming engine of Polars, in this process."""
 
     name = "Polars"
 

@@ -54,7 +54,7 @@ from sketchstream_connectors.lake.series import DeploymentSeries
 
 FORMAT: Final = 1
 REFUSED_NONE: Final = PublishedEvidence(EvidenceNoise(anywhere=True))
-"""Evidence about the windows of a history: no record comes late, so these are no counts, and need no noise."""
+"""Evidence about the windows of a history: no record comes late, so it counts nothing, and needs no noise."""
 Happened = Literal["published", "published again", "no records", "to publish", "to publish again", "refused"]
 
 
@@ -63,7 +63,7 @@ class WindowDone:
     """What became of one window.
 
     Args:
-        sketch: its name.
+        sketch: name of the sketch.
         window: [start, end), ms.
         what: what happened, or would happen.
         records: records of the window, where they were counted now.
@@ -184,7 +184,7 @@ class Backfill:
         return {row["revision"] for row in rows if row["window"][0] in starts}
 
     def charged(self, plan: SketchPlan) -> int:
-        """In how many revisions windows of this sketch are booked, this job's own included."""
+        """Number of revisions in which windows of this sketch are booked, this job's own included."""
         revisions = {row["revision"] for row, _ in booked(self._folder) if row["sketch"] == plan.name}
         return len(revisions | {self.revision + self.begins_revision})
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sketchstream.stream.windows.plans import SketchPlan
 
 UNPINNED: Final = "not pinned"
-"""Snapshot of a table of which the caller says none."""
+"""The snapshot of a table for which the caller names none."""
 
 
 def backfill(

@@ -37,13 +37,13 @@ log = logging.getLogger("sketchstream.registry")
 
 ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 MOST_BYTES: Final = 16 << 20
-"""Bytes of an answer; a longer one is refused, before it fills the memory."""
+"""Most bytes of an answer; a longer one is refused, before it fills the memory."""
 MOST_DENIED: Final = 1_000
-"""Denied ids that are remembered."""
+"""Most denied ids that are remembered."""
 FREE_DENIALS: Final = 20
-"""Ids that may be denied at once; then one a second is asked for, so that made-up ids do not flood the registry."""
+"""Ids that may be denied at once; then one id a second is looked up, so that made-up ids do not flood the registry."""
 MOST_REFERENCES: Final = 200
-"""Schemas to which one refers, directly or not; more of them are a mistake or a circle."""
+"""Most schemas to which one schema refers, directly or not; more of them are a mistake or a circle."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 NO_SUCH: Final = frozenset({40401, 40402, 40403})
 """Error codes by which a registry denies a schema, a version or a subject."""

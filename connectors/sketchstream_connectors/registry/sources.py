@@ -18,11 +18,11 @@ from sketchstream_connectors.registry.client import RegistryAccess, SchemaRegist
 log = logging.getLogger("sketchstream.registry")
 
 OWN_INTERFACE: Final = re.compile(r"/apis/registry/v\d+/?$")
-"""How the URL of Apicurio's own interface ends."""
+"""The end of the URL of Apicurio's own interface."""
 SHOWN: Final = 20
-"""Fields of a schema that a message names."""
+"""Most fields of a schema that a message names."""
 DEPTH: Final = 8
-"""Levels of records whose fields are known by name."""
+"""Most levels of records whose fields are known by name."""
 KEYS: Final = frozenset(
     {"framing", "ids", "registry", "schema_file", "username", "password", "token", "ca", "certificate", "key", "cache"}
 )
@@ -94,7 +94,7 @@ def require_fields(names: Sequence[str], existing: Sequence[str], path: Path) ->
 
     Args:
         names: dotted fields.
-        existing: those of the schema.
+        existing: fields of the schema.
         path: path of the schema's file.
 
     Raises:

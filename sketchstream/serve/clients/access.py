@@ -32,18 +32,18 @@ from sketchstream.serve.clients.clients import Guesses
 log = logging.getLogger("sketchstream.serve")
 
 SHORTEST: Final = 16
-"""Characters of a token. Shorter ones are refused where they are written, and never match where only a digest is."""
+"""Fewest characters of a token. Shorter ones are refused where they are written; a digest of one is never matched."""
 MOST_BYTES: Final = 1 << 20
-"""Of the file of tokens."""
+"""Most bytes of the file of tokens."""
 COOKIE: Final = "sketchstream_session"
-"""Holds the session of somebody who has signed in with a browser."""
+"""Name of the cookie that holds the session of somebody who has signed in with a browser."""
 SESSION_S: Final = 12 * 3600
-"""How long a session lasts."""
+"""Seconds for which a session lasts."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 """A Host header, in lower case: a name or an address, and a port."""
 LOOK_S: Final = 1.0
-"""How often the file of tokens is looked at."""
+"""Seconds between two looks at the file of tokens."""
 VIEWER: Final[ContextVar[frozenset[str] | None]] = ContextVar("viewer", default=None)
 """The sketches that whoever asks may see; None: all. Set for each request, and passed on to the threads it uses."""
 
@@ -85,7 +85,7 @@ class Access:
     ) -> None:
         self.tokens, self.hosts, self._file = tuple(tokens), hosts, file
         self.needed = bool(tokens)
-        """Whether a token is needed. It stays so, whatever becomes of the file."""
+        """Whether a token is needed. This stays as it was at the start, whatever becomes of the file."""
         self.guesses = Guesses()
         """Limits on wrong tokens."""
         # Not kept: a restart ends all sessions. A session cannot be made from the file of tokens, or from a backup.

@@ -20,7 +20,7 @@ OF_ONE_CLIENT: Final = 64
 GUESSES: Final = 10
 """Wrong tokens that one address may send at once."""
 GUESS_S: Final = 6.0
-"""Time after which it may send one more."""
+"""Seconds after which that address may send one more."""
 ADDRESSES: Final = 4096
 """Most addresses whose wrong tokens are remembered."""
 CLIENT: Final[ContextVar[str]] = ContextVar("client", default="-")

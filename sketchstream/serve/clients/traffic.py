@@ -19,9 +19,9 @@ class Traffic:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
-        """By route, as it is written in the list of routes, and status."""
+        """Numbers of requests by route, as the list of routes writes it, and status."""
         self.times = Histogram(STEPS_S)
-        """How long they took."""
+        """How long the requests took."""
         self.in_progress = 0
         """Requests that have begun and are not done."""
 

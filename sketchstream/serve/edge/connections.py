@@ -39,34 +39,34 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.serve")
 
 HEADERS_S: Final = 10.0
-"""Longest that a client may take to send the headers of a request, from its first byte, or from the connection."""
+"""Seconds that a client may take to send a request's headers, from the first byte, or from the connection."""
 BODY_S: Final = 30.0
-"""Longest that it may take to send the body."""
+"""Seconds that a client may take to send the body of a request."""
 READ_S: Final = 60.0
-"""Longest that it may leave a response unread."""
+"""Seconds for which a client may leave a response unread."""
 CONNECTIONS: Final = 512
 """Most connections, if there are descriptors for them."""
 SPARED: Final = 128
-"""Descriptors for the database, processes and brokers, and for connections that are just being closed."""
+"""Descriptors kept for the database, processes and brokers, and for connections that are just being closed."""
 AT_A_TIME: Final = 64
-"""Most requests that one turn of the event loop lets in; to read and answer so many takes some 15 ms."""
+"""Most requests that one turn of the event loop lets in; to read and answer them takes some 15 ms."""
 MOST_BYTES: Final = 32 * 1024
-"""Read at a time, and most of a request's line and headers before their last part."""
+"""Bytes read at a time, and most bytes of a request's line and headers before their last part."""
 USUAL_BYTES: Final = 1024
-"""Of a request; a longer one counts as several, for it takes as much longer to read."""
+"""Bytes of a usual request; a longer one counts as several, for it takes as much longer to read."""
 READY: Final = 0.25
-"""What a request counts whose answer is ready."""
+"""Part of a usual request that one counts as if its answer is ready."""
 HEADS: Final = 2048
-"""Requests that are remembered byte by byte."""
+"""Most requests that are remembered byte by byte."""
 LONGEST_HEAD: Final = 4096
-"""Longer ones are not."""
+"""Most bytes of a request that is remembered."""
 ALWAYS: Final = (b"GET /healthz ", b"GET /readyz ")
 """Requests that are let in always."""
 PLAIN: Final = re.compile(
     rb"GET [!-~]+ HTTP/1\.1\r\n"
     rb"(?:(?!(?i:content-length|transfer-encoding|upgrade|connection: *close|expect))[!-9;-~]+:[^\r\n]*\r\n)+\r\n"
 )
-"""Surely one whole request, without a body, after which the connection goes on."""
+"""A text of this form is surely one whole request, without a body, after which the connection goes on."""
 
 
 def most_connections() -> int:
@@ -91,7 +91,7 @@ class Waiting:
         self._by_address.setdefault(connection.address, OrderedDict())[connection] = None
 
     def discard(self, connection: LimitedProtocol) -> None:
-        """It waits no longer."""
+        """A connection waits no longer."""
         connections = self._by_address.get(connection.address)
         if connections is not None:
             connections.pop(connection, None)
@@ -290,7 +290,7 @@ class LimitedProtocol(H11Protocol):
         self._arm_unread()
 
     def resume_writing(self) -> None:
-        """It has read on."""
+        """The client has read on."""
         self._disarm_unread()
         super().resume_writing()
 

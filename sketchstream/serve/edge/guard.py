@@ -50,7 +50,7 @@ BAD: Final = 400
 OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Paths that need no token, by whatever name the service is called: they say nothing of any sketch."""
 ENTRANCE: Final = ("/login/", "/static/")
-"""Where a visitor without a token gets in, beside /login: the form for one, and what that page looks like."""
+"""Beginnings of paths that a visitor without a token may see, beside /login: the form, and what its page looks like."""
 FOREIGN: Final = "a page of another site sent this request; open the service's own page, or use another program"
 MOST_HEADERS: Final = 100
 MOST_PARAMETERS: Final = 2000
@@ -66,7 +66,7 @@ HEADERS: Final = {
     "Cache-Control": "private, no-cache",
     "Vary": "Accept-Encoding, Authorization, Cookie",
 }
-"""Of every response, unless it says otherwise."""
+"""Headers of every response that does not set them itself."""
 _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 

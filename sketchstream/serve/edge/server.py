@@ -18,15 +18,15 @@ from sketchstream.errors import ConfigError
 from sketchstream.serve.edge.connections import MOST_BYTES, limited, most_connections
 
 FINISH_S: Final = 4
-"""How long requests may take that are running when the server is to finish."""
+"""Seconds that requests may still take when the server is to finish."""
 IDLE_S: Final = 30
-"""How long a connection may wait for its next request."""
+"""Seconds that a connection may wait for its next request."""
 AT_ONCE: Final = 32
-"""Connections that are accepted before others are looked at again: so many descriptors may be open beyond the limit."""
+"""Most connections accepted before others are looked at again: the limit may be exceeded by this number."""
 BACKLOG: Final = 1024
 """Connections that wait in the system to be accepted."""
 THREADS: Final = 8
-"""Requests that read the database, or compress, at a time."""
+"""Most requests that read the database, or compress, at a time."""
 
 
 @contextlib.contextmanager

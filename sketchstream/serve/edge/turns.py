@@ -18,7 +18,7 @@ from sketchstream.serve.clients.clients import CLIENT, REQUESTS
 from sketchstream.serve.clients.fair_queue import FairQueue
 
 DRAWING: Final = 3
-"""Threads that draw at a time: fewer than there are, so that data are answered meanwhile."""
+"""Most threads that draw at a time: fewer than there are, so that data are answered meanwhile."""
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 

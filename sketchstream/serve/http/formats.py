@@ -37,9 +37,9 @@ FORMATS: Final = {
 SMALL_BYTES: Final = 1024
 """Bodies below this are not compressed."""
 KEPT_BYTES: Final = 64 * 2**20
-"""Bodies of answers that are kept in memory."""
+"""Most bytes of answers' bodies that are kept in memory."""
 TAGS: Final = 4096
-"""Requests whose answers' tags are kept in memory."""
+"""Most requests whose answers' tags are kept in memory."""
 LONGEST_QUERY: Final = 512
 """Requests with longer query strings are not remembered."""
 
@@ -51,7 +51,7 @@ class Remembered:
     Args:
         generation: generation of the store. The answer is the same as long as nothing has been stored since.
         etag: etag of the answer.
-        form: its format.
+        form: format of the answer.
         asked: what the log says of the request.
         route: route that the request has taken.
     """
@@ -100,7 +100,7 @@ class AnswerMemory:
             request: request that is answered. It names no item and no row.
             generation: generation of the store, before the answer was looked for.
             etag: etag of the answer.
-            form: its format.
+            form: format of the answer.
             body: not compressed.
         """
         zipped = form != "parquet" and accepts_gzip(request)

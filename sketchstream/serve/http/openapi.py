@@ -182,7 +182,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         ]
     },
 }
-"""Of the shapes, by name."""
+"""Examples of the shapes, by name."""
 PROBLEMS: Final = {
     "description": "What was found, and what to do.",
     "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},

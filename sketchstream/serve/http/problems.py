@@ -19,7 +19,7 @@ from sketchstream.serve.service import NotFoundError, SeveralWindowsError
 
 PROBLEM: Final = "application/problem+json"
 RETRY_S: Final = 5
-"""When to ask again where that may help."""
+"""Seconds after which a client may ask again, where that may help."""
 
 CODES: Final[tuple[tuple[type[BaseException], int, str], ...]] = (
     (ClientDisconnect, 499, "The client has gone"),
@@ -45,7 +45,7 @@ def problem(status: int, title: str, detail: str, headers: dict[str, str] | None
 
     Args:
         status: HTTP status code.
-        title: the same for every problem of a type.
+        title: title, the same for every problem of a type.
         detail: what was found here, and what to do.
         headers: headers of the response, beside the usual ones.
     """

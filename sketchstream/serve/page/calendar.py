@@ -21,7 +21,7 @@ SIGNS: Final = (
     ("incomplete", "◐", "not complete: the window says why"),
     ("incident", "!", "an incident, or no answer: the window says why"),
 )
-"""State, sign and meaning."""
+"""For each state of a window: its name, its sign, and what that means."""
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ def table(
         labels: labels of the two windows.
         name: name of the sketch.
         first: `from`, `to` and `group` of one window.
-        second: the same three of the other window.
+        second: `from`, `to` and `group` of the other window.
     """
     rows = []
     for one in changes:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sketchstream.serve.clients.access import Access
 
 LARGEST: Final = 16_384
-"""Bytes of a form."""
+"""Most bytes of a form."""
 
 
 class Entrance:

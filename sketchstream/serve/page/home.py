@@ -37,13 +37,13 @@ CHOICES: Final = ("distinct", "at_least.2", "at_least.3", "at_least.5", "at_leas
 BESIDE: Final = ("distinct", "at_least.2", "at_least.10")
 """Numbers of profiles that stand beside the chosen one."""
 LARGE: Final = 4
-"""Numbers of a sketch that are shown large."""
+"""Most numbers of a sketch that are shown large."""
 WINDOWS: Final = 30
-"""Newest windows in the small chart."""
+"""Number of newest windows in the small chart."""
 RANGES: Final = {"": "newest window", "1": "last day", "7": "last 7 days", "28": "last 28 days"}
 """Ranges of time that can be chosen, by their days."""
 GROUPS: Final = 24
-"""Groups that are shown, the first of the list."""
+"""Most groups that are shown, the first of the list."""
 
 
 class Tile(NamedTuple):
@@ -52,7 +52,7 @@ class Tile(NamedTuple):
     Args:
         title: what it is.
         value: the number.
-        interval: its interval in words; empty without one.
+        interval: interval of the number in words; empty without one.
         change: what differs from the window before, in words; empty if nothing is known.
     """
 
@@ -326,7 +326,7 @@ def tile(title: str, point: Point, metric: str, change: str = "", bound: str | N
     Args:
         title: what it is.
         point: value and ends of its interval.
-        metric: its name, of profiles; empty for those of other kinds.
+        metric: name of the number in a profile; empty for numbers of other kinds.
         change: see `Tile`.
         bound: what the number is a bound of; None: of nothing.
     """
@@ -367,7 +367,7 @@ def _in_words(difference: Point, spell: Spell, other: str) -> str:
 
 
 def earlier(time: int, days: int, zone: str) -> int:
-    """Go back so many days to this time of day, in ms since 1970; days with a change of the clock are shorter."""
+    """Go back `days` days to this time of day, in ms since 1970; days with a change of the clock are shorter."""
     return round((datetime.fromtimestamp(time / 1000, ZoneInfo(zone)) - timedelta(days=days)).timestamp() * 1000)
 
 

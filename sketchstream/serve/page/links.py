@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sketchstream.stream.windows.plans import SketchPlan
 
 Links = list[tuple[str, str]]
-"""What each is called, and its address or its text."""
+"""Links, each with what it is called, and its address or its text."""
 
 
 def day(text: str | None, zone: str, name: str, *, after: bool = False) -> int | None:
@@ -145,7 +145,7 @@ def series_lines(file: str, plan: SketchPlan, answer: str, metric: str, exact: M
 
 
 def window_lines(file: str, name: str, answer: str, where: Mapping[str, str], origin: str) -> Links:
-    """Commands and code for the same answer elsewhere. For arguments see `series_lines`."""
+    """Commands and code for the same answer elsewhere. Arguments are explained at `series_lines`."""
     python = f"import sketchstream as ss\n(window,) = ss.windows({_python(file, name, where)})\nwindow.{answer}"
     return [
         ("With curl", f"curl '{origin}{api(name, answer, where)}'"),
@@ -155,7 +155,7 @@ def window_lines(file: str, name: str, answer: str, where: Mapping[str, str], or
 
 
 def open_lines(file: str, name: str, where: Mapping[str, str], origin: str) -> Links:
-    """Commands for the same positions elsewhere. For arguments see `series_lines`."""
+    """Commands for the same positions elsewhere. Arguments are explained at `series_lines`."""
     return [
         ("With curl, the open window", f"curl '{origin}{api(name, 'closed', where)}'"),
         (
@@ -175,7 +175,7 @@ def difference_lines(
         name: name of the sketch.
         metric: name of the number.
         first: `from`, `to` and `group` of one window.
-        second: the same three of the other window.
+        second: `from`, `to` and `group` of the other window.
         origin: address by which the visitor calls this service.
     """
     python = (

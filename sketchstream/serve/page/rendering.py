@@ -39,7 +39,7 @@ def html(template: str, status: int = 200, /, **values: Any) -> Response:
     """A page.
 
     Args:
-        template: its file.
+        template: file of the template.
         status: HTTP status code.
         values: values of the template.
     """

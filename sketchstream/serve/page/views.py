@@ -59,29 +59,29 @@ if TYPE_CHECKING:
 WINDOWS_OF_A_PAGE: Final = 400
 """Most windows of one page of a sketch; the newest ones, unless the address says otherwise."""
 REFRESH_S: Final = 3
-"""A page that waits for numbers looks again so often."""
+"""Seconds after which a page that waits for numbers looks again."""
 GROUPS_OF_A_WINDOW: Final = 40
 """Most groups of a window that stand side by side."""
 WINDOWS_OF_GROUPS: Final = 24
-"""Newest windows in which groups are shown beside each other."""
+"""Number of newest windows in which groups are shown beside each other."""
 WINDOWS_WITH_NAMES: Final = 10
-"""Newest windows that are looked at for the names of numbers."""
+"""Number of newest windows that are looked at for the names of numbers."""
 AT_ONCE: Final = 8
-"""Answers of groups that one look at a window has computed."""
+"""Most answers of groups that are computed for one look at a window."""
 COMPARED_NUMBERS: Final = ("distinct", "exactly.1", "at_least.2", "at_least.10", "total", "mean")
 """Numbers of a profile that are compared with those of the window before; of other kinds, the first ones."""
 MOST_COMPARED: Final = 40
 """Most numbers of two windows that are compared."""
 OPEN_WINDOWS: Final = 2
-"""Newest windows that are still open whose closed positions are shown."""
+"""Number of newest windows, still open, whose closed positions are shown."""
 POSITIONS_OF_A_CHART: Final = 2000
 """Most positions of series that run on from window to window in one chart."""
 FORMS: Final = ("svg", "png")
-"""Files of a chart."""
+"""Formats in which a chart can be downloaded."""
 UNCOUNTED: Final = ("mean", "one_hit_ratio", "coverage", "entropy", "quantile")
 """Numbers of profiles that are not numbers of things."""
 KEPT_PICTURES: Final = 200
-"""Pictures that are kept: drawing takes a tenth of a second, and they change only with their numbers."""
+"""Most pictures that are kept: drawing takes a tenth of a second, and they change only with their numbers."""
 View = Callable[..., Response]
 
 
@@ -913,7 +913,7 @@ def _closer(panels: Sequence[Panel], query: Mapping[str, str], address: str = ""
 
     Args:
         panels: the pictures of a page.
-        query: its parameters.
+        query: parameters of the page.
         address: address of the page.
     """
     name, *ends = query.get("stretch", "").split(".")

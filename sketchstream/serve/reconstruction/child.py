@@ -21,9 +21,9 @@ import msgpack
 from sketchstream.errors import DeadlineError
 
 START_S: Final = 120.0
-"""Most time that a process may take to start: it compiles what is not in the cache."""
+"""Seconds that a process may take to start: it compiles what is not in the cache."""
 LOOK_S: Final = 0.5
-"""How often a running question is looked at: whether anybody still waits for its answer."""
+"""Seconds between two looks whether anybody still waits for the answer to a running question."""
 
 
 class AbandonedError(Exception):
@@ -34,7 +34,7 @@ class Child:
     """One process.
 
     Args:
-        hello: its first frame.
+        hello: first frame that the process gets.
         deadline_s: most seconds of one answer.
         rebuilds: number of times that the database was rebuilt before this process opens it.
     """

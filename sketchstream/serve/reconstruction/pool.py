@@ -36,19 +36,19 @@ from sketchstream.stream.monitoring.histogram import Histogram
 log = logging.getLogger("sketchstream.serve")
 
 RECENT: Final = 50
-"""Reconstructions by which the rate is measured."""
+"""Number of newest reconstructions by which the rate is measured."""
 PAUSE_S: Final = 1.0
-"""Wait of a thread after an unexpected error."""
+"""Seconds that a thread waits after an unexpected error."""
 RETRY_S: Final = 30.0
-"""Wait after an answer could not be stored, before others are computed that nobody waits for."""
+"""Seconds after an answer could not be stored, before others are computed that nobody waits for."""
 REFUSED: Final = 1000
-"""Questions that have no answer whose reasons are kept in memory."""
+"""Most questions without an answer of which the reason is kept in memory."""
 UNSTORED_BYTES: Final = 64 * 2**20
 """Most bytes of answers that could not be stored and are kept in memory."""
 RESTART_S: Final = 2.0
-"""A process is ended for a question that nobody waits for if it has run for so long: about what a start takes."""
+"""Seconds of work after which a process is ended if nobody waits for its answer: about what a start takes."""
 CARRYING: Final = (errors.CorruptRecordError, errors.BudgetError)
-"""Errors that are made of more than a text."""
+"""Errors that are not made from a text alone."""
 ERRORS: Final = {
     name: kind
     for name, kind in vars(errors).items()
@@ -113,7 +113,7 @@ class Pool:
 
     @property
     def running(self) -> int:
-        """Reconstructions that run."""
+        """Number of reconstructions that run."""
         with self._changed:
             return len(self._running)
 

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from sketchstream.query.windows import PublishedWindows
 
 ALONE: Final = ("distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage", "above")
-"""Numbers of which a profile has one."""
+"""Numbers that a profile has once."""
 FAMILIES: Final = {"at_least": "at_least", "exactly": "exactly", "quantile": "quantiles"}
 """Numbers that a profile has for several k, or q: "at_least.7" is `answer["at_least"]["7"]`."""
 STEPS: Final = ("1", "2", "3", "5", "10", "20", "30", "50", "100")
-"""The k of numbers that are kept apart for series; the others are read from whole answers."""
+"""Values of k for which numbers are kept apart for series; those of others are read from whole answers."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import LATEST, Computed, StoreSource, longest_windows
 
 PR_SET_PDEATHSIG: Final = 1
-"""Of prctl(2)."""
+"""Option of prctl(2): the signal that a process gets when its parent ends."""
 
 
 def send(pipe: BinaryIO, value: Mapping[str, Any]) -> None:

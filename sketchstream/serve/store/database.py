@@ -20,12 +20,12 @@ from typing import Final
 from sketchstream.errors import BusyError, StoreError
 
 FORMAT: Final = 6
-"""Of the tables. Databases of another format are filled again."""
+"""The format of the tables. Databases of another format are filled again."""
 
 READERS: Final = 12
 """Most connections for reading: of the threads that answer requests and of those that follow and reconstruct."""
 WAIT_S: Final = 10.0
-"""Longest wait for one of them."""
+"""Seconds that a thread may wait for one of these connections."""
 
 TABLES: Final = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 Place = tuple[int, int, int, int]
 """Number of a sketch, start and end of a window, revision."""
 NO_SHAPE: Final = 0
-"""In place of the number of a shape."""
+"""Stands in place of the number of a shape where there is none."""
 APART: Final = ""
-"""The parts of a window of which some publication has no shape."""
+"""Stands in place of the parts of a window where a publication has no shape."""
 
 
 def shape_of(header: Mapping[str, Any]) -> bytes | None:
@@ -136,7 +136,7 @@ class Ledgers:
 
         Args:
             window: [start, end), ms.
-            longest: at least the length of any window of a sketch, ms.
+            longest: gives a length (ms) that no window of a sketch exceeds.
         """
         records_there: list[Record] = []
         apart = False
@@ -220,7 +220,7 @@ class Ledgers:
         """Windows of which instalments are stored.
 
         Args:
-            sketch: its number.
+            sketch: number of the sketch.
             since: windows that begin later than this, ms; None: all.
             window: [start, end), ms, that they have any part of; None: all.
         """

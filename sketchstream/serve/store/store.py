@@ -47,24 +47,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.serve")
 
 MOST_KEYS: Final = 500
-"""Answers that one query looks for: SQLite takes 999 values in its smallest build."""
+"""Most answers that one query looks for: SQLite takes 999 values in its smallest build."""
 REFRESH: Final = 512
-"""Windows that are put together in one transaction."""
+"""Most windows that are put together in one transaction."""
 DROPPED: Final = 64
-"""Windows that are dropped in one transaction: less than a tenth of a second, in which nothing else is stored."""
+"""Most windows that are dropped in one transaction: that takes less than 0.1 s, in which nothing else is stored."""
 SPECIAL_BYTES: Final = 256 * 2**20
 """Most bytes of special answers."""
 LATEST: Final = 2**62
-"""Later than any window, ms."""
+"""A time (ms) later than any window."""
 
 IN_RANGE: Final = "start >= ? AND start < ? AND stop <= ?"
-"""Condition of windows in a range of time; `_range` gives its numbers."""
+"""SQL condition of windows in a range of time; `_range` gives its numbers."""
 SPAN: Final = "sketch = ? AND start = ? AND stop = ?"
-"""Condition of one window."""
+"""SQL condition of one window."""
 PART: Final = f"{SPAN} AND revision = ? AND partition = ?"
-"""Condition of what one partition has published of a window."""
+"""SQL condition of what one partition has published of a window."""
 COLUMNS: Final = "sketch, start, stop, version, state, input, facts, coalesce(status, ''), guarantee, failure, todo"
-"""Of a `StoredWindow`."""
+"""Columns from which a `StoredWindow` is made."""
 
 # States of a window: its row has to be put together anew; some partition is missing; nothing more is expected; an
 # incident: nothing of it is shown.
@@ -78,13 +78,13 @@ class StoredWindow:
     """One window as the store knows it.
 
     Args:
-        sketch: its name.
+        sketch: name of the sketch.
         window: [start, end), ms since 1970.
         version: number that grows with every change of what the window's answers are made from.
         state: "missing" (some partition has not passed it), "settled", "incident" or "new" (being put together).
         input: digest of the inputs of its usual answer; None until it is assembled.
-        facts: its fields as JSON text, those that `sketchstream profile -c` prints first.
-        status: its completeness in words, or the incident.
+        facts: facts of the window as JSON text, those that `sketchstream profile -c` prints first.
+        status: completeness in words, or the incident.
         guarantee: JSON text, with that of the sketch alone on a second line, for those who may not see the others;
             None: not computed yet, or out of date.
         failure: reason why it has no answer; None if it has one, or none was tried.
@@ -256,15 +256,15 @@ class Store:
         self._names: dict[int, str] = {}
         self._shapes: dict[bytes, int] = {}
         self.changes = 0
-        """Grows when what is published here changes."""
+        """A number that grows when what is published here changes."""
         self.generation = 0
-        """Grows with every change of the database."""
+        """A number that grows with every change of the database."""
         self.trouble: str | None = None
         """Why the last change could not be stored; None where it could."""
         self.damaged = False
         """Whether the database has to be filled again; see `rebuild`."""
         self.rebuilds = 0
-        """How often that was done."""
+        """How often the database was filled again."""
         self._separate = {plan.name for plan in config.sketches if not continuing(plan.spec)}
         self._version = version("sketchstream")
         self._longest_windows = longest_windows(config)
@@ -573,7 +573,7 @@ class Store:
             _anew(execute, sketch, "state IN (?, ?) AND start = ?", MISSING, SETTLED, stop)
 
     def _longest(self, name: str) -> int:
-        """At least the length of any window of a sketch, ms."""
+        """A length (ms) that no window of a sketch exceeds."""
         return self._longest_windows.get(name, LATEST)
 
     def _note_noises(
@@ -1039,7 +1039,7 @@ class Store:
         return [(self._name(number), start, text) for number, start, text in rows]
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """By sketch: numbers of windows, of those that are settled, and of those with something left to compute."""
+        """Numbers of windows of each sketch: all, the settled ones, those with something left to compute, incidents."""
         rows = self._rows(
             "SELECT sketch, sum(windows), sum((state = ?) * windows), sum(waiting * windows),"
             " sum((state = ?) * windows) FROM tally GROUP BY sketch HAVING sum(windows) > 0",
@@ -1080,7 +1080,7 @@ def _salvage(path: Path) -> list[tuple[str, int, str]]:
 
 
 def longest_windows(config: Config) -> dict[str, int]:
-    """By sketch, at least the length of any of its windows, ms."""
+    """For each sketch, a length (ms) that none of its windows exceeds."""
     return {plan.name: 2 * plan.shortest_ms for plan in config.sketches}
 
 
@@ -1113,9 +1113,9 @@ def _anew(execute: Any, sketch: int, condition: str, *values: object) -> list[in
 
     Args:
         execute: method `execute` of a transaction.
-        sketch: its number.
+        sketch: number of the sketch.
         condition: condition of SQL that selects windows.
-        values: its values.
+        values: values of the condition.
 
     Returns:
         The ends of these windows.

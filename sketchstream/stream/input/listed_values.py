@@ -31,7 +31,7 @@ SHOWN: Final = 8
 PREPARED: Final = lru_cache(maxsize=64)(Choices)
 """Listed values for `RecordColumn.codes`, prepared once for all partitions of a sample."""
 SHARES: Final = ((2, "half"), (4, "a quarter"), (10, "one in ten"), (20, "one in twenty"))
-"""Shares that a doubt names: one in so many, and the words for it, the largest share first."""
+"""Shares that a doubt names, each as a divisor of the number of records and in words; the largest share first."""
 
 
 @dataclass

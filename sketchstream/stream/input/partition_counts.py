@@ -22,9 +22,9 @@ class CountNeeded(Enum):
     """Why a fresh partition count is needed. Answers are kept separately, because only one may be remembered."""
 
     SEAL = "seal"
-    """A window is about to be sealed. Depends on envelopes alone."""
+    """A window is about to be sealed. This reason depends on envelopes alone."""
     ITEMS = "items"
-    """An item does not belong to this partition. Depends on a payload: the answer holds for such items only."""
+    """An item does not belong to this partition. This depends on a payload: the answer holds for such items only."""
 
 
 @dataclass

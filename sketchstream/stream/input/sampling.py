@@ -42,7 +42,7 @@ SHOWN: Final = 20
 DEPTH: Final = 3
 """Levels of objects inside of each other whose fields are named."""
 TOLERATED: Final = 20
-"""One record in so many may be unusable before that is a warning."""
+"""Up to one record in 20 may be unusable; more are a warning."""
 YEAR_MS: Final = 366 * DAY_MS
 """Distance from the records' own timestamps from which event times are suspected to be in another unit."""
 UNIT_NAMES: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}

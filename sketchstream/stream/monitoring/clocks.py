@@ -17,7 +17,7 @@ from sketchstream.stream.interfaces import Clock, StateStore
 log = logging.getLogger("sketchstream.worker")
 
 SKEWED_MS = 60_000
-"""Difference of the two clocks that is reported."""
+"""Smallest difference of the two clocks, in ms, that is reported."""
 
 
 class SystemClock:

@@ -15,7 +15,7 @@ from sketchstream.stream.monitoring.metrics import COUNTERS, HISTOGRAMS, Gauges,
 from sketchstream.topics import APART
 
 STATES = ("restoring", "running", "stalled", "halted")
-"""States of a partition, of which one is 1."""
+"""States of a partition: the metric of its present state is 1, those of the others are 0."""
 
 
 def build_info() -> Any:

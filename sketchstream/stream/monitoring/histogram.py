@@ -10,9 +10,9 @@ from bisect import bisect_left
 from typing import Any, Final
 
 QUICK_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
-"""Upper ends of steps for work of milliseconds to minutes, seconds."""
+"""Upper ends, in seconds, of the steps of a histogram of work that takes milliseconds to minutes."""
 SLOW_S: Final = (1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
-"""Upper ends of steps for delays of seconds to a day."""
+"""Upper ends, in seconds, of the steps of a histogram of delays from a second to a day."""
 
 
 class Histogram:
@@ -25,9 +25,9 @@ class Histogram:
     def __init__(self, ends: tuple[float, ...] = QUICK_S) -> None:
         self.ends = ends
         self.steps = [0] * (len(ends) + 1)
-        """Numbers of durations in each step."""
+        """Number of durations in each step."""
         self.sum = 0.0
-        """All durations together, seconds."""
+        """Sum of all durations, seconds."""
 
     def observe(self, seconds: float) -> None:
         """Count a duration."""
@@ -40,7 +40,7 @@ class Histogram:
         return sum(self.steps)
 
     def family(self, name: str, text: str) -> Any:
-        """As a metric family of prometheus-client."""
+        """The histogram as a metric family of prometheus-client."""
         from prometheus_client.core import HistogramMetricFamily
 
         ends = [*map(str, self.ends), "+Inf"]

@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 
 MOST: Final = 4096
-"""Ends that are remembered; beyond, every other one is forgotten, so that a part of the records looks younger."""
+"""Most ends that are remembered; then every other one is forgotten, so that some records look younger."""
 
 
 class LogEnds:

@@ -28,7 +28,7 @@ Span = tuple[int, int]
 LARGE = 10
 """Epsilon above which results say NO PRIVACY."""
 FEW_CELLS, MANY_CELLS = 1024, 4096
-"""Cells for misplaced items; many of them where each tells little, because epsilon is below 1."""
+"""Numbers of cells for misplaced items; the larger one if epsilon is below 1, because each cell then tells little."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ class PublishedEvidence:
         noise: noise of the numbers.
         since: windows that end by then (ms) have no numbers, because they were not kept then; NO_TIME: all have.
         older: noisy number of records refused by windows that are older than those with numbers.
-        older_draws: draws of noise in it.
+        older_draws: draws of noise in that number.
         windows: evidence by window.
-        former: the same of windows before `since`, with the noise that a former configuration gave them; newest first.
+        former: evidence about windows before `since`, with the noise of a former configuration; newest first.
     """
 
     noise: EvidenceNoise

@@ -16,7 +16,7 @@ from sketchstream.stream.windows.windows import NO_TIME
 
 REACHED: Final = ("published_through", "partitions", "sequence")
 SPARSE: Final = ("grown_from", "grown_through", "late", "late_draws", "closed_through")
-"""The numbers of a frontier that are stored and published only where there are such."""
+"""Numbers of a frontier that are stored and published only where there is something to count."""
 EVIDENCE: Final = "evidence"
 NAMES: Final = (*REACHED, *window_ranges.NAMES, *SPARSE, EVIDENCE)
 """Everything that a frontier may say."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 BEYOND: Final = 1 << 63
-"""Numbers are smaller, and at least its negative: snapshots and databases store 64 bits."""
+"""Every stored number lies in [-BEYOND, BEYOND): snapshots and databases store 64 bits."""
 
 
 def integer(value: object) -> int:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sketchstream.stream.windows.plans import SketchPlan
 
 MANIFEST_FORMAT = 3
-"""Written; 1, whose blobs are all of byte format 1, and 2, without evidence about windows, are read too."""
+"""The format that is written; 1, with blobs of byte format 1, and 2, without evidence about windows, are also read."""
 EARLY_FORMAT = 4
 """Written instead where the outbox holds releases from open windows: earlier versions of the program would publish them
 as those of sealed ones."""
@@ -409,7 +409,7 @@ def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
 def _restore_specs(
     state: PartitionWindows, manifest: Mapping[str, Any], peers: Sequence[Peer], lists: SavedLists
 ) -> None:
-    """After a change of the configuration: the sketches of windows that start before it takes effect."""
+    """Restore the sketches of windows that start before a change of the configuration takes effect."""
     if "fingerprint" not in manifest:  # of an older release: new windows have the new sketches at once
         return
     begins, specs, former = integer(manifest["begins"]), table(manifest["specs"]), table(manifest["former_specs"])
@@ -501,7 +501,7 @@ def _begin(state: PartitionWindows, plan: SketchPlan) -> None:
 
 @contextlib.contextmanager
 def _usable(partition: int) -> Iterator[None]:
-    """Within this block, an incomplete or malformed snapshot halts its partition; the error says what to do."""
+    """Halt the partition, with an error that says what to do, if the snapshot is incomplete or malformed."""
     try:
         yield
     except DataLossError:

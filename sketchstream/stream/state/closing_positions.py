@@ -69,7 +69,7 @@ class ClosingPositions:
         windows: tuple[Ints, Ints],
         steps_ms: list[int | None],
     ) -> int:
-        """Make records late whose position has closed: it takes nothing more. Return how many.
+        """Make late the records whose position has closed, because it takes nothing more. Return how many there are.
 
         Args:
             admission: verdicts on the records of a chunk.

@@ -45,7 +45,7 @@ class EarlyReleases:
     def due(
         self, state: SketchState, early: EarlyAnswers, admission: Admission
     ) -> list[tuple[int, list[tuple[int, int]]]]:
-        """Before which records of a chunk answers are due: starts of windows, and times. `emit` has the rest."""
+        """The records of a chunk before which answers are due, with starts of their windows and times, for `emit`."""
         starts, ends = covering(state, admission)
         bounds = {(window.start, window.end) for window in state.windows.values()} | set(
             zip(starts.tolist(), ends.tolist(), strict=True)

@@ -38,15 +38,15 @@ from sketchstream.stream.windows.windows import NO_TIME
 Times = npt.NDArray[np.int64]
 
 KEPT = 64
-"""Sealed windows whose refused records are counted each; earlier ones are counted together."""
+"""Number of the newest sealed windows with a count of refused records each; earlier windows share one count."""
 MOST_SHOWN = 512
-"""Windows in a frontier, at most: the last `KEPT`, and earlier ones whose numbers are more than noise."""
+"""Most windows in a frontier: the last `KEPT`, and earlier ones whose numbers are more than noise."""
 MOST_AHEAD = 64
-"""Windows that are not open yet and whose refused records are counted; those that begin first."""
+"""Most windows that are not open yet and have a count of refused records; those that begin first are kept."""
 MOST_FORMER = 4
-"""Former noises whose windows are still judged, at most; windows before them have no numbers."""
+"""Most former settings of the noise whose windows are still judged; windows before them have no numbers."""
 OLDER_EVERY = 16
-"""Frontiers between two publications of the number of records that were refused by windows older than those."""
+"""The number of records that windows older than all those refused is published with every 16th frontier."""
 
 
 def laplace(epsilon: Fraction) -> int:
@@ -55,7 +55,7 @@ def laplace(epsilon: Fraction) -> int:
 
 
 def draws(number: int, epsilon: Fraction) -> list[int]:
-    """So many independent exact draws of discrete Laplace noise, under one key: a key takes longer than its draws."""
+    """Draw `number` independent, exact values of discrete Laplace noise under one key: making a key takes longest."""
     out = np.zeros(number, np.int64)
     if number:
         noise.discrete_laplace(out, epsilon)
@@ -78,8 +78,8 @@ class WindowEvidence:
         start: start of the window, ms.
         end: end of the window, ms.
         refused: records refused since the last publication of their number, with one draw of noise.
-        shown: their published number.
-        draws: draws of noise in it.
+        shown: published number of refused records.
+        draws: draws of noise in the published number.
         age: frontiers since the window was sealed; -1: it is not sealed.
         contradicted: records that were written inside the window came after idleness had closed it.
         opened: whether the window has a sketch in this partition.

@@ -15,7 +15,7 @@ from sketchstream.stream import kernels
 from sketchstream.stream.state.quorum import Admission
 
 NO_INTS: Ints = np.zeros(0, np.int64)
-"""No records."""
+"""The empty list of records."""
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Outcome:
 
     Envelope (event times and timestamps are part of it, wherever they are written): records, late, future,
     unreadable_times, early, jumps, and from where to where the longest jump moved the watermark. The others depend on
-    payloads: for the operator's endpoint alone.
+    payloads, and only the operator's endpoint shows them.
     """
 
     records: int = 0

@@ -44,7 +44,7 @@ from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
 MOST_IDLED = 15
-"""Stretches of time that idleness has passed over, of which contradictions are noticed."""
+"""Most stretches of time, skipped by idleness, that are remembered so that a later contradiction is noticed."""
 
 
 class PartitionWindows:
@@ -515,7 +515,7 @@ class PartitionWindows:
         return self._answers[needed]
 
     def _ask_partitions(self) -> Steps[None]:
-        """Before a window is sealed, learn of partitions that were added, so that the window is marked."""
+        """Ask for added partitions before a window is sealed, so that the window is marked."""
         count = yield from self._ask(CountNeeded.SEAL)
         if count is not None:
             self.set_partitions(count)

@@ -25,7 +25,7 @@ from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
 from sketchstream.stream.windows.windows import EARLIEST_MS, NO_TIME
 
 MOST_STEPS = 1000
-"""Windows of refused records that are looked for in one chunk; wrong clocks can give each record one of its own."""
+"""Most windows of refused records that one chunk looks for; wrong clocks can give each record a window of its own."""
 
 
 @dataclass
@@ -174,14 +174,14 @@ class SketchState:
 
     Args:
         name: name of the sketch.
-        plan: its configuration; None: it is no longer configured, and its open windows are finished.
+        plan: configuration of the sketch; None: it is no longer configured, and its open windows are finished.
         windows: open windows, by start.
         last: window that took the last records.
         irregular: some windows have, or may get, bounds that the plan does not have.
         overlapping: windows that are open, or will be, overlap.
         progress: how far its windows are sealed.
         opening: which windows are counted and created.
-        frontier: its last frontier.
+        frontier: last frontier of the partition.
         growth: the last growth of the input.
         partial: windows that may lack records.
         diverged: windows that may hold records that the log has lost.

@@ -38,5 +38,5 @@ class WorkPace:
 
 
 def copying_takes_long(windows: int) -> bool:
-    """Whether a snapshot that copies so many windows is long work, however small they are."""
+    """Whether a snapshot that copies this number of windows is long work, however small they are."""
     return SMALLEST_SLOTS * windows >= LARGE_SLOTS

@@ -22,7 +22,7 @@ from sketchstream.errors import ConfigError, FormatError
 from sketchstream.stream.windows.windows import LATEST_MS, NO_TIME, iso
 
 NEVER: Final = LATEST_MS
-"""No live window has begun."""
+"""The start of the first live window, where no live window has begun."""
 
 
 @dataclass(frozen=True)
@@ -91,4 +91,4 @@ class Boundary:
 
 
 Claim = Callable[[Boundary], Boundary]
-"""What a side does with the claims so far: the same ones, if it needs nothing more."""
+"""What a publisher does with the claims so far: it returns them, with its own added if it needs one."""

@@ -41,7 +41,7 @@ class Memory:
         return self.window * self.most
 
     def of(self, partitions: int) -> int:
-        """All that a worker with so many partitions needs."""
+        """All bytes that a worker with this number of partitions needs."""
         return self.states * partitions + self.snapshot
 
 
@@ -97,7 +97,7 @@ class SketchPlan:
 
     @property
     def window(self) -> str:
-        """Its windows in the form of the configuration: "1d", or "7d every 1d"."""
+        """The length of a window, and how often one begins, as a configuration says it: "1d", or "7d every 1d"."""
         step = self.calendar.width
         if self.steps == 1:
             return str(step)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sketchstream.stream.windows.windows import NO_TIME
 
 NAMES = ("partial_through", "partial_from", "diverged_through", "diverged_from")
-"""The numbers of a frontier's two marks, where it is stored or published."""
+"""Names of the four numbers of a frontier's two marks, where it is stored or published."""
 
 
 @dataclass(frozen=True, slots=True)

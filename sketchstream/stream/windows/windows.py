@@ -27,7 +27,7 @@ from sketchstream.stream.windows.units import duration_ms
 Times = npt.NDArray[np.int64]
 
 NO_TIME = int(np.iinfo(np.int64).min)
-"""An event time that could not be read; also the watermark before any record. Milliseconds since 1970 otherwise."""
+"""An event time that could not be read; also the watermark before any record. Other times are ms since 1970."""
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -330,7 +330,7 @@ def hopping(window: str, every: str | None = None, timezone: str = "UTC") -> tup
     """The calendar of windows, or of the steps of hopping ones; the steps of a window, and those between two of them.
 
     Args:
-        window: their length, such as "7d".
+        window: length of a window, such as "7d".
         every: time from the beginning of one to that of the next; None: they do not overlap. If it does not divide the
             window, the steps are of the longest time that divides both.
         timezone: IANA name.

@@ -32,13 +32,13 @@ ADVICE: Final = {
     "misplaced": "check input.partitioner with `sketchstream validate`",
 }
 RECENT: Final = 10
-"""Reports, one a minute, whose records are judged together."""
+"""Number of the newest reports, one a minute, whose records are judged together."""
 MISPLACED_SHARE: Final = 0.05
 """Share of misplaced updates beyond which a worker warns."""
 DEVIATIONS: Final = 6.0
 """Standard deviations of noise that a published number must exceed for a warning."""
 SHOWN: Final = 3
-"""Open windows of a sketch that are named."""
+"""Most open windows of a sketch that a message names."""
 
 
 def counts(metrics: Metrics) -> str:

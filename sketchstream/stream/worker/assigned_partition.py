@@ -28,7 +28,7 @@ Due = Literal["nothing", "snapshot", "save", "rewrite"]
 """`snapshot`: the partition only moved on, so it can wait; `save`: something waits for its commit."""
 
 MAX_OUTBOX_BYTES = 64 << 20
-"""Sealed bytes of one partition that wait for publication before it is paused."""
+"""Sealed bytes of one partition that may wait for publication; with more, the partition is paused."""
 MAX_REFUSED_BYTES = 16 << 20
 """Bytes of refused records of one partition that wait for their topic before it is paused and committed."""
 STRANGE_ERRORS, STRANGE_S = 5, 60.0
@@ -45,7 +45,7 @@ class Job:
 
     Args:
         kind: one of the jobs of `IoTasks`.
-        future: its result.
+        future: result of the task.
         began: start time on the monotonic clock, seconds.
         n_bytes: size of the captured states that it holds.
     """
@@ -262,7 +262,7 @@ class AssignedPartition:
         return None if self.log_end is None or self.state is None else max(0, self.log_end - self.state.position)
 
     def snapshot_age_s(self, now: float) -> float:
-        """For how long the present commit has been running, seconds; 0: none is."""
+        """Seconds for which the present commit has been running; 0: none is."""
         job = self.job
         return 0.0 if job is None or job.kind != "commit" else now - job.began
 

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from sketchstream.stream.state.outcome import Outcome
 
 LEAST_LATE = 10
-"""Records that a move must make late before it is reported."""
+"""Fewest records that a move must make late before it is reported."""
 LATE_SHARE = 4
-"""One in so many records after the move must be late because of it; fewer are the disorder of the stream."""
+"""At least one record in 4 after the move must be late because of it; fewer are the disorder of the stream."""
 REMEMBERED = 1000
-"""Records after the move that are judged together; older ones count half as much, and so on."""
+"""Number of records after the move that are judged together; older ones count half as much, and so on."""
 
 
 class Jumps:
@@ -27,7 +27,7 @@ class Jumps:
 
     Args:
         lateness_ms: how long windows stay open behind the watermark.
-        quorum_ms: a quorum moves a watermark in steps of up to so much.
+        quorum_ms: longest step, ms, in which a quorum moves a watermark.
     """
 
     def __init__(self, lateness_ms: int, quorum_ms: int) -> None:

@@ -32,7 +32,7 @@ from sketchstream.topics import APART
 log = logging.getLogger("sketchstream.worker")
 
 TURN_S = 0.5
-"""Seconds of computing after which the worker polls, though the long work that it has come to took no time."""
+"""Seconds of computing after which the worker polls, even if the next long work was done at once."""
 
 
 class PartitionManager:

@@ -17,13 +17,13 @@ from sketchstream.stream.worker.assigned_partition import AssignedPartition
 from sketchstream.stream.worker.settings import Settings
 
 LEAST_COPIES = 32 << 20
-"""Bytes of captured snapshots that may always wait for their commit; beyond, a sixteenth of the states' own memory."""
+"""Captured snapshots that wait for their commit may hold these bytes, or a sixteenth of the states if that is more."""
 WRITING_PART = 3
-"""Snapshots of a partition take at most one in so many seconds, whatever the bandwidth of the store."""
+"""Writing snapshots of a partition takes at most a third of the time, however fast the store is."""
 HELD_TIMES, LEAST_HELD_BYTES = 4, 16 << 20
-"""Snapshots of a partition, superseded ones included, take at most so many times its newest one, or so many bytes."""
+"""All stored snapshots of a partition hold at most 4 times its newest one, or 16 MiB if that is more."""
 UNCONFIRMED = 10
-"""Future records in one chunk at which a clock that nothing confirms is doubted; fewer may have wrong clocks."""
+"""Future records in one chunk that make the worker doubt an unconfirmed clock; fewer may have wrong clocks."""
 
 
 def fits(assigned: AssignedPartition, partitions: Collection[AssignedPartition]) -> bool:

@@ -13,7 +13,7 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream.stream.worker.assigned_partition import AssignedPartition
 
 HEALTHY_SECONDS = 60.0
-"""A loop that has not polled for longer is stuck."""
+"""Seconds without a poll after which the loop of a worker is stuck."""
 
 
 @dataclass

@@ -56,11 +56,11 @@ __all__ = ["Progress", "Settings", "SystemClock", "Worker"]
 log = logging.getLogger("sketchstream.worker")
 
 JUDGE_EVERY_S = 15.0
-"""Between two looks at whether most of what came was counted, seconds."""
+"""Seconds between two checks whether most of the records that came were counted."""
 FLYING_S = 0.05
 """Longest wait for records while a partition is being taken or committed, seconds."""
 WORKSHOP_THREADS = 2
-"""Threads that open and seal large windows, at most."""
+"""Most threads that open and seal large windows."""
 
 
 class Worker:
@@ -526,5 +526,5 @@ class Worker:
 
 
 def _threads(number: int, name: str) -> Executor:
-    """So many threads; 0: the caller's own."""
+    """An executor with this number of threads; with 0, tasks run in the caller's thread."""
     return ThreadPoolExecutor(number, thread_name_prefix=f"sketchstream-{name}") if number else Inline()

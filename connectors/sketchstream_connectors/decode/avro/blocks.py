@@ -57,7 +57,7 @@ class BlockSplitter:
         return np.where(good, begins, 0), np.where(good, ends, 0), whole
 
     def _by_tree(self, buffer: Bytes, starts: Ints, limits: Ints) -> Ints:
-        """As `_by_loop`, for a schema that has no plan."""
+        """Find the ends of values as `_by_loop` does, for a schema that has no plan."""
         ends = np.full(starts.size, -1, np.int64)
         data = buffer.tobytes()
         at: int | None = None
@@ -73,7 +73,7 @@ def _by_loop(rows: Ints, jumps: Ints, buffer: Bytes, starts: Ints, limits: Ints)
 
     Args:
         rows: rows of the plan.
-        jumps: likewise.
+        jumps: jumps of the plan.
         buffer: uint8.
         starts: (n,) where a value begins; -1: where the one before it ended.
         limits: (n,) where its block ends.

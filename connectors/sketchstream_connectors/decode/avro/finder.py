@@ -26,10 +26,10 @@ from sketchstream_connectors.decode.records import read_only
 from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, Slot
 
 Lookup = Callable[[int], Type | None]
-"""The schema of an id; None: there is none."""
+"""Finds the schema of an id; None: there is none."""
 
 MOST_INFLATED: Final = 1 << 24
-"""Bytes of a compressed value; longer ones are malformed."""
+"""Most bytes of a decompressed value; longer ones are malformed."""
 
 
 class AvroFinder:

@@ -21,13 +21,13 @@ from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.slots import Slot
 
 MOST_ROWS: Final = 4096
-"""Rows of a plan; a schema that needs more is read by `decode.avro.tree`."""
+"""Most rows of a plan; a schema that needs more is read by `decode.avro.tree`."""
 MOST_TYPES: Final = 128
-"""Types inside of each other."""
+"""Most types of a schema inside of each other."""
 MOST_PLACES: Final = 18
-"""Digits behind the point of a decimal that the loop writes."""
+"""Most digits behind the point of a decimal that the loop writes."""
 WORD: Final = 8
-"""Bytes of a decimal that the loop reads: those of an int64."""
+"""Most bytes of a decimal that the loop reads: those of an int64."""
 TAKEN: Final = {
     "int": ops.TAKE_INT,
     "long": ops.TAKE_LONG,
@@ -35,7 +35,7 @@ TAKEN: Final = {
     "double": ops.TAKE_DOUBLE,
     "boolean": ops.TAKE_BOOLEAN,
 }
-"""Operations that take numbers, by their types."""
+"""Operation that takes a number, by the type of the number."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ from sketchstream.errors import FormatError
 
 PRIMITIVE: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 MOST_DEPTH: Final = 100
-"""Nesting of a schema's own text."""
+"""Most levels of nesting in the text of a schema."""
 TIMES: Final = {
     ("int", "date"): (86_400_000, 1),
     ("long", "timestamp-millis"): (1, 1),
@@ -28,7 +28,7 @@ TIMES: Final = {
     ("long", "local-timestamp-micros"): (1, 1_000),
     ("long", "local-timestamp-nanos"): (1, 1_000_000),
 }
-"""What a number is multiplied and divided by, for milliseconds since 1970; local times are read as UTC."""
+"""Factor and divisor that make a number milliseconds since 1970, by types; local times are read as UTC."""
 CONNECT: Final = {
     "io.debezium.time.Date": "date",
     "io.debezium.time.Timestamp": "timestamp-millis",

@@ -15,9 +15,9 @@ from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.slots import Slot
 
 MOST_DEPTH: Final = 256
-"""Types inside of each other in one value; deeper values are malformed. Schemas with a plan are not as deep."""
+"""Most types inside of each other in one value; deeper values are malformed. Schemas with a plan are not as deep."""
 MOST_TEXT: Final = 400
-"""Bytes of a decimal; longer ones are of no use."""
+"""Most bytes of a decimal; longer ones are of no use."""
 Value = tuple[int, bytes | int | float]
 """Kind of a field, and its bytes or number."""
 

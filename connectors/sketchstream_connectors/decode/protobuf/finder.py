@@ -22,7 +22,7 @@ from sketchstream_connectors.decode.records import read_only
 from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN
 
 Lookup = Callable[[int, tuple[int, ...]], Message | None]
-"""The message type of a file's id and of message indexes; None: there is none."""
+"""Finds the message type of a file's id and of message indexes; None: there is none."""
 
 
 class ProtobufFinder:

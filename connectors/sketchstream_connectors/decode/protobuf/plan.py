@@ -52,7 +52,7 @@ class Wish:
 
 
 NOWHERE: Final = Wish(Slot(("",), time=True), False)
-"""Takes nothing."""
+"""A wish that takes nothing from a message."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class MessagePlan:
         rows: tag, op, slot or node, flag or first symbol, number of symbols, mask of slots to clear.
         defaults: slot, kind, number or symbol (-1: an empty text).
         numbers: values of enums, sorted within each.
-        symbols: their names.
+        symbols: names of these values.
     """
 
     nodes: list[list[int]] = field(default_factory=list)

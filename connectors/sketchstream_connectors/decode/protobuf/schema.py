@@ -15,7 +15,7 @@ from typing import Any
 from sketchstream.errors import FormatError, needing
 
 VARINT, FIXED64, BYTES, START, STOP, FIXED32 = range(6)
-"""Wire types."""
+"""Numbers of Protobuf's wire types."""
 KINDS = {
     1: ("double", FIXED64),
     2: ("float", FIXED32),
@@ -113,7 +113,7 @@ def read_files(texts: Sequence[bytes], own: bytes) -> MessageTypes:
 
     Args:
         texts: FileDescriptorProto of imports, in any order.
-        own: that of the file itself, or a FileDescriptorSet.
+        own: FileDescriptorProto of the file itself, or a FileDescriptorSet.
 
     Raises:
         FormatError: these are no descriptors, or a type is missing.

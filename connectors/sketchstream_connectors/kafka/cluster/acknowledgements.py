@@ -38,7 +38,7 @@ class Acknowledgements:
         return max(0.001, self._until - time.monotonic())
 
     def make_room(self, n_bytes: int) -> None:
-        """Wait until so much more may be sent."""
+        """Wait until `n_bytes` more may be sent."""
         while self._waiting and self._bytes + n_bytes > UNACKNOWLEDGED_BYTES:
             self._first()
 

@@ -24,11 +24,11 @@ from typing import Any, Final
 TIMEOUT_S: Final = 10.0
 """Longest wait for the token endpoint."""
 SHORTEST_S: Final = 30.0
-"""Life of a token of which the endpoint does not say how long it lives."""
+"""Seconds for which a token is taken to be valid if the endpoint does not say how long it is."""
 RENEWED_AT: Final = 0.8
 """Part of its life after which a token is not used for new connections."""
 LARGEST: Final = 1 << 20
-"""Bytes of a token endpoint's answer; tokens have some kilobytes."""
+"""Most bytes of a token endpoint's answer; tokens have some kilobytes."""
 
 
 class Tokens:

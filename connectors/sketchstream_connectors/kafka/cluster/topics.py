@@ -23,7 +23,7 @@ STATE = {
     "message.timestamp.type": "LogAppendTime",  # a commit tells the brokers' time
 }
 LONGEST_STEM = 220
-"""Characters of a group and a topic in a name; a topic's name has at most 249."""
+"""Most characters of a group and a topic in a name; a topic's name has at most 249."""
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 LIKE_INPUT = ("retention.ms", "retention.bytes")
 
@@ -80,7 +80,7 @@ def _stem(group: str, topic: str, separator: str, legible: str) -> str:
 
     Args:
         group: group of the application.
-        topic: its input.
+        topic: input of the application.
         separator: one character.
         legible: the group as it may be written here.
     """

@@ -24,9 +24,9 @@ MAX_BATCH_BYTES = 1 << 28
 _XERIAL = b"\x82SNAPPY\x00"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _DEFLATED = 1032
-"""So many times longer, at most, is what deflate has shortened."""
+"""Deflate shortens data to no less than a 1,032nd of its length."""
 _GROWTH, _SMALLEST = 16, 1 << 16
-"""Room for decompressed data: so many times the compressed size, at least so many bytes; then twice as much."""
+"""Decompressed data get room for 16 times the compressed size, at least 64 KiB; then for twice as much."""
 _LZ4_MAGIC = 0x184D2204
 _LZ4_SIZE = 0x7FFFFFFF
 """The bits of a block's size; the remaining one says that the block is not compressed."""
@@ -53,7 +53,7 @@ class Decompressor:
 
         Args:
             codec: 1 gzip, 2 snappy (plain or xerial), 3 lz4 frame, 4 zstd.
-            data: its compressed bytes.
+            data: compressed bytes of the batch.
             offset: offset of the batch, for errors.
             room: memory that the records are written to if they fit; what it holds behind them is undefined.
 
@@ -173,7 +173,7 @@ class Decompressor:
 
 
 def _place(size: int, room: memoryview | None) -> memoryview:
-    """So many bytes of `room`, or of other memory where it is too small."""
+    """Memory of this size: the first bytes of `room`, or other memory where `room` is too small."""
     return PAYLOADS.take(size) if room is None or size > len(room) else room[:size]
 
 

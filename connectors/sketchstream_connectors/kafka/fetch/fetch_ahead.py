@@ -32,8 +32,8 @@ class _Instead:
     """An object with some of its attributes replaced, for methods of its class.
 
     Args:
-        original: has all other attributes.
-        others: those that are replaced.
+        original: object that has all other attributes.
+        others: attributes that are replaced.
     """
 
     def __init__(self, original: Any, **others: Any) -> None:
@@ -76,9 +76,9 @@ class _Arrivals:
     """Where the client puts responses that it takes in: they are laid aside, and begun to be read.
 
     Args:
-        fetcher: the client's.
-        aside: those that are laid aside.
-        reader: begins to read them.
+        fetcher: fetcher of the client.
+        aside: responses that are laid aside.
+        reader: begins to read these responses.
     """
 
     def __init__(self, fetcher: Any, aside: collections.deque[Any], reader: ReadAhead) -> None:
@@ -97,7 +97,7 @@ class FetchAhead:
     """`fetch_records` for one fetcher.
 
     Args:
-        fetcher: the client's.
+        fetcher: fetcher of the client.
         pool: the memory of its frames.
         reader: reads responses as soon as they arrive.
     """
@@ -145,7 +145,7 @@ class FetchAhead:
     def fetch_records(
         self, max_records: int | None = None, update_offsets: bool = True, timeout_ms: float | None = None
     ) -> tuple[dict[Any, list[Any]], bool]:
-        """As the client's: records by partition, and whether there is nothing to wait for."""
+        """Return, as the client does, records by partition, and whether there is nothing to wait for."""
         fetcher = self._fetcher
         self._pool.rest()
         pools.rest()
@@ -173,7 +173,7 @@ class FetchAhead:
         return bool(self._fetcher._completed_fetches or self._fetcher._next_partition_records)
 
     def _drain(self, max_records: int | None = None, update_offsets: bool = True) -> tuple[dict[Any, list[Any]], bool]:
-        """As the client's `fetched_records`: responses that were laid aside follow when all before them are drained."""
+        """Drain as the client's `fetched_records`, and add responses laid aside when all those before are drained."""
         while True:
             if self._arrived and not self._buffers:
                 while self._arrived:
@@ -184,7 +184,7 @@ class FetchAhead:
                 return records, more
 
     def _at_most(self, max_records: int | None) -> int | None:
-        """So many chunks that none is waited for while others are ready."""
+        """Most chunks to drain, so that none is waited for while others are ready."""
         ready = self._reader.ready
         if ready is None:
             return max_records
@@ -219,7 +219,7 @@ class FetchAhead:
         self._fetcher._manager.call_soon(self._send_ahead, ahead)
 
     async def _send_ahead(self, ahead: dict[Any, Any]) -> None:
-        """As the client's `_send_fetches_async`, with some partitions at later positions."""
+        """Send requests as the client's `_send_fetches_async` does, with some partitions at later positions."""
         fetcher, kind = self._fetcher, type(self._fetcher)
         subscriptions = fetcher._subscriptions
         others = set(fetcher._fetchable_partitions())

@@ -83,7 +83,7 @@ def as_records(
     Args:
         polled: `Records` (given back as they are), or the stock client's records.
         from_position: the consumer's position before that poll.
-        next_position: its position after the poll.
+        next_position: the consumer's position after the poll.
         leader_epoch: leader epoch of the last record's batch.
     """
     whole = [entry for entry in polled if isinstance(entry, Records)]

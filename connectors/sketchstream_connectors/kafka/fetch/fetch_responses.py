@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 FETCH = 1
-"""API key."""
+"""The API key of a fetch request."""
 VERSIONS = range(4, 13)
 """Versions of the request whose responses are read here: 4 is the first with batches of format 2, and 13 names topics
 by their ids."""
 FLEXIBLE = 12
-"""From this version on, lengths are of variable size, and there are tagged fields."""
+"""The first version whose lengths are of variable size, and which has tagged fields."""
 
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _PARTITION = struct.Struct(">ihqq")
@@ -56,7 +56,7 @@ class _FrameReader:
         self.at = 0
 
     def response(self) -> tuple[int, Any]:
-        """All of it."""
+        """Read the whole response."""
         from kafka.protocol.consumer import FetchResponse
 
         correlation = self._number(_INT32)
@@ -155,7 +155,7 @@ class _FrameReader:
         raise ValueError(msg)
 
     def _array(self, entry: Callable[[], _Entry]) -> list[_Entry] | None:
-        """As many entries as are declared; each takes bytes, so that a hostile number ends with the frame."""
+        """Read the declared number of entries; each takes bytes, so that a hostile number ends with the frame."""
         count = self._varint() - 1 if self.flexible else self._number(_INT32)
         return None if count < 0 else [entry() for _ in range(count)]
 

@@ -30,15 +30,15 @@ from sketchstream_connectors.kafka.fetch.record_batch import CODEC_MASK, read_ba
 from sketchstream_connectors.kafka.fetch.record_kernels import HEAD_BYTES
 
 _HEAD = struct.Struct(">8xi9xh34xi")
-"""Of a batch: length, attributes, number of records."""
+"""Fields of the head of a batch: its length, attributes, and number of records."""
 AHEAD_BYTES = READ_AHEAD_BYTES
-"""Of records that are ready and not taken yet."""
+"""Most bytes of records that are ready and not taken yet."""
 THREAD = "sketchstream-read-ahead"
 """Name of the thread."""
 IDLE_S = 1.0
 """Seconds without work after which the thread ends; the next response starts another."""
 RECORD_BYTES = 48
-"""Of a record in the arrays of a `Records`."""
+"""Bytes that one record takes in the arrays of a `Records`."""
 SHORT_BYTES = 64
 """Records that are shorter and not compressed are not read ahead. With 32 bytes it took 8% more processor time for
 nothing, with 100 bytes it was 1.2 times as fast (two processors)."""

@@ -27,8 +27,8 @@ _AFTER_CHECKSUM = 21
 PIECE_BYTES = 1 << 22
 """Decompressed bytes after which a piece of a response ends."""
 _MORE, _MOST_SLACK = 1.25, 1 << 20
-"""Room for decompressed batches: so many times what the last one lets expect, and for one batch beyond the end of a
-piece, but for at most so many bytes."""
+"""Decompressed batches get 1.25 times the room that the last one lets expect, and room for one batch beyond the end of
+a piece, at most 1 MiB."""
 
 
 def read_batches(
@@ -204,7 +204,7 @@ class _Payloads:
         self._longest = 0
 
     def decompress(self, codec: int, data: memoryview, offset: int, room: memoryview | None) -> memoryview:
-        """As `Decompressor.decompress`."""
+        """Decompress as `Decompressor.decompress` does."""
         plain = self._decompressor.decompress(codec, data, offset, room)
         self._growth = len(plain) / len(data)
         self._longest = max(self._longest, len(plain))

@@ -28,7 +28,7 @@ SEGMENT_START, SEGMENT_END, SEGMENT_OFFSET, SEGMENT_TIMESTAMP, SEGMENT_FIXED, SE
 SEGMENT_COLUMNS = 6
 
 U = np.uint64
-"""Of an index that is not negative: numba then leaves its support for negative ones out."""
+"""The type of indexes that are not negative: numba then leaves out its support for negative ones."""
 
 
 @kernel

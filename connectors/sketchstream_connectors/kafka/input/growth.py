@@ -21,7 +21,7 @@ def former_numbers(admin: Admin, topic: str, partitions: int) -> dict[int, int]:
     Args:
         admin: asks the brokers.
         topic: name of the input.
-        partitions: it has now.
+        partitions: number of partitions that the topic has now.
 
     Raises:
         BrokerError: not all leaders answer.

@@ -32,9 +32,9 @@ class PositionVerdict:
     """The verdict on a position.
 
     Args:
-        exists: it may be read from.
-        text: otherwise: what happened to it.
-        resume_at: otherwise: where reading could continue; None if that is unknown.
+        exists: whether reading may go on from this position.
+        text: if not, what happened to the position.
+        resume_at: if not, where reading could continue; None if that is unknown.
     """
 
     exists: bool

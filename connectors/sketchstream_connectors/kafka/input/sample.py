@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from sketchstream_connectors.decode.records import ClientRecord, Records
 
 RECORDS = 20_000
-"""Records of the whole topic that are read for a choice of the partitioner."""
+"""Most records of the whole topic that are read for a choice of the partitioner."""
 FEW_RECORDS = 1_000
-"""Records that are read to look at fields only."""
+"""Most records that are read to look at fields only."""
 TRIES = 3
-"""How often a sample is asked for."""
+"""Most attempts to read a sample."""
 LEAST = 50
-"""Records of each partition, however many partitions there are."""
+"""Fewest records of each partition that a sample asks for, however many partitions there are."""
 
 
 @dataclass

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.kafka")
 
 CHUNKS_A_POLL = 16
-"""Chunks of one poll at most, where batches are read as they are."""
+"""Most chunks of one poll, where batches are read as they are."""
 RECORDS_A_POLL = 4000
-"""Records of one poll at most, where the client reads them."""
+"""Most records of one poll, where the client reads them."""
 RECREATE_EVERY_S = 120.0
 """Least time between two replacements of the consumer, seconds."""
 TRUNCATED_AFTER_S = 30.0
@@ -48,7 +48,7 @@ METADATA_TIMEOUT_S = 20.0
 """Longest wait for the partitions of the input, seconds."""
 SCHEMA_PAUSE_S, SCHEMA_LOGGED_EVERY_S = 0.1, 10.0
 LOGGED_FAILURES, LOGGED_EVERY = 5, 60
-"""Polls that fail in a row: so many of them are logged, and then one of so many."""
+"""Of polls that fail in a row, the first 5 are logged, and then every 60th."""
 
 
 class KafkaSource:
@@ -438,7 +438,7 @@ class KafkaSource:
         return []
 
     def _truncated(self, divergent: Mapping[TopicPartition, OffsetAndMetadata | None]) -> list[SourceEvent]:
-        """For logs truncated below our positions, perhaps grown again: where each differs from what we read.
+        """Find where each log that was cut below our positions, and perhaps grew again, differs from what we read.
 
         None if the leader has nothing left of that time, so that the place is unknown.
         """

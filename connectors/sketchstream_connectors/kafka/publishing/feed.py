@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.kafka")
 
 ENTRIES: Final = 512
-"""Bodies of one batch."""
+"""Most bodies of one batch."""
 BATCH_BYTES: Final = 32 * 2**20
-"""Bytes of bodies of one batch."""
+"""Most bytes of the bodies of one batch."""
 
 
 class KafkaFeed:

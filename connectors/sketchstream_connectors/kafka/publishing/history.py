@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 BOUNDARY: Final = "boundary"
 ATTEMPTS: Final = 20
-"""Claims that are tried while others claim too."""
+"""Most attempts at a claim while others claim too."""
 PAUSE_MS: Final = 200
-"""Longest pause after the first attempt; it grows with each."""
+"""Longest pause after the first attempt, in ms; later pauses are longer."""
 WAIT_S: Final = 30.0
 """Longest wait for the end of a transaction."""
 
 
 class KafkaHistory:
-    """Publishes a history to its topic, and keeps its boundary. A `Publisher`.
+    """A `Publisher` that publishes a history to its topic, and keeps its boundary.
 
     Args:
         connection: connection to the cluster.

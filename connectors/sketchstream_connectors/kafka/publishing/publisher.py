@@ -39,11 +39,11 @@ log = logging.getLogger("sketchstream.kafka")
 FRONTIERS_AGE_S = 5.0
 """Seconds for which frontiers that were read serve as the newest: an older frontier only covers less."""
 TAILS = (4, 16, 64)
-"""Records before the end of a partition among which a frontier is looked for, further back if there is none."""
+"""Numbers of last records of a partition among which a frontier is looked for, one number after the other."""
 FETCH_BYTES = 2**15
 """Most that a broker sends of one partition at a time where frontiers are read, but for one larger batch."""
 REMEMBERED = 1 << 16
-"""Digests of published bodies that are kept, the newest: repetitions of a publication come soon after it."""
+"""Most digests of published bodies that are kept, the newest: repetitions of a publication come soon after it."""
 PREFIX = "__sketchstream.errors."
 MAX_BLOCK_MS = 5_000
 """Longest wait for the metadata of a topic of refused records, which must not hold up the counting."""

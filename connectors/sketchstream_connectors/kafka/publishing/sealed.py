@@ -34,13 +34,13 @@ log = logging.getLogger("sketchstream.kafka")
 
 SEAL_ID_BYTES = 16
 CHUNK_BYTES = 512 * 1024 - 2048
-"""With its key and headers a record stays below half of the 1 MiB that brokers accept unless told otherwise."""
+"""Bytes of a body in one record: with key and headers, less than half of the 1 MiB that brokers accept by default."""
 FORMAT = b"1"
 SEALED, FRONTIER, CLOSED, EARLY = "sealed", "frontier", "closed", "early"
 OWN_NUMBERS = {SEALED: 0, CLOSED: 2, EARLY: 1}
-"""Numbers of its own that the key of a body has between its partition and its seal id."""
+"""How many numbers of its own a body's key has between its partition and its seal id."""
 TAIL = 64
-"""Records before the end of a partition among which its newest frontiers are looked for first."""
+"""Number of last records of a partition among which its newest frontiers are looked for first."""
 
 Headers = list[tuple[str, bytes]]
 
@@ -190,7 +190,7 @@ class Trimmed:
     """What was deleted from the beginning of a topic, as the first record of each sketch that is left tells.
 
     Args:
-        partitions: those whose first records are gone.
+        partitions: partitions whose first records are gone.
     """
 
     def __init__(self, partitions: Collection[int]) -> None:
@@ -211,7 +211,7 @@ MARGIN_MS = 3_600_000
 SOURCE_FETCH_BYTES = 2**18
 """Most that a broker sends of one partition at a time to a source of sealed sketches."""
 HELD_BYTES = 64 * 2**20
-"""Bodies of windows that are not over that a source keeps in memory; those of more are fetched when they are."""
+"""Bytes of unfinished windows' bodies that a source keeps in memory; bodies beyond are fetched when the windows end."""
 
 
 @dataclass(frozen=True)

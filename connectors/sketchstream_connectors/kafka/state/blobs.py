@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kafka.structs import OffsetAndMetadata
 
 CHUNK_BYTES = 512 * 1024 - 1024
-"""With its key and headers a record stays below half of the 1 MiB that brokers accept unless told otherwise."""
+"""Bytes of a blob in one record: with key and headers, less than half of the 1 MiB that brokers accept by default."""
 STALLED_S = 30.0
 """Seconds without a record after which reading a blob is given up, however much of it is still to come.
 
@@ -64,7 +64,7 @@ def encrypt(name: bytes, data: Bytes, key: bytes) -> Iterator[tuple[bytes, bytes
 
 
 def encrypt_pieces(name: bytes, size: int, pieces: Iterable[Bytes], key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """As `encrypt`, for bytes that come in pieces of any length.
+    """Encrypt as `encrypt` does, bytes that come in pieces of any length.
 
     Args:
         name: name of the blob.

@@ -18,11 +18,11 @@ from sketchstream.stream.windows.windows import NO_TIME
 
 MARK = "sketchstream"
 FORMAT = 2
-"""Written. A release that knows only 1 refuses it, for the snapshots behind it hold sketches of byte format 2."""
+"""The format that is written. A release that knows only 1 refuses it: it cannot read snapshots of byte format 2."""
 NAMING = 2
 """The rule of the transactional ids that are written now."""
 LARGEST = 1024
-"""Bytes of a pointer are fewer: brokers accept 4,096 with an offset by default (`offset.metadata.max.bytes`)."""
+"""Most bytes of a pointer: brokers accept 4,096 with an offset by default (`offset.metadata.max.bytes`)."""
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ from sketchstream_connectors.kafka.state.transaction import MANIFEST_FORMAT, Fen
 log = logging.getLogger("sketchstream.kafka")
 
 LAG_BYTES = 64 * 2**20
-"""See `KafkaStore`."""
+"""Default of `lag_bytes` of `KafkaStore`."""
 LAG_S = 600.0
-"""See `KafkaStore`."""
+"""Default of `lag_s` of `KafkaStore`."""
 SUPERSEDED_S = 360.0
 """How long a broker may keep what was erased: it looks for segments to delete every five minutes unless told
 (`log.retention.check.interval.ms`), and removes their files a little later."""
@@ -366,7 +366,7 @@ class KafkaStore:
         return [Peer(one.fingerprint, one.begins, one.newest) for one in pointers if one.manifest >= 0]
 
     def drop(self, partition: int) -> None:
-        """Forget a partition. Its next owner aborts a transaction in flight."""
+        """Forget a partition. Its next owner aborts a transaction that is in flight."""
         with self._lock:
             fence = self._fences.pop(partition, None)
         if fence is not None:

@@ -21,7 +21,7 @@ log = logging.getLogger("sketchstream.kafka")
 KNOWN_FOR_S = 5.0
 """Age of a description of a topic that is still believed, seconds."""
 ASKED_TOGETHER_S = 0.2
-"""Commits of many partitions that begin together ask once."""
+"""Seconds within which commits of many partitions that begin together ask once."""
 GROW_TIMEOUT_S = 5.0
 """Longest wait until an added partition has a leader, seconds."""
 WATCH_SETTINGS_S = 20.0
@@ -153,7 +153,7 @@ class StoreTopics:
                 self._grow(name, partition)
 
     def _grow(self, name: str, partition: int) -> None:
-        """As many partitions as the input has now; several workers may do this at once."""
+        """Give the topic as many partitions as the input has now; several workers may do this at once."""
         input_topic = self._admin.topic(self.input.name)
         cause: BrokerError | None = None
         try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TOPIC_ID, REVISION = "ss-topic-id", "ss-revision"
 TAIL = 256
-"""Records at the end of a partition among which the newest manifest, or the newest revision, nearly always is."""
+"""Number of last records of a partition among which the newest manifest, or revision, nearly always is."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def inputs_of(connection: Connection, state_topic: str, partition: int) -> set[s
 
 
 def newest_revision(connection: Connection, sealed_topic: str | None, *, tail: int | None = None) -> int:
-    """Largest revision that was published; -1 where nothing ever was. `tail`: among so many last records only."""
+    """Largest revision that was published, among the last `tail` records if it is given; -1 where nothing ever was."""
     newest = -1
     if sealed_topic is None or connection.admin.topic(sealed_topic) is None:
         return newest
@@ -100,8 +100,8 @@ def next_revision(connection: Connection, input_topic: str, topic_id: str, seale
 
     Args:
         connection: connection to the cluster.
-        input_topic: its name.
-        topic_id: its id now.
+        input_topic: name of the input.
+        topic_id: id of the input now.
         sealed_topic: where sealed sketches are.
         used: the revision of the partition that begins anew.
     """

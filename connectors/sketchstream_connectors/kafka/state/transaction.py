@@ -37,10 +37,10 @@ MANIFEST_FORMAT = 1
 
 
 class Committer(Protocol):
-    """In whose name an offset is committed, and which leader epoch goes with it."""
+    """Says in whose name an offset is committed, and which leader epoch goes with it."""
 
     def group_metadata(self) -> ConsumerGroupMetadata | str:
-        """For transactions; the bare name of a group whose members do not run."""
+        """The group for transactions; the bare name of a group whose members do not run."""
 
     def epoch(self, partition: int) -> int:
         """Leader epoch of the last batch read, -1 where not known."""
@@ -50,10 +50,10 @@ class Member(Committer, Protocol):
     """What is asked of the consumer: who we are in the group, and leader epochs."""
 
     def expect_epoch(self, partition: int, epoch: int) -> None:
-        """The epoch committed with the position."""
+        """Note the epoch that is committed with the position."""
 
     def condemn(self, error: FencedError) -> None:
-        """Another process has our group.instance.id."""
+        """Note that another process has our group.instance.id."""
 
 
 @dataclass

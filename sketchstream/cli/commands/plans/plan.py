@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sketchstream.stream.windows.plans import EarlyAnswers
 
 SMALLEST: Final = 1024
-"""Slots that the search begins with if none are given."""
+"""Number of slots that the search begins with if none is given."""
 
 
 OF_KINDS: Final = {

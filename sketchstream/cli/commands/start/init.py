@@ -266,7 +266,7 @@ def _there(survey: Survey, name: str) -> str:
 
 @dataclass(frozen=True)
 class Split:
-    """By what answers are split: a field of the records, its declared values, and their file if they lie in one."""
+    """What answers are split by: a field of the records, its declared values, and their file if they lie in one."""
 
     field: str = "group"
     groups: Groups | None = None
@@ -376,7 +376,7 @@ def _warn_of_few(file: Path, form: str, sizing: Any) -> None:
 
 
 def _find_partitioner(output: Path) -> None:
-    """As `validate --write` does it."""
+    """Find the partitioner as `validate --write` does."""
     from sketchstream.cli.commands.pipeline import validate
     from sketchstream.errors import ConfigError
 
