@@ -30,6 +30,7 @@ reads the history and prints what each of them brought. A limit is raised only w
 * intervals of rows as they are, whose noise is of whole numbers: 61 (93 of the linear kinds)
 * schemas that lack fields or are of another format 16, histories that end in the future 14, answers of a group's
   series that are looked up at once 19, totals of sparse trees 2, timestamps that bound a loss 2
+* compiled loops of the likelihood, whose steps are kernels of their own 25
 * an audit by the oracle of a kind's package 10, scratch of Laplace noise that is erased 2 (of the linear kinds)
 * members of an object that a kind has, from 9 to 12: what an item's groups, a unit's weight and a publication's parts
   cost is of `Accounting`, no longer of capabilities
