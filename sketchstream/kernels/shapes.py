@@ -1,6 +1,6 @@
 """Tells whether a JSON text has every value where another text of its layout has it.
 
-In: an address, and what was taken from the other text. Out: whether it does. Touches: nothing else.
+In: an address, and what was taken from the other text. Out: whether the text does. Touches: nothing else.
 
 Many programs write identifiers and times of one length. Where all values of a text are as long as those of another one
 that follows its layout, each byte is known to be one of a few kinds before it is looked at, so that 64 of them are

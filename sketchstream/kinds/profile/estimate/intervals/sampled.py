@@ -1,6 +1,6 @@
 """From a sample of the items to all of them: numbers divided by the inclusion probability, intervals with its variance.
 
-In: the law, the number of items and the bands of the items that count. Out: those of all items. Touches: nothing.
+In: the law, the number of items and the bands of the items that count. Out: the same for all items. Touches: nothing.
 Source: Horvitz & Thompson 1952; Wilson 1927 (intervals of a share); Zou & Donner 2008 (sums of two errors);
 docs/theory/profile.md, section 10.
 

@@ -1,6 +1,6 @@
 """Exact posterior mean of the slots in each cell given a published cumulative histogram, if it is cheap.
 
-In: expected slots of each cell, the published numbers. Out: slots expected given those. Touches: nothing.
+In: expected slots of each cell, the published numbers. Out: slots expected, given these inputs. Touches: nothing.
 Source: forward and backward recursion (Baum et al. 1970); `docs/theory/reconstruction.md`. The saddlepoint of
 docs/theory/profile.md 7.1 treats the few slots of a cell as a continuum: for 1,000 slots at epsilon 2 its errors are
 larger by 5% in L1, and by 20% in earth mover's distance.
