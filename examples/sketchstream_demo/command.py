@@ -152,7 +152,7 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
 
 @contextlib.contextmanager
 def _beside() -> Iterator[ProcessPoolExecutor]:
-    """Two further processes; what they have not begun when this one fails is left out."""
+    """Run two further processes; what they have not begun when this one fails is left out."""
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         try:
             yield pool
@@ -162,7 +162,7 @@ def _beside() -> Iterator[ProcessPoolExecutor]:
 
 
 def _chapter(name: str, folder: Path, flights: Flights) -> list[str]:
-    """Make a chapter from the stream in a folder: its lines."""
+    """Make a chapter from the stream in a folder; return its lines."""
     lines: list[str] = import_module(name).run(folder, flights)
     return lines
 
@@ -185,7 +185,7 @@ def _fresh(folder: Path) -> Path:
 
 
 def _write_stream(folder: Path, flights: Flights, dials: Dials) -> Config:
-    """The stream, the key and the configuration, as a user would have them."""
+    """Write the stream, the key and the configuration, as a user would have them."""
     from sketchstream.config.loader import Config
     from sketchstream.items.hashing import Key
 

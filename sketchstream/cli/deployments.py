@@ -261,7 +261,7 @@ class Around:
         return found
 
     def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:
-        """What, in how many windows, most that an event and an item lose there; None: an event is not in them."""
+        """Each row: where, in how many windows, most that an event (None: it is not in them) and an item lose there."""
         from sketchstream.privacy.deployments.guarantee import (
             Beside,
             copies_of_item,

@@ -97,18 +97,18 @@ def _read(options: Mapping[str, Any]) -> list[object]:
 
 
 def _listed(folder: Path, names: str) -> list[tuple[object, ...]]:
-    """Files of a folder, and those of its folders, with what changes when they do."""
+    """The states of the files of a folder and of its folders; a state changes when its file does."""
     return [_state(one) for one in sorted(folder.rglob(names))]
 
 
 def _state(file: Path) -> tuple[object, ...]:
-    """What changes when a file does."""
+    """The state of a file, which changes when the file does."""
     status = file.stat()
     return (str(file), status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def _named(value: object, folder: Path) -> Iterator[tuple[object, ...]]:
-    """The files that any text of a configuration names, such as lists of items."""
+    """The states of the files that any text of a configuration names, such as lists of items."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
@@ -131,7 +131,7 @@ def shown(where: Path) -> bool:
 
 
 class _Both(io.StringIO):
-    """What is printed, copied and shown."""
+    """Copies what is printed, and shows it."""
 
     def __init__(self, screen: TextIO) -> None:
         super().__init__()

@@ -26,13 +26,13 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_page(path: Path, page: str) -> None:
-    """A page of HTML."""
+    """Write a page of HTML."""
     with writing(path):
         path.write_text(page, encoding="utf-8")
 
 
 def write_arrow(path: Path, table: pa.Table) -> None:
-    """An Arrow file, which other programs map into memory."""
+    """Write an Arrow file, which other programs map into memory."""
     from pyarrow import feather
 
     with writing(path):

@@ -237,7 +237,7 @@ def _model(loc: Path, data: Mapping[str, Any]) -> type[BaseModel]:
     for part in loc:
         if isinstance(part, str):
             model = schema.TABLES.get(part, model)
-    if len(loc) == 2 and loc[0] == "sketch":  # the block itself
+    if len(loc) == 2 and loc[0] == "sketch":  # the mistake concerns the block itself
         blocks, number = data.get("sketch"), loc[1]
         block = blocks[number] if isinstance(blocks, list) and isinstance(number, int) else None
         kind = block.get("kind", "profile") if isinstance(block, dict) else "profile"

@@ -49,7 +49,7 @@ class ClosedWindow:
                 into it are completed with it, and hold the noise of both; default: they are partial.
         """
         kind = kinds.closing(self.parts[0][0].spec)
-        assert kind is not None  # instalments are of such sketches alone
+        assert kind is not None  # only sketches of such kinds have instalments
         answers: Answers = kind.closed_answers(self.parts, self.positions, before)
         return answers
 

@@ -191,7 +191,7 @@ def _misplaced(heard: Mapping[int, Heard], rule: Rule, counted: Quality) -> tupl
 
 
 def _excess(noise: EvidenceNoise, values: Sequence[int]) -> float:
-    """The published numbers less their mean without misplaced items."""
+    """The published numbers minus their mean without misplaced items."""
     return sum(values) - misplaced_law(noise, len(values))[0]
 
 

@@ -306,7 +306,7 @@ class SealedReader:
     def _early(self, sketch: str, from_ms: int | None, to_ms: int | None, revision: int | None) -> _Waiting:
         """The newest release of each partition from each window, of the newest revision."""
         settled = self.settled(sketch)
-        if settled is not None:  # windows before that are sealed
+        if settled is not None:  # windows before that time are sealed
             from_ms = settled[1] if from_ms is None else max(from_ms, settled[1])
         waiting: _Waiting = {}
         newest: dict[Span, int] = {}

@@ -63,7 +63,7 @@ def require_order(
     if since is not None and until is not None and since >= until:
         try:
             first, last = texts or (iso(since), iso(until))
-        except OverflowError:  # of the first or the last year, in a time zone where it is another one
+        except OverflowError:  # times of the first or last year whose local year is another one
             first, last = f"{since} ms", f"{until} ms"
         msg = f"{names[0]} must be before {names[1]}, found {first} and {last}: exchange them, or choose a later end"
         raise ConfigError(msg)

@@ -226,7 +226,7 @@ class Windows(Sequence[Window]):
             out[f"{column}_low"] = _floats(None if one is None else one.low for one in ends)
             out[f"{column}_high"] = _floats(None if one is None else one.high for one in ends)
             bounds = [getattr(one, "bound", None) or "" for one in estimates]
-            if any(bounds):  # of counts modulo p
+            if any(bounds):  # counts modulo p make bounds of numbers
                 out[f"{column}_bound"] = np.array(bounds, np.str_)
         return out
 

@@ -84,7 +84,7 @@ class Follower:
         """Read once to the present end.
 
         Raises:
-            SketchstreamError: not now.
+            SketchstreamError: the feed cannot be read now.
         """
         if self._store.damaged:
             self.caught_up_at = self.behind = None

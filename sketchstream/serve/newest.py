@@ -79,7 +79,7 @@ def firm_window(service: Service, name: str) -> StoredWindow | None:
 
 
 def answer_groups(service: Service, stored: StoredWindow, groups: Sequence[str]) -> int:
-    """Have some of the answers of a window's groups computed that are not there; how many are missing.
+    """Have some missing answers of a window's groups computed; return how many are missing.
 
     Args:
         service: service that answers.

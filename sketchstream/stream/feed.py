@@ -72,7 +72,7 @@ class Feed(Protocol):
             positions: positions of the earlier batches that are stored.
 
         Raises:
-            BrokerError, StoreError: not now; tried again later.
+            BrokerError, StoreError: nothing can be read now; the caller tries again later.
             ConfigError: the configuration does not allow it, now or later.
         """
 
@@ -80,7 +80,7 @@ class Feed(Protocol):
         """The newest frontiers, without reading everything before them, for the remaining distance.
 
         Raises:
-            BrokerError, StoreError: not now.
+            BrokerError, StoreError: nothing can be read now.
         """
 
     def close(self) -> None:

@@ -200,7 +200,7 @@ def admit(
                     passed |= quorum == 1
                 else:
                     lowest[r] = min(lowest[r], testified)
-                    # only what is new can make a quorum
+                    # only a new vote can make a quorum
                     passed |= slices[r] & bit == np.uint64(0) or score < enough
                     slices[r] |= bit
                 # Cut at `full`, which is enough in any case: scores are bounded however long the stream is.

@@ -336,7 +336,7 @@ class MemorySink:
         self.acknowledged = len(self.sent)
 
     def forget(self, partition: int) -> None:
-        """Tests look at everything that was ever sent."""
+        """Forget nothing: tests look at everything that was ever sent."""
 
     def close(self) -> None:
         """Nothing is held."""

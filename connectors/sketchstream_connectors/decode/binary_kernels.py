@@ -82,7 +82,7 @@ def bits_of(typingctx: Any, value: Any) -> Any:
 
 @kernel
 def wide_number(text: Any, p: Any, end: Any) -> Any:
-    """A varint of two to ten bytes and at most 64 bits: its raw bits, and the position behind it; -1: malformed."""
+    """Read a varint of 2 to 10 bytes and at most 64 bits: its raw bits, and the position behind it; -1: malformed."""
     if end - p >= 8:
         word = word_at(text + U(p))
         last = ~word & _HIGH  # the highest bit of each byte that may be the last one
@@ -109,7 +109,7 @@ def wide_number(text: Any, p: Any, end: Any) -> Any:
 
 @part
 def number(text: Any, p: Any, end: Any) -> Any:
-    """A varint of at most ten bytes and 64 bits: its raw bits, and the position behind it; -1: malformed."""
+    """Read a varint of at most 10 bytes and 64 bits: its raw bits, and the position behind it; -1: malformed."""
     raw = U(0)
     at = np.int64(-1)
     if p < end:
@@ -137,7 +137,7 @@ def small(text: Any, p: Any, end: Any) -> Any:
 
 @part
 def behind_bytes(text: Any, p: Any, end: Any) -> Any:
-    """Bytes with their length in front: where they begin and end; an end of -1: malformed."""
+    """Find where bytes with their length in front begin and end; an end of -1: malformed."""
     raw, begin = number(text, p, end)
     size = signed(raw)
     stop = np.int64(-1)

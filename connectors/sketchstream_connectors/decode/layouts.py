@@ -1,7 +1,7 @@
 """Finds fields in JSON texts that differ from a sample in their values alone.
 
-In: a uint8 buffer, the bounds of texts, and what `scan_json` found in one of them. Out: the same of those that follow
-its layout. Touches: nothing else.
+In: a uint8 buffer, the bounds of texts, and what `scan_json` found in one of them. Out: this too for the
+texts that follow its layout. Touches: nothing else.
 Source: RFC 8259 (grammar).
 
 What programs write has its keys in one order. The bytes between two values are then the same in every text: they are

@@ -122,7 +122,7 @@ def _ask_msgpack(records: Records, status: Bytes, fields: Ints, null: Flags) -> 
 
 
 def ask_msgpack(text: bytes | memoryview) -> tuple[bytes | Literal[False] | None, bytes | None, int, int] | None:
-    """The reference for packed maps.
+    """Read a packed map with the msgpack library, which is the reference.
 
     Returns:
         The bytes of i (None where it is missing or null, False where i or w cannot be used), those of w, whether t is

@@ -61,7 +61,7 @@ class MemoryPool:
         return lease.data[:size]
 
     def _back(self, gone: weakref.ref[Bytes]) -> None:
-        """The last view is gone. May run on any thread at any moment: no lock is taken."""
+        """Take memory back whose last view is gone. May run on any thread at any moment: no lock is taken."""
         self._returned.append(self._lent.pop(id(gone))[1])
 
     def _collect(self) -> None:

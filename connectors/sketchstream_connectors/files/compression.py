@@ -31,7 +31,7 @@ def compressed(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             begins = file.read(4)
-    except OSError:  # who opens it next says so
+    except OSError:  # whoever opens the file next reports it
         return False
     for magic, ending in ((b"\x1f\x8b\x08", GZIP), (b"\x28\xb5\x2f\xfd", ZSTD)):
         if begins.startswith(magic):

@@ -101,7 +101,7 @@ class _Listing:
     def __init__(self, root: Path) -> None:
         self._root = root
         self.problems: list[str] = []
-        """Folders that cannot be read, in words."""
+        """Folders that cannot be read, each in words."""
         self.partly: set[str] = set()
         """Sketches of which not every file could be listed."""
 

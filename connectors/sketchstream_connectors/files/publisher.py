@@ -127,7 +127,7 @@ class DirectoryPublisher:
         folder = self._folder(frontier.sketch, frontier.revision)
         files.make_folder(folder)
         path = folder / f"frontier.p{frontier.partition:05d}.json"
-        if path not in self._swept:  # once: beside it is a folder for every window
+        if path not in self._swept:  # only once: the folder has a folder for every window
             files.sweep(path, secret=False)
             self._swept.add(path)
         try:

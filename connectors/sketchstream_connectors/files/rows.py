@@ -66,7 +66,7 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
             try:
                 columns = _columns(layout, header)
             except ConfigError:
-                require_utf8(path, line)  # then nobody finds a name in it
+                require_utf8(path, line)  # names cannot be found in a line that is not UTF-8
                 raise
             starts, ends = starts[1:], ends[1:]
         skip = max(0, position - number) if path is not None else 0

@@ -151,7 +151,7 @@ class FileSource(Source):
             say(log, logging.WARNING, "sample", warning=text)
 
     def seek(self, partition: int, position: int) -> None:
-        """Go on from here; of standard input, with what comes next, under this position."""
+        """Go on from this position; standard input goes on with what comes next, under this position."""
         if self._path is None:
             self._shift += position - self._position
         else:

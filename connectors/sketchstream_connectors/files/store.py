@@ -160,7 +160,7 @@ class DirectoryStore:
         return Restored(header["position"], header["manifest"], blobs)
 
     def _nothing(self, partition: int) -> Fresh:
-        """A partition that was never committed under this revision."""
+        """The state of a partition that was never committed under this revision."""
         if self._folder(partition).is_dir():
             self._sweep(self._folder(partition), set())
         self._sequence[partition], self._blobs[partition] = 0, {}

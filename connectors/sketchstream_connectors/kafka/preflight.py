@@ -108,7 +108,7 @@ def _timestamps_and_retention(connection: Connection, config: Config, names: Top
 
 
 def _brokers(connection: Connection) -> Iterator[str]:
-    """Limits of the brokers that pointers and transactions would exceed."""
+    """Find limits of the brokers that pointers and transactions would exceed."""
     from kafka.admin import ConfigResource, ConfigResourceType
     from kafka.errors import ClusterAuthorizationFailedError
 
@@ -120,7 +120,7 @@ def _brokers(connection: Connection) -> Iterator[str]:
             configs = client.describe_configs([resource], config_filter="all")
     except BrokerError as error:
         if isinstance(error.__cause__, ClusterAuthorizationFailedError):
-            return  # operators may ask that, workers need not
+            return  # only operators may ask for this, and workers need not
         raise
     settings = next(iter(configs["broker"].values()))
     limits = {"offset.metadata.max.bytes": LARGEST, "transaction.max.timeout.ms": TRANSACTION_TIMEOUT_MS}
@@ -133,7 +133,7 @@ def _brokers(connection: Connection) -> Iterator[str]:
 def _sample(
     connection: Connection, config: Config, names: TopicNames, sample: kafka_sample.TopicSample | None
 ) -> Iterator[str]:
-    """The newest records of every partition: readable, old, and each item in the partition that it belongs to."""
+    """Check the newest records: their fields, the partitions of their items, their age."""
     settings = connection.admin.configs(names.input)
     retention = int(settings.get("retention.ms", "-1"))
     newest = sample or kafka_sample.read(connection, config, kafka_sample.FEW_RECORDS)

@@ -106,7 +106,7 @@ def feed_of(connection: Connection, config: Config) -> Feed:
 
 
 def published_in_topic(connection: Connection, config: Config) -> PublishedWindows:
-    """What the sealed topics of a configuration hold; closing its source leaves the connection open."""
+    """Read what the sealed topics of a configuration hold; closing its source leaves the connection open."""
     source = sealed_source(connection, config)
     reader = SealedReader(source, config.quality_rule, len(config.apart()))
     return PublishedWindows(config, reader, source, KafkaSurroundings(connection, config))

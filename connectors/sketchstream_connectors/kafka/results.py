@@ -107,7 +107,7 @@ class KafkaResults:
                     continue
                 try:
                     value = published.given_out(window).to_json().encode()
-                except (EstimateError, MergeError) as error:  # it will never be otherwise, and others come after it
+                except (EstimateError, MergeError) as error:  # the window will never have an answer
                     fields = {"sketch": plan.name, "window_start": window.window[0], "error": type(error).__name__}
                     say(log, logging.WARNING, "result_impossible", **fields)
                     done.add(key)
@@ -144,7 +144,7 @@ class KafkaResults:
         revision, through = settled
         for window in reader.windows(sketch, self._from.get((sketch, revision)), early=early):
             yield window
-            if window.window[1] <= through:  # what came of it is published by now
+            if window.window[1] <= through:  # its final result is published by now
                 self._from[sketch, revision] = window.window[0]
 
     def _published(self, topic: str) -> set[str]:

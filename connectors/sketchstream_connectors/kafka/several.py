@@ -94,7 +94,7 @@ class Sources(_Several[Source]):
         return all(one.confirmed(since_s) for one in self._parts)
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
-        """What each topic has; if none has anything, a short wait for each."""
+        """Poll each topic; if none has anything, wait a short while for each."""
         for wait_s in (0.0, min(timeout_s / len(self._parts), WAIT_S)):
             events = [_numbered(event, t) for t, one in enumerate(self._parts) for event in one.poll(wait_s)]
             if events:
@@ -170,7 +170,7 @@ class Publishers(_Several[Publisher]):
     publish = _routed(Publisher.publish)
 
     def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
-        """Claims at the first topic: a history has no topics."""
+        """Add a claim at the first topic: a history has no topics."""
         return self._parts[0].settle(sketch, revision, claim)
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:

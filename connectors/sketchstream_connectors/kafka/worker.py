@@ -143,7 +143,7 @@ def _nothing_counted(connection: Connection, config: Config) -> bool:
 
 
 def open_ports(config: Config) -> Ports:
-    """Source, store, publisher and sink of one worker; nothing stays open if one of them fails.
+    """Open source, store, publisher and sink of one worker; nothing stays open if one of them fails.
 
     Raises:
         ConfigError: an option, or a topic that is missing or wrong.
@@ -197,7 +197,7 @@ def newest_revision(connections: Sequence[Connection], config: Config) -> int | 
 def _open_topic(
     stack: contextlib.ExitStack, connection: Connection, config: Config, revision: int | None
 ) -> tuple[KafkaSource, KafkaStore, KafkaPublisher | None, KafkaSink]:
-    """Source, store, publisher and sink of one topic."""
+    """Open source, store, publisher and sink of one topic."""
     topic = config.input.topic or ""
     _note_timestamps(connection, topic)
     decode = factory.decoder_of(config).decode

@@ -291,7 +291,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     items, numbers = counted.items, events
     if not good.all():
         items, units, numbers = items.take(good), units[good], events[good]
-    room = MOST_SUM // int(numbers.max(initial=1))  # of the row with most events: for nearly all batches enough
+    room = MOST_SUM // int(numbers.max(initial=1))  # for the row with most events: enough for nearly all batches
     if len(units) and not -room <= units.min() <= units.max() <= room:
         rooms = MOST_SUM // np.maximum(numbers, 1)
         if ((units > rooms) | (units < -rooms)).any():

@@ -333,7 +333,7 @@ class Backfill:
         }
         files.make_folder(path.parent, 0o700)
         if not files.write_new(path, json.dumps(row, indent=1).encode(), step="booked"):
-            self._is_booked(plan, window, job)  # by another process: of the same job, or refused
+            self._is_booked(plan, window, job)  # another process wrote it: of the same job, or it is refused
 
     def _stored(self, plan: SketchPlan, window: tuple[int, int]) -> bytes | None:
         """The body of the window, if one is stored."""
@@ -361,7 +361,7 @@ class Backfill:
     # ------------------------------------------------------------------------------------------ one series
 
     def _claim(self, plan: SketchPlan, windows: Sequence[tuple[int, int]]) -> None:
-        """Take the windows through the last of these for the history.
+        """Claim the windows through the last of these for the history.
 
         Raises:
             ConfigError: live windows begin earlier.
@@ -423,7 +423,7 @@ class Backfill:
 
 
 def _named(secret: Path, use: bytes, content: Any) -> str:
-    """A name that says nothing to those who do not have the secret in this file."""
+    """A name that tells nothing to anybody who does not have the secret in this file."""
     key = files.read_file(secret)[0]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16, key=key, person=use).hexdigest()
 

@@ -44,7 +44,7 @@ class DeploymentSeries:
             self._stack = stack.pop_all()
 
     def _opened(self, stack: contextlib.ExitStack) -> tuple[int, list[Publisher]]:
-        """Revision and publishers; what must be closed goes to the stack."""
+        """Open the revision and publishers; what must be closed goes to the stack."""
         config = self._config
         publishers: list[Publisher] = []
         if config.from_kafka:

@@ -96,7 +96,7 @@ class _Denied(Exception):  # noqa: N818 - an answer
 
 
 class _SameOrigin(urllib.request.HTTPRedirectHandler):
-    """No redirection: it would carry credentials elsewhere, or turn a login page into an answer."""
+    """Refuses redirections: one would carry credentials elsewhere, or turn a login page into an answer."""
 
     def redirect_request(self, *_: Any) -> None:
         """Leave the answer as it is."""
@@ -194,7 +194,7 @@ class SchemaRegistry:
 
     def _resolved(self, number: int) -> Registered:
         """A schema with all that it refers to."""
-        if self._global_ids:  # Apicurio puts in what it refers to
+        if self._global_ids:  # Apicurio inserts the schemas that it refers to
             return Registered("AVRO", self._get(f"/ids/globalIds/{number}?dereference=true")["schema"])
         answer = self._get(f"/schemas/ids/{number}")
         references: dict[tuple[str, int], tuple[str, str]] = {}
@@ -217,7 +217,7 @@ class SchemaRegistry:
             into.setdefault((subject, version), (name, inner["schema"]))
 
     def _get(self, path: str) -> dict[str, Any]:
-        """One answer: of the first URL that gives one; denied only if no URL has it and all that answer say so."""
+        """Get one answer, of the first URL that gives one; an id is denied only if all that answer deny it."""
         reasons, denials = [], 0
         for url in self._access.urls:
             try:
@@ -297,7 +297,7 @@ class SchemaRegistry:
             return None
 
     def _store(self, number: int, registered: Registered) -> None:
-        """Keep an answer; without it only the next start would have to ask again."""
+        """Keep an answer on disk; without it only the next start would have to ask again."""
         path = self._path(number)
         if path is None:
             return

@@ -66,7 +66,7 @@ class Token:
 
     @property
     def valid(self) -> bool:
-        """Whether it has not expired."""
+        """Whether the token has not expired."""
         return self.expires is None or time.time() < self.expires
 
 
@@ -184,7 +184,7 @@ class TokenFile:
 
     @property
     def changed(self) -> bool:
-        """Whether it is another file than the one read last."""
+        """Whether the file is another one than was read last."""
         return self._look() != self._mark
 
     def _look(self) -> object:

@@ -295,7 +295,7 @@ class LimitedProtocol(H11Protocol):
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        """No further request has come, unless one was answered or refused unread."""
+        """Close the connection when no further request has come, unless one was answered or refused unread."""
         left = self._used + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._wait_for_more(left)
@@ -358,7 +358,7 @@ def limited(most: int, guard: Guard) -> type[LimitedProtocol]:
 
 
 def _raw(status: int, title: str, detail: str, *, last: bool = True) -> bytes:
-    """A response outside of the application, with what each of its responses has."""
+    """A response that is made outside of the application, with the headers that all of its responses have."""
     body = orjson.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
     headers = {
         "Content-Type": "application/problem+json",

@@ -35,7 +35,7 @@ class Turns:
         self._waiting = FairQueue[asyncio.Future[None]](REQUESTS)
 
     async def run(self, draw: Callable[Given, Result], *arguments: Given.args, **more: Given.kwargs) -> Result:
-        """What a function gives that draws, in a thread, when it is its client's turn."""
+        """Run a function that draws, in a thread, when it is its client's turn; return what it gives."""
         if self._free:
             self._free -= 1
         else:
@@ -53,7 +53,7 @@ class Turns:
             await turn
         except asyncio.CancelledError:
             self._waiting.remove(turn)
-            if turn.done() and not turn.cancelled():  # it was given to somebody who has just gone
+            if turn.done() and not turn.cancelled():  # the turn was given to a client that has just gone
                 self._next()
             raise
 

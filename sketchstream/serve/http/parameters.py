@@ -314,7 +314,7 @@ def refusal(errors: Iterable[Mapping[str, Any]], model: type[Parameters], *, wit
         return f"unknown parameter {name!r:.40}; there are: {', '.join(names_of(model)) or 'none'}"
     if kind == "missing":
         return f"{name} is needed; {', '.join(names_of(model))} can be given"
-    if kind == "value_error":  # of a function of ours, which has said it all
+    if kind == "value_error":  # one of our functions raised it, and its text says it all
         return str(error["ctx"]["error"])
     if kind == "literal_error":
         return f"{name} must be one of {_listed(error['ctx']['expected'])}{value}"

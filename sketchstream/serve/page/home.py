@@ -229,7 +229,7 @@ class CardMaker:
         return title or self.service.titles([metric])[metric]
 
     def _settled(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> list[Point]:
-        """The numbers of the windows that have one; no number while one may still come."""
+        """The numbers of the windows that have one; none of them while another may still come."""
         points = self.service.computed(windows, metric, group)
         absent = (one for one, point in zip(windows, points, strict=True) if point is None)
         if any(self.service.lacks(one, Question(group=group)) for one in absent):
@@ -302,7 +302,7 @@ class CardMaker:
         return picture
 
     def _sets(self, stored: StoredWindow) -> Card:
-        """Show of a sketch that publishes patterns of groups alone how many items are in any group."""
+        """For a sketch that publishes patterns of groups alone, show how many items are in any group."""
         service, metric, question = self.service, self.metric, Question(overlap=True)
         try:
             answer = service.ready(stored, question)
@@ -334,9 +334,9 @@ def tile(title: str, point: Point, metric: str, change: str = "", bound: str | N
     assert value is not None
     spell = charts.resolved(low, high, spelling(metric))
     around = "" if low is None and high is None else f"95% interval {charts.between(low, high, spell)}"
-    around += "" if high is None else beyond(bound, ", ")  # one without an end says so
+    around += "" if high is None else beyond(bound, ", ")  # an interval without an upper end says so itself
     possible = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
-    if possible != value:  # of a number that cannot be negative, noise may leave an estimate that is
+    if possible != value:  # noise may make the estimate negative where no number can be
         around += f"; the estimate itself, {spell(value)}, is not possible"
     exact = Markup('<data value="{}">{}</data>').format(repr(float(value)), spell(possible))
     return Tile(f"{title[:1].upper()}{title[1:]}", exact, around, change)

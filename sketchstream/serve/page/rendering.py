@@ -84,7 +84,7 @@ def assets() -> dict[str, tuple[str, bytes]]:
         if path.suffix not in TYPES:
             continue
         body = path.read_bytes()
-        if path.suffix == ".css":  # it takes its colors from reports
+        if path.suffix == ".css":  # the style sheet takes its colors from reports
             body = environment().get_template(path.name).render().encode()
         digest = hashlib.blake2b(body, digest_size=6).hexdigest()
         out[f"{path.stem}.{digest}{path.suffix}"] = (path.name, body)

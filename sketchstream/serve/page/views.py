@@ -495,7 +495,7 @@ class Views:
             [(day, show(one.event), show(one.item)) for day, one in days[:31]],
         )
         text = str(deployment).splitlines()[1 + len(rows) :] if rows else ["Nothing is published yet."]
-        named = tuple(f"{row['sketch']}: " for row in rows)  # a sketch is called what it is called
+        named = tuple(f"{row['sketch']}: " for row in rows)  # a sketch's name keeps its first letter
         return rendering.html(
             "ledger.html",
             title="Ledger",
@@ -909,7 +909,7 @@ def _further(data: Mapping[str, Any]) -> Question | None:
 
 
 def _closer(panels: Sequence[Panel], query: Mapping[str, str], address: str = "") -> list[tuple[Panel, dict[str, str]]]:
-    """Pictures, the one whose stretch is chosen as that stretch, with links to others; and what its address says of it.
+    """The pictures with links to their stretches, the chosen stretch drawn alone; and the parameter that chose it.
 
     Args:
         panels: the pictures of a page.

@@ -43,13 +43,13 @@ class ReconstructionJob:
 
     @property
     def name(self) -> Name:
-        """What identifies its result."""
+        """What identifies the job's result."""
         text = "guarantee" if self.question is None else self.question.text
         return self.stored.sketch, self.stored.window, self.stored.version, text
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody waits for it, and nobody needs it."""
+        """Whether nobody waits for the job's result, and nobody needs it."""
         return not self.waiting and not self.kept
 
     def fail(self, error: Exception) -> None:

@@ -148,7 +148,7 @@ class Pool:
         return job.future
 
     def leave(self, future: Future[Computed]) -> None:
-        """Whoever asked does not wait for the result any more: what nobody waits for is not computed."""
+        """Note that whoever asked does not wait for the result any more: what nobody waits for is not computed."""
         with self._changed:
             job = self._by_future.get(future)
             if job is None:
@@ -197,7 +197,7 @@ class Pool:
         return None
 
     def _work(self) -> None:
-        """One job after another, until the pool is closed. Nothing ends this thread before."""
+        """Do one job after another, until the pool is closed. Nothing ends this thread before."""
         child: Child | None = None
         while not self._closed:
             job: ReconstructionJob | None = None
@@ -225,7 +225,7 @@ class Pool:
         self._let_go(child)
 
     def _reconstruct(self, job: ReconstructionJob, child: Child | None) -> Child | None:
-        """One job, in this process or a new one; gives the process for the next job."""
+        """Do one job, in this process or a new one; return the process for the next job."""
         unstored = self._unstored.get(job.name)
         if unstored is not None:
             self._keep(job, unstored[1])

@@ -233,7 +233,7 @@ class Readers:
             try:
                 yield connection
             except sqlite3.Error as error:
-                if turn == self._turn:  # else it was replaced meanwhile
+                if turn == self._turn:  # else the connections were replaced meanwhile
                     self._failed(error)
                 msg = f"the database cannot be read at the moment ({type(error).__name__}): ask again later"
                 raise StoreError(msg) from error

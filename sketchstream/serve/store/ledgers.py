@@ -156,7 +156,7 @@ class Ledgers:
                     apart = True
                 elif (sketch, start, stop, revision) not in early:
                     records_there += self._records(name, revision, (start, stop), parts)
-        if apart:  # what shares its noise with one of them may be of any time
+        if apart:  # records of any time may share noise with one of these
             places = self._connection.execute(
                 "SELECT sketch, start, stop, revision FROM costs INDEXED BY costs_apart WHERE parts = ''"
             )
@@ -200,7 +200,7 @@ class Ledgers:
                 if kind not in alike:
                     alike[kind] = self._records(name, revision, INSTANT, parts)
         for record in Deployment.from_records(self._read(apart)).records:
-            assert record.window is not None  # a body without one is stored nowhere
+            assert record.window is not None  # bodies without a window are not stored
             kind = (record.name, record.revision, record.window)
             if kind not in alike:
                 alike[kind] = []
@@ -272,7 +272,7 @@ class Ledgers:
                 try:
                     yield Record.of(Instalment.from_bytes(body))
                 except FormatError:
-                    continue  # nor does it answer
+                    continue  # a body that cannot be read gives no answers either
 
     def copied(self, sketch: int, start: int, stop: int, revision: int) -> bool:
         """Whether instalments of one window and revision differ from each other or from the seal: copies of a state.

@@ -116,7 +116,7 @@ class StoredWindow:
 
     @property
     def complete(self) -> bool | None:
-        """Whether it lacks nothing; None: nothing published can tell."""
+        """Whether the window lacks nothing; None: nothing published can tell."""
         complete: bool | None = self.fields.get("complete", False)
         return complete
 
@@ -358,7 +358,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
-        """Exclusive, and whole or not at all.
+        """A transaction that excludes others, and is stored whole or not at all.
 
         Raises:
             StoreError: it could not be stored: the disk is full, for example, or the database is damaged.
@@ -645,7 +645,7 @@ class Store:
             or any(getattr(former, name) != getattr(frontier, name) for name in ("partitions", "partial", "diverged"))
             or forgets(former.evidence) != forgets(frontier.evidence)
         ):
-            _anew(execute, sketch, "state IN (?, ?)", MISSING, SETTLED)  # they speak of all windows of a sketch
+            _anew(execute, sketch, "state IN (?, ?)", MISSING, SETTLED)  # frontiers speak of all windows of a sketch
         else:
             for start, stop in _changed_evidence(former, frontier):
                 _anew(execute, sketch, "state = ? AND start = ? AND stop = ?", SETTLED, start, stop)
@@ -696,7 +696,7 @@ class Store:
             for span in sorted(stale):
                 self._refresh(execute, sketch, [span])
             return
-        for start, stop in stale:  # of a void revision, or dropped
+        for start, stop in stale:  # windows of a void revision, or dropped ones
             execute(f"DELETE FROM windows WHERE {SPAN}", (sketch, start, stop))
             self._doubt_next(execute, sketch, stop)
 

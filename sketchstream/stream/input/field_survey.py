@@ -106,7 +106,7 @@ def _kind(value: object) -> str:
         return _kind_of_text(value)
     if isinstance(value, datetime):
         return "time without offset" if value.tzinfo is None else "time"
-    if isinstance(value, date):  # its first moment in UTC
+    if isinstance(value, date):  # a date stands for its first moment in UTC
         return "time"
     return "list" if isinstance(value, (list, tuple)) else "mixed"
 

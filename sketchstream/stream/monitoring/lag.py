@@ -23,7 +23,7 @@ class LogEnds:
 
     def note(self, end: int, now: float) -> None:
         """Note the end of the log, the offset after its last record."""
-        if self._seen and end < self._seen[-1][0]:  # truncated, or made again
+        if self._seen and end < self._seen[-1][0]:  # the log was truncated, or made again
             self._seen.clear()
         if not self._seen or end > self._seen[-1][0]:
             self._seen.append((end, now))

@@ -187,7 +187,7 @@ class PublishedEvidence:
         )
         former = tuple(
             cls.read({**part, "former": ()}) for part in fields.get("former", ())
-        )  # they have none themselves
+        )  # former evidence has no former one itself
         return cls(noise, integer(fields.get("since", NO_TIME)), _number(older), integer(older_draws), windows, former)
 
 

@@ -1,6 +1,6 @@
 """Frontiers as plain data, the same in files, topics and snapshots.
 
-In: a `Frontier`, or plain data. Out: the other one. Touches: nothing.
+In: a `Frontier`, or plain data. Out: plain data, or a `Frontier`. Touches: nothing.
 """
 
 from __future__ import annotations

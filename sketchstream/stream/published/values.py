@@ -1,6 +1,6 @@
 """Values of stored plain data, each of the type that is expected there.
 
-In: what a snapshot or a publication holds. Out: the same, or an error. Touches: nothing.
+In: what a snapshot or a publication holds. Out: these values, checked, or an error. Touches: nothing.
 """
 
 from __future__ import annotations

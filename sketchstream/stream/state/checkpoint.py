@@ -245,7 +245,7 @@ def _specs(state: PartitionWindows) -> Iterator[Spec]:
 
 
 def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
-    """The bounds of the windows that are open in some of these manifests, by sketch, ascending. Nothing of a state."""
+    """The bounds of the windows that are open in some of these manifests, by sketch, ascending; no state is read."""
     by_sketch: dict[str, set[tuple[int, int]]] = {}
     for manifest in manifests:
         for name, fields in manifest["sketches"].items():
@@ -342,7 +342,7 @@ def _restore_sketch_state(
     )
     noise = str(sketch_state.late.epsilon)
     same = noise != "0" and fields.get("late_noise", noise) == noise
-    if same and integer(fields.get("late_draws", 0)):  # else its own first draw
+    if same and integer(fields.get("late_draws", 0)):  # else the number keeps its own first draw
         sketch_state.late.value, sketch_state.late.draws = signed(str(fields["late"])), integer(fields["late_draws"])
     latest_end = through
     for window_fields in tables(fields["windows"]):
@@ -410,7 +410,7 @@ def _restore_specs(
     state: PartitionWindows, manifest: Mapping[str, Any], peers: Sequence[Peer], lists: SavedLists
 ) -> None:
     """Restore the sketches of windows that start before a change of the configuration takes effect."""
-    if "fingerprint" not in manifest:  # of an older release: new windows have the new sketches at once
+    if "fingerprint" not in manifest:  # an older release wrote it: new windows have the new sketches at once
         return
     begins, specs, former = integer(manifest["begins"]), table(manifest["specs"]), table(manifest["former_specs"])
     if manifest["fingerprint"] == state.rules.fingerprint:
@@ -431,7 +431,7 @@ def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLis
     for items in (configured, *lists, None):
         try:
             spec: Spec = kinds.read_spec(described, items)
-        except SpecError:  # another list
+        except SpecError:  # this list belongs to another spec
             continue
         if not (isinstance(spec.domain, ClosedDomain) and spec.domain.listed and spec.domain.items is None):
             return spec

@@ -1,7 +1,7 @@
 """Releases from windows that are still open: when they are due, and what is published.
 
 In: watermarks, open windows, verdicts on the records of a chunk. Out: entries in the outbox. Touches: the sketches of
-the windows; entropy when one releases.
+the windows; entropy when one is released.
 Source: docs/streams.md, "Early answers".
 """
 

@@ -139,7 +139,7 @@ class Evidence:
         return min((window.end - window.start for window in windows if 0 <= window.age < KEPT), default=None)
 
     def _of(self, start: int, end: int) -> Evidence:
-        """The evidence that has a window, of a former noise perhaps; this one if none has."""
+        """The evidence that holds a window, perhaps that of a former noise; this one if none holds it."""
         return next((former for former in self.former if (start, end) in former.windows), self)
 
     def open(self, start: int, end: int) -> WindowEvidence:
@@ -198,8 +198,8 @@ class Evidence:
     def misplace(self, start: int, end: int, items: Items, partition: int, partitions: int) -> None:
         """Count events whose items do not belong to the partition.
 
-        Of unit "item", an item is noted in one partition beside its own at most, which a hash of it names, and in one
-        cell there: the cell is drawn anew, and is 1 with probability 1 - 1 / (1 + e^epsilon) instead of
+        With unit "item", an item is noted at most in one other partition, which a hash of it names, and in one cell
+        there: the cell is drawn anew, and is 1 with probability 1 - 1 / (1 + e^epsilon) instead of
         1 / (1 + e^epsilon), however many records the item has.
 
         Args:

@@ -777,8 +777,8 @@ class PartitionWindows:
     def _reports(self, state: SketchState) -> bool:
         """Whether evidence about sealed windows is published again before another window is sealed.
 
-        Once the watermark has moved by a quarter of a window, and at least the lateness, since the last frontier; of a
-        sketch that was removed, for a while.
+        It is, once the watermark has moved by a quarter of a window, and at least the lateness, since the last
+        frontier; for a sketch that was removed, only for a while.
         """
         window_ms = state.evidence.young_ms if state.plan is None else state.plan.shortest_ms
         if window_ms is None or state.frontier.watermark == NO_TIME or not state.evidence.kept:

@@ -230,7 +230,7 @@ class SketchState:
 
     @property
     def within(self) -> tuple[int, int] | None:
-        """The part of a window of the plan that windows of a former plan have covered; None: they end with one."""
+        """The part of a window of the plan that former windows cover; None: the last of them ends with a window."""
         if self.plan is None or self.progress.through < EARLIEST_MS:
             return None
         start = self.plan.calendar.window(self.progress.through)[0]

@@ -27,8 +27,8 @@ class WorkPace:
     def takes_long(self, spec: Spec) -> bool:
         """Whether opening or sealing the next window of this spec is long work.
 
-        That of a large window is; and now and then that of a small one, when what a computation has done without a
-        pause adds up to a large one. The worker polls meanwhile, whether one window is large or thousands are small.
+        Work on a large window is long; so is, now and then, that on a small one, when the work that was done without a
+        pause adds up to that on a large one. The worker polls meanwhile, be one window large or thousands small.
         """
         self._slots += max(SMALLEST_SLOTS, spec.slots)
         if self._slots < LARGE_SLOTS:

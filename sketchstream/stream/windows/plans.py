@@ -105,12 +105,12 @@ class SketchPlan:
 
     @property
     def made(self) -> str:
-        """Which windows it has: equal for two plans whose windows are equal."""
+        """The windows of the plan as a text: equal for two plans whose windows are equal."""
         return f"{self.steps} of {self.calendar}, one every {self.stride}"
 
     @cached_property
     def starts(self) -> Calendar:
-        """Windows begin where those of this calendar do: that of the windows, or of `every`."""
+        """The calendar whose windows begin where those of the plan do: that of the windows, or of `every`."""
         if self.stride == 1:
             return self.calendar
         step = self.calendar.width
@@ -123,7 +123,7 @@ class SketchPlan:
 
     @property
     def shortest_ms(self) -> int:
-        """A lower bound of the length of its windows."""
+        """A lower bound of the length of the plan's windows, ms."""
         return self.steps * self.calendar.shortest_ms
 
     def holding(self, step: int) -> list[tuple[int, int]]:

@@ -140,7 +140,7 @@ def zone(name: str) -> tzinfo:
         return UTC
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # unknown; outside the database; a directory of it
+    except (KeyError, ValueError, OSError):  # a name that is unknown, outside the database, or a directory of it
         msg = f"unknown time zone {name!r:.60}; use an IANA name such as 'UTC' or 'America/New_York'"
         raise ConfigError(msg) from None
 

@@ -96,7 +96,7 @@ def main_reason(exact: Mapping[str, int]) -> str | None:
 def published_reason(frontiers: Iterable[Frontier]) -> str | None:
     """Why windows that were published just now lack records, from their published evidence; None if that shows none.
 
-    Noisy numbers that anyone may read, so this is said whatever diagnostics allow.
+    The numbers are noisy and anyone may read them, so this is said whatever diagnostics allow.
 
     Args:
         frontiers: published frontiers.

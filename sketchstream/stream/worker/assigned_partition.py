@@ -56,7 +56,7 @@ class Job:
     n_bytes: int = 0
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether the task has ended."""
         return self.future.done()
 
 
@@ -280,7 +280,7 @@ class AssignedPartition:
         return there != before
 
     def jumps(self, lateness_ms: int, quorum_ms: int) -> Jumps:
-        """The moves of its watermark, made with these arguments when it is first asked for; see `Jumps`."""
+        """The moves of the partition's watermark, made with these arguments when it is first asked for; see `Jumps`."""
         self._jumps = self._jumps or Jumps(lateness_ms, quorum_ms)
         return self._jumps
 
@@ -479,7 +479,7 @@ class AssignedPartition:
             self._ask_ends_at = now + PRODUCERS_LEARN_S
         if now < self._ask_ends_at:
             return False
-        self._ask_ends_at = now + 1.0  # the next question, if nobody answers this one
+        self._ask_ends_at = now + 1.0  # when to ask again, if nobody answers
         return True
 
 

@@ -265,7 +265,7 @@ class PartitionManager:
             self.collect()
 
     def _waited(self, future: Future[Any], deadline: float) -> bool:
-        """Wait for another thread until a deadline; False if it has not ended."""
+        """Wait for another thread until a deadline; False if that thread has not ended."""
         try:
             future.exception(timeout=max(0.0, deadline - self._clock.monotonic()))
         except TimeoutError:
@@ -337,7 +337,7 @@ class PartitionManager:
                         say(log, logging.ERROR, "snapshots_gone", partition=assigned.partition, reason=str(error))
                     assigned.state.store_all()
                     assigned.save_again(self._clock.monotonic())
-                    if assigned.status == "restoring":  # its first snapshot
+                    if assigned.status == "restoring":  # the partition has no snapshot yet
                         self.fail(assigned, error)
                     continue
                 if assigned.status != "halted":

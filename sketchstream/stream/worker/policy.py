@@ -38,7 +38,7 @@ def fits(assigned: AssignedPartition, partitions: Collection[AssignedPartition])
 def snapshot_every_s(settings: Settings, n_bytes: int, seconds: float, superseded_s: float) -> float:
     """Seconds from one snapshot of a partition to the next: large ones neither fill the link nor the brokers' disks.
 
-    Sizes depend on specs and on how many windows are open, and so does all of this; never on items.
+    Sizes, and so these times, depend on specs and on how many windows are open; never on items.
 
     Args:
         settings: settings of the worker.

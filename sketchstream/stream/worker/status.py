@@ -98,9 +98,9 @@ def gauges(
 ) -> Gauges:
     """What the endpoint shows.
 
-    Ready: the loop polls, our assignment is known, perhaps empty, no partition is being restored, and what is counted
-    and sealed becomes durable. A halted
-    partition waits for a person, whom metrics and log alert: other workers must not wait for it.
+    A worker is ready if its loop polls, its assignment is known, perhaps empty, no partition is being restored, and
+    what is counted and sealed becomes durable. A halted partition waits for a person, whom metrics and log alert:
+    other workers must not wait for it.
     """
     healthy = loop_age_s < HEALTHY_SECONDS
     shown = tuple(_gauge(one, now, within_s) for one in sorted(partitions, key=lambda one: one.partition))

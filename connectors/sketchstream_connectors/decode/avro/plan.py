@@ -127,7 +127,7 @@ class _SchemaBuilder:
             self._take(schema, slots, optional)
 
     def _grouped(self, optional: int, slots: list[int]) -> int | None:
-        """Begin several rows that a null passes over: the place of the row that jumps."""
+        """Begin several rows that a null passes over; return the place of the row that jumps."""
         for slot in slots if optional else ():
             self.add(ops.MARK, slot, NULL)
         return self.add(ops.OPTIONAL, optional=optional) if optional else None

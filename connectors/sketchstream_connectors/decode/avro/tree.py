@@ -79,7 +79,7 @@ class _Tree:
         self.found: list[Value] = [(MISSING, b"")] * len(slots)
 
     def number(self, longest: int = 10, bits: int = 64) -> int:
-        """A zigzag varint."""
+        """Read a zigzag varint."""
         raw = 0
         for place in range(longest):
             if self.at >= self.limit:
@@ -94,14 +94,14 @@ class _Tree:
         raise Malformed
 
     def part(self, size: int) -> bytes:
-        """Bytes."""
+        """Read this number of bytes."""
         if not 0 <= size <= self.limit - self.at:
             raise Malformed
         self.at += size
         return self.body[self.at - size : self.at]
 
     def index(self, count: int) -> int:
-        """An index of an enum or a union."""
+        """Read the index of an enum or a union."""
         number = self.number(5, 32)
         if not 0 <= number < count:
             raise Malformed

@@ -121,7 +121,7 @@ def provider(tokens: Tokens) -> Any:
 
 
 class Causes:
-    """Why connections of one client to its bootstrap servers failed, newest last.
+    """Remembers why connections of one client to its bootstrap servers failed, newest last.
 
     Args:
         network: the client's network layer, whose connections are watched from now on.

@@ -20,7 +20,7 @@ STATE = {
     "segment.bytes": str(16 * 2**20),
     "segment.ms": "120000",
     "file.delete.delay.ms": "1000",
-    "message.timestamp.type": "LogAppendTime",  # a commit tells the brokers' time
+    "message.timestamp.type": "LogAppendTime",  # a commit then learns the brokers' time
 }
 LONGEST_STEM = 220
 """Most characters of a group and a topic in a name; a topic's name has at most 249."""

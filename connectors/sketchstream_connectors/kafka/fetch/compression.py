@@ -199,7 +199,7 @@ def _is_one_frame(data: memoryview) -> bool:
     magic, flags = struct.unpack_from("<IB", data)
     if magic != _LZ4_MAGIC:
         return False
-    checked = 4 if flags & 0x10 else 0  # of each block
+    checked = 4 if flags & 0x10 else 0  # bytes of each block's checksum
     position = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
     while len(data) - position >= 4:
         (size,) = struct.unpack_from("<I", data, position)

@@ -122,7 +122,7 @@ class FetchAhead:
         fetcher.fetch_records = self.fetch_records
 
     def _receive(self, *response: Any) -> None:
-        """The client takes a response in, but lays it aside."""
+        """Let the client take a response in, but lay it aside."""
         type(self._fetcher)._handle_fetch_response(self._receiving, *response)
 
     def _fetchable(self) -> list[Any]:
@@ -138,7 +138,7 @@ class FetchAhead:
         return [partition for partition in self._client_chooses() if partition not in buffered]
 
     def _clear(self, node: int, answer: object) -> None:
-        """The last thing that the client does when a fetch has ended: what it brought is there to be drained."""
+        """Note that what a fetch brought is there to be drained: the client calls this last when a fetch has ended."""
         self._client_clears(node, answer)
         self._answered.set()
 
@@ -240,7 +240,7 @@ class FetchAhead:
         return bool(nodes) and all(node in pending for node in nodes)
 
     def _let_go(self) -> None:
-        """Nothing is kept for paused partitions: they may be so for ever, and are asked again from their positions."""
+        """Keep nothing for paused partitions: they may stay so for ever, and are asked again from their positions."""
         fetcher = self._fetcher
         fetcher._paused_completed_fetches.clear()
         for part in fetcher._paused_partition_records.values():

@@ -154,11 +154,11 @@ def raw_partition_records() -> type:
         def _unpack_records(
             self, _partition: object, records: Any, _keys: object, _values: object
         ) -> Iterator[Records]:
-            """`Records` instead of one object per record."""
+            """Return `Records` instead of one object per record."""
             return iter(_Pieces(self, records._buffer))
 
         def _maybe_skip_record(self, _record: object) -> bool:
-            """Nothing is skipped: records below the position are dropped when they are read."""
+            """Skip nothing: records below the position are dropped when they are read."""
             return False
 
     return RawPartitionRecords

@@ -104,16 +104,16 @@ class Receiver:
         return self, error
 
     def _wait_for(self, sock: Any) -> None:
-        """How much makes the socket readable: never more than the frame that is open still lacks."""
+        """Set how many bytes make the socket readable: never more than the open frame still lacks."""
         low = 1 if self._open is None else min(LOW_WATER, len(self._open) - self._filled)
         if low == self._low or isinstance(sock, ssl.SSLSocket):  # TLS must see all that comes
             return
-        with contextlib.suppress(OSError, AttributeError):  # systems without it read as they did
+        with contextlib.suppress(OSError, AttributeError):  # systems without this option read as before
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
         self._low = low
 
     def _fill(self, sock: Any) -> int:
-        """One read; the number of bytes, 0 at the end of the connection."""
+        """Read from the socket once; return the number of bytes, 0 at the end of the connection."""
         if self._open is not None:
             got = int(sock.recv_into(self._open[self._filled :]))
             self._filled += got
@@ -127,7 +127,7 @@ class Receiver:
         return len(part)
 
     def _cut(self, data: bytes) -> None:
-        """The frames in `data`, which begins with a frame's length; the last one may stay open."""
+        """Cut `data`, which begins with a frame's length, into frames; the last one may stay open."""
         view = memoryview(data)
         at = 0
         while len(view) - at >= 4:
@@ -162,7 +162,7 @@ class Receiver:
         return answers
 
     def _answer(self, frame: memoryview) -> tuple[int, Any]:
-        """Fetch responses by our reader, everything else by the client's."""
+        """Parse fetch responses with our reader, everything else with the client's."""
         import kafka.errors
         from kafka.protocol.frame import KafkaBytes
 

@@ -85,7 +85,7 @@ class Reading:
             records = next(self._pieces)
         except StopIteration:
             self._pieces = None
-        except BaseException as error:  # the one who polls gets it, whichever thread this is
+        except BaseException as error:  # whichever thread this is, the polling one raises it
             self._wrong = error
             self._pieces = None
         else:
@@ -192,7 +192,7 @@ class ReadAhead:
         return None
 
     def rouse(self) -> None:
-        """There is something to read, or room for it."""
+        """Wake the thread, or start it: there is something to read, or room for it."""
         self._wake.set()
         if self._thread is None:
             with self._lock:
@@ -220,7 +220,7 @@ class ReadAhead:
 
 
 def _pays(data: bytes | memoryview) -> bool:
-    """Whether reading ahead gains something, by the head of the first batch."""
+    """Whether reading ahead saves time, judged by the head of the first batch."""
     if len(data) < HEAD_BYTES:
         return False
     length, attributes, count = _HEAD.unpack_from(data)

@@ -252,13 +252,13 @@ class _Piece:
         self.size += end - start
 
     def _plain(self, codec: int, view: memoryview, start: int, end: int, base: int) -> tuple[int, int]:
-        """Decompress a batch; where it begins and ends, in the room or in memory of its own."""
+        """Decompress a batch; return where it begins and ends, in the room or in memory of its own."""
         if self._room is None:
             self._room = self._response.room(len(view) - start)
         room = None if self._room is None else self._room[self._filled :]
         payload = self._response.decompress(codec, view[start:end], base, room)
         size = len(payload)
-        if self._room is None:  # the first one of all
+        if self._room is None:  # this is the first batch of all
             room = self._room = self._response.room(len(view) - start)
             if room is not None and size <= len(room):
                 room[:size] = payload

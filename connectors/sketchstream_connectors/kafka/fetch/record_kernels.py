@@ -206,7 +206,7 @@ def read_records(
                 usual &= size == 1 or size & 1 == 0
                 # What was read so far lies within the 16 bytes that were tested; from here on the record's end is.
                 if usual and record_end <= end:
-                    key_to = p + (size >> 1)  # of a null key, whose size is -1 and stands there as 1: p
+                    key_to = p + (size >> 1)  # p for a null key: its size of -1 stands there as 1
                     if record_end - key_to >= 4:  # three bytes of a number, and the number of headers
                         p = key_to
                         value_size = np.int64(data[U(p)])

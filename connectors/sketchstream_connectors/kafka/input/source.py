@@ -219,7 +219,7 @@ class KafkaSource:
     # ------------------------------------------------------------------- called by the client while poll() blocks
 
     def _on_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Kept partitions continue where they were; new ones wait, paused, for their position from the store."""
+        """Let kept partitions continue where they were; new ones wait, paused, for their position from the store."""
         for tp in partitions:
             p = tp.partition
             position = self._positions.at(p)
@@ -234,7 +234,7 @@ class KafkaSource:
                 self.consumer.pause(tp)
 
     def _on_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """The group has continued without us: everything that we hold of these partitions is stale."""
+        """Drop all that we hold of these partitions: it is stale, because the group has continued without us."""
         self._lost.update(tp.partition for tp in partitions)
 
     def _place(self, partition: int, position: Position) -> None:
@@ -374,7 +374,7 @@ class KafkaSource:
             with ours(f"reading {self.topic!r} in group {self._connection.group!r}"):
                 raise error
         if isinstance(error, errors.UnknownBrokerIdError):
-            self._recreate = "a broker was unknown to the client"  # it would never be fetched from again
+            self._recreate = "a broker was unknown to the client"  # else the client would never fetch from it again
             return []
         never = errors.InvalidSessionTimeoutError | errors.InconsistentGroupProtocolError | errors.InvalidGroupIdError
         if isinstance(error, never):
@@ -411,7 +411,7 @@ class KafkaSource:
         """Halt, continue, or wait, according to the leader's bounds."""
         now = time.monotonic()
         offset = self._doubted.asked(partition, now)
-        if offset is None:  # settled while another partition was
+        if offset is None:  # settled while another partition was being judged
             return []
         if partition in self._owned():
             self.consumer.pause(self._of(partition))
@@ -429,7 +429,7 @@ class KafkaSource:
         if verdict is None:
             return []
         if not verdict.exists:
-            self._positions.expect(partition, UNKNOWN)  # of a place where reading may go on
+            self._positions.expect(partition, UNKNOWN)  # epoch of a position from which reading may go on
             return [self._halting(partition, verdict.text, verdict.resume_at)]
         if partition in self._owned():
             self._place(partition, self._positions.at(partition) or Position(offset))

@@ -48,10 +48,10 @@ class Watched(Protocol):
         """Partitions that are read, and the position of each."""
 
     def doubt_topic(self) -> None:
-        """The topic is gone, or is not the one whose positions are held."""
+        """Note that the topic is gone, or is not the one whose positions are held."""
 
     def ask_for_another_consumer(self, reason: str) -> None:
-        """This consumer is of no use any more."""
+        """Note that this consumer is of no use any more."""
 
 
 class Watch:
@@ -74,7 +74,7 @@ class Watch:
         self._thread.start()
 
     def progress(self, partition: int) -> None:
-        """A chunk came, or the partition was resumed."""
+        """Note that a chunk came, or that the partition was resumed."""
         self._progress[partition] = time.monotonic()
 
     def stop(self) -> None:
@@ -106,7 +106,7 @@ class Watch:
             self._source.doubt_topic()
 
     def _check_owners(self) -> None:
-        """A partition that nobody in a settled group owns, in two looks: one member joins anew, and all is dealt again.
+        """Have one member join anew, so that all is dealt again, if a partition stays without an owner in two looks.
 
         Seen with kafka-python when a leader knew no partitions yet; docs/kafka.md, "Every case", has other ways.
         """
@@ -129,7 +129,7 @@ class Watch:
             source.ask_for_another_consumer("partitions have no owner")
 
     def _check_progress(self) -> None:
-        """A partition that is seen below the last stable offset, at one position, for a long time: a new consumer."""
+        """Ask for a new consumer if a partition stays for long at one position below the last stable offset."""
         now, positions = time.monotonic(), self._source.waiting()
         silent = [p for p in positions if now - self._progress.get(p, now) > SILENT_S]
         ends = self._admin.offsets(self._source.topic, silent, "stable") if silent else {}

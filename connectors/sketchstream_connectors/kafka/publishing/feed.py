@@ -145,7 +145,7 @@ class _Reading:
             self._add_chunk(partition, key.body, key.number, record)
 
     def _add_chunk(self, partition: int, body: LogBody, number: int, record: Any) -> None:
-        """A part of a body: of a sealed sketch, of an instalment, or of an early release."""
+        """Add a chunk of a body: of a sealed sketch, of an instalment, or of an early release."""
         chunks = self._open.setdefault((partition, body), {})
         chunks.setdefault(number, (record.offset, record.value or b""))
         if len(chunks) < body.count:

@@ -116,7 +116,7 @@ class KafkaHistory:
 
     @contextlib.contextmanager
     def _fence(self) -> Iterator[KafkaProducer]:
-        """A producer that has ended what other claimers have in flight."""
+        """Open a producer that has ended what other claimers have in flight."""
         producer = self._connection.producer(
             transactional_id=history_fence(self._topic),
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,

@@ -343,7 +343,7 @@ class KafkaSealedSource:
         )
         try:
             yield reader
-        except SketchstreamError:  # it may go on failing
+        except SketchstreamError:  # a reader that failed may go on failing
             with contextlib.suppress(Exception):
                 reader.close()
             raise

@@ -27,7 +27,7 @@ LARGEST = 1024
 
 @dataclass(frozen=True)
 class Pointer:
-    """Where the committed state of one partition is.
+    """Says where the committed state of one partition is.
 
     Args:
         cluster_id: id of the cluster that it was written in.

@@ -265,7 +265,7 @@ def _adoptable(
     logged: Mapping[int, tuple[int, Pointer]],
     look: _Look,
 ) -> _Look:
-    """A partition whose pointer is missing, with the newest one that the log still holds."""
+    """Find a partition whose pointer is missing, with the newest one that the log still holds."""
     if partition not in logged:
         return look
     position, pointer = logged[partition]

@@ -126,7 +126,7 @@ class KafkaStore:
         return restored
 
     def _refuse_strangers(self, partition: int) -> None:
-        """A state topic whose name two applications share: each would erase the other's snapshots."""
+        """Refuse a state topic whose name two applications share: each would erase the other's snapshots."""
         other = self._stranger_in(self._state_topic, partition)
         if other is not None:
             msg = (
@@ -137,7 +137,7 @@ class KafkaStore:
             raise DataLossError(msg)
 
     def _stranger_in(self, state_topic: str, partition: int) -> str | None:
-        """Another input that exists, and whose snapshots are in a partition of a state topic."""
+        """Find another input that exists, and whose snapshots are in a partition of a state topic."""
         strangers = traces.inputs_of(self._connection, state_topic, partition) - {self._topics.input.topic_id}
         if not strangers:
             return None
@@ -145,7 +145,7 @@ class KafkaStore:
         return next((names[one] for one in sorted(strangers) if one in names), None)
 
     def _restore(self, partition: int, fence: Fence) -> Restored | Fresh:
-        """What is committed, checked against the cluster and the topics it was written for."""
+        """Read what is committed, and check it against the cluster and the topics that it was written for."""
         with self._reader() as reader:
             committed = reader.committed(partition)
             if committed is None:
@@ -172,7 +172,7 @@ class KafkaStore:
             return self._load(partition, fence, pointer, reader)
 
     def _load(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.BlobReader) -> Restored:
-        """Manifest and blobs; those in a state topic of an older release move with the next snapshot."""
+        """Read manifest and blobs; those in a state topic of an older release move with the next snapshot."""
         home = self._topics.topic_of_state(pointer.state_id) or self._state_topic
         if home != self._state_topic:
             with contextlib.closing(blobs.BlobReader(self._connection, self._topic, home)) as elsewhere:
@@ -184,7 +184,7 @@ class KafkaStore:
         return self._read(partition, fence, pointer, reader)
 
     def _read(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.BlobReader) -> Restored:
-        """Manifest and blobs, by a reader of the topic that they are in."""
+        """Read manifest and blobs with a reader of the topic that they are in."""
         packed = reader.read(partition, b"m" + pointer.snapshot_id, pointer.manifest, pointer.chunks, pointer.key)
         manifest = msgpack.unpackb(packed, strict_map_key=False)
         if manifest["v"] != MANIFEST_FORMAT:
@@ -199,7 +199,7 @@ class KafkaStore:
         return Restored(fence.position, manifest["manifest"], _read_named(reader, partition, fence.places))
 
     def _check_pointer(self, partition: int, pointer: Pointer, position: int) -> None:
-        """Another cluster, another topic of the same name, a position that is not in its log."""
+        """Refuse a pointer from another cluster or another topic of that name, or with a position beyond its log."""
         if pointer.cluster_id != self._admin.cluster_id():
             problem = "was written in another cluster (mirrored offsets point nowhere)"
         elif pointer.topic_id != self._topics.input.topic_id:
@@ -215,7 +215,7 @@ class KafkaStore:
         raise DataLossError(msg)
 
     def _first(self, partition: int, fence: Fence) -> Fresh:
-        """No offset: only a partition without any trace may start; its pointer is committed before its first record."""
+        """Begin without an offset, which only a partition without any trace may; its pointer is committed first."""
         for name, contents in ((self._state_topic, "snapshots"), (self._topics.sealed, "sealed sketches")):
             if name is None:
                 continue
@@ -318,7 +318,7 @@ class KafkaStore:
             self._erase_former(partition, home)
 
     def _erase_former(self, partition: int, home: str) -> None:
-        """Snapshots that were moved leave their former topic, if it holds nobody else's."""
+        """Erase snapshots that were moved from their former topic, if it holds nobody else's."""
         try:
             if self._stranger_in(home, partition) is None:
                 self._admin.delete_before(home, self._admin.offsets(home, [partition], "latest"))
@@ -328,7 +328,7 @@ class KafkaStore:
             say(log, logging.WARNING, "erase_delayed", topic=home, error=reason)
 
     def _lagging(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, Bytes]:
-        """Clean blobs so old that they keep superseded snapshots from being erased, to be written again."""
+        """Blobs to write again: they are clean, but so old that they keep superseded snapshots from being erased."""
         lag_bytes, lag_s = self._lag
         oldest = time.time_ns() // 1_000_000 - int(lag_s * 1000)
         old = [

@@ -83,7 +83,7 @@ class StoreTopics:
         return described
 
     def _check_settings(self) -> None:
-        """A state topic that forgets would lose the state of a partition that is silent for a while."""
+        """Refuse a state topic that forgets: it would lose the state of a partition that is silent for a while."""
         wrong = self._wrong_settings(self.state.name)
         if wrong:
             msg = f"the state topic {self.state.name!r} would lose snapshots: {wrong}"
@@ -136,7 +136,7 @@ class StoreTopics:
         raise DataLossError(msg)
 
     def adopt_input(self) -> None:
-        """Where that is accepted, the topic of that name that is there now is the input, whatever was before."""
+        """If that is accepted, take the topic that has the name now for the input, whatever was before."""
         if not self._accept_loss:
             return
         described = self._admin.topic(self.input.name)
@@ -146,7 +146,7 @@ class StoreTopics:
         self.input = described
 
     def check_room(self, partition: int) -> None:
-        """State and sealed topics have the partition; they are grown when the input was."""
+        """Check that state and sealed topics have the partition, and grow them if the input was grown."""
         for name in (self.state.name, self.sealed):
             described = self._admin.topic(name, max_age_s=KNOWN_FOR_S) if name else None
             if name is not None and (described is None or described.partitions <= partition):
@@ -176,7 +176,7 @@ class StoreTopics:
 
 
 def check_writable(connection: Connection, topics: Mapping[str, str]) -> None:
-    """A worker writes to these topics later, and would stand still then: they must be there, and may be written.
+    """Check that these topics exist and may be written: a worker writes to them later, and would stand still then.
 
     Args:
         connection: connection to the cluster.

@@ -93,7 +93,7 @@ class Fence:
 
     @classmethod
     def open(cls, connection: Connection, topic: str, state_topic: str, state_id: str, partition: int) -> Fence:
-        """A producer that is not yet fenced off from what a predecessor has in flight: see `take`."""
+        """Open a producer that is not yet fenced off from what a predecessor has in flight: see `take`."""
         producer = connection.producer(
             transactional_id=transactional_id(connection.group, topic, partition),
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
@@ -198,7 +198,7 @@ class Fence:
             self._finish(position, pointer, member, acknowledged)
 
     def _send_manifest(self, packed: bytes, about: Pointer, acknowledged: Acknowledgements) -> Pointer:
-        """Hand the manifest over, and wait for its place; the pointer that names it."""
+        """Hand the manifest over, and wait for its place; return the pointer that names it."""
         snapshot_id, key = os.urandom(16), blobs.new_key()
         headers = traces.trace_headers(about.topic_id, about.revision)
         future, count, _ = self._send(b"m" + snapshot_id, len(packed), (packed,), key, acknowledged, headers)
@@ -217,7 +217,7 @@ class Fence:
         acknowledged: Acknowledgements,
         headers: Headers | None = None,
     ) -> tuple[Any, int, int]:
-        """Hand a blob to the producer: the future of its first record, the number of records, their bytes."""
+        """Hand a blob to the producer; return its first record's future, the number of records, their bytes."""
         first, count, written = None, 0, 0
         for record_key, value in blobs.encrypt_pieces(name, size, pieces, key):
             acknowledged.make_room(len(value))
@@ -231,7 +231,7 @@ class Fence:
         return first, count, written
 
     def _finish(self, position: int, pointer: Pointer, member: Committer, acknowledged: Acknowledgements) -> None:
-        """The offset with its pointer, and the end of the transaction; waits, but not for ever."""
+        """Commit the offset with its pointer, and end the transaction; wait, but not for ever."""
         from kafka import TopicPartition
         from kafka.structs import OffsetAndMetadata
 

@@ -200,7 +200,7 @@ def _give(results: Sequence[EstimateAnswer], chosen: Selection, files: Requested
 
 
 def _print(answer: EstimateAnswer, form: show.Format) -> None:
-    """The answers, or those of them that were selected."""
+    """Print the answers, or those of them that were selected."""
     if show.heading(answer, form):
         if answer.selected is None:
             click.echo(str(answer.answers))
@@ -210,7 +210,7 @@ def _print(answer: EstimateAnswer, form: show.Format) -> None:
 
 
 def _report(results: Sequence[EstimateAnswer], files: RequestedFiles, path: Path) -> None:
-    """The report."""
+    """Write the report."""
     from sketchstream.cli import estimate_report
 
     if files.many:
@@ -220,7 +220,7 @@ def _report(results: Sequence[EstimateAnswer], files: RequestedFiles, path: Path
 
 
 def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | None, types: Types) -> None:
-    """The requested files."""
+    """Write the requested files."""
     if arrow is not None:
         from sketchstream.kinds.exports import WINDOW, table_of
 

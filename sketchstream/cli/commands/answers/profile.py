@@ -178,7 +178,7 @@ def _of_file(
     answer = of_file(published, how.apply(published))
     answer = answer if group is None else replace(answer, facts={**answer.facts, "group": group})
     warning = (answer.profile.guarantee or {}).get("warning")
-    if warning is not None and not published.spec.no_privacy:  # of which reading the file has warned
+    if warning is not None and not published.spec.no_privacy:  # of no privacy, reading the file has warned
         click.echo(f"sketchstream: warning: {warning}", err=True)
     present(answer, plot, html, file.name)
     results.print_one(answer, form)

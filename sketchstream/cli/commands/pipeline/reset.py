@@ -90,7 +90,7 @@ def _start(place: str | None) -> Start | int:
 
 
 def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format) -> None:
-    """A new revision in the partitions of a topic."""
+    """Begin a new revision in the partitions of a topic."""
     from sketchstream.cli import clusters
     from sketchstream.cli.commands.pipeline.topics import print_rows
     from sketchstream_connectors.kafka.state import recover
@@ -98,7 +98,7 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
     diagnoses: list[Diagnosis] = []
     with contextlib.ExitStack() as stack:
         places = [(t, stack.enter_context(clusters.connected(one)), one) for t, one in enumerate(config.apart())]
-        several = places if config.beside else []  # which begin one revision: the largest that any of them would
+        several = places if config.beside else []  # all begin one revision, the largest of theirs
         planned = [recover.reset(at, clusters.names(one), to=start, dry_run=True) for _, at, one in several]
         least = max((one.revision for topic in planned for one in topic), default=0)
         for topic, connection, one in places:

@@ -129,7 +129,7 @@ def _finish(server: Server) -> None:
 
 @contextlib.contextmanager
 def _reloading(access: Access) -> Iterator[None]:
-    """SIGHUP has the file of tokens read again."""
+    """Have the file of tokens read again at each SIGHUP, within this block."""
     try:
         before = signal.signal(signal.SIGHUP, lambda _number, _frame: access.reload())
     except (AttributeError, ValueError):  # a system without this signal, or not the main thread

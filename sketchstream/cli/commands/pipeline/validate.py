@@ -131,7 +131,7 @@ def command(
 
 
 def _warn(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     click.echo(f"sketchstream: warning: {text}", err=True)
 
 
@@ -208,7 +208,7 @@ def _choose_partitioner(config: Config, looked: TopicSample, answers: Asked, *, 
 
 
 def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_ms: float | None) -> dict[str, Any]:
-    """One sketch: its spec, costs and guarantee in this deployment."""
+    """Describe one sketch: its spec, costs and guarantee in this deployment."""
     from sketchstream import kinds
     from sketchstream.config.context import context
     from sketchstream.kinds import groups_of

@@ -151,7 +151,7 @@ def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
 
 
 def _write(spec: WorkloadSpec, block: WorkloadTable, folder: Path) -> None:
-    """The strategy file, and the keys that name it."""
+    """Write the strategy file, and print the keys that name it."""
     from sketchstream.errors import ConfigError
     from sketchstream.files import write_durably
 
@@ -166,7 +166,7 @@ def _write(spec: WorkloadSpec, block: WorkloadTable, folder: Path) -> None:
 
 
 def _print(ready: WorkloadPlan, parts: int) -> None:
-    """Both tables, and what follows from them."""
+    """Print both tables, and what follows from them."""
     spec = ready.spec
     click.echo(
         f"{spec.workload.count:,} queries over {spec.workload.size:,} cells; {ready.chosen.layers} layers of "
