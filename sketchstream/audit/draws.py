@@ -24,9 +24,9 @@ from sketchstream.audit.observed import Outcome, state_of
 
 ROWS: Final = 24
 """Draws of a matrix at least; more where values of a slot often coincide."""
-SURE: Final = 32.0
+LOG_ODDS: Final = 32.0
 """Logarithm of the odds against equal columns by chance."""
-FAR: Final = 7.5
+MOST_DEVIATION: Final = 7.5
 """Standard errors of a correlation, which luck exceeds less than once in 10^13."""
 CORRELATED: Final = 0.6
 """Largest correlation of draws whose slots depend on each other; they are then as good as few slots."""
@@ -83,7 +83,7 @@ def enough(drawn: Ints, rows: int) -> bool:
         rows: number of draws that are compared.
     """
     n = drawn.shape[1]
-    return -rows * math.log(_coincidence(drawn)) > 2 * math.log(n) + SURE
+    return -rows * math.log(_coincidence(drawn)) > 2 * math.log(n) + LOG_ODDS
 
 
 def _coincidence(drawn: Ints) -> float:
@@ -118,7 +118,8 @@ def shared_rows(drawn: Ints, case: Case) -> str | None:
     real = drawn if case.coordinates is None else np.stack([case.coordinates(one) for one in drawn])
     n = real.shape[1]
     values = _standard(real)
-    limit = FAR / math.sqrt(n) if case.independent and n > 4 * FAR**2 else max(CORRELATED, _least_limit(n))
+    many = case.independent and n > 4 * MOST_DEVIATION**2
+    limit = MOST_DEVIATION / math.sqrt(n) if many else max(CORRELATED, _least_limit(n))
     products = np.abs(values @ values.T) / n
     np.fill_diagonal(products, 0)
     worst = float(products.max())
@@ -127,7 +128,7 @@ def shared_rows(drawn: Ints, case: Case) -> str | None:
     equal = _two_equal(drawn)
     if equal is None and case.independent:
         sums = values.sum(axis=1) / math.sqrt(n)
-        if float(np.abs(sums).max()) > FAR:
+        if float(np.abs(sums).max()) > MOST_DEVIATION:
             return f"SHARED NOISE: the slots of a draw add up to {float(np.abs(sums).max()):.1f} standard errors"
     return equal
 
@@ -152,7 +153,7 @@ def _shared_residues(drawn: Ints, modulus: int) -> str | None:
         for word, seen, law in (("equal", drawn[other], shares[other]), ("opposite", -drawn[other], mirrored[other])):
             equal = int(np.count_nonzero((drawn[first] - seen) % modulus == 0))
             mean = n * float(shares[first] @ law)
-            most = mean + math.sqrt(2 * SURE * mean) + 2 * SURE / 3
+            most = mean + math.sqrt(2 * LOG_ODDS * mean) + 2 * LOG_ODDS / 3
             if equal > most:
                 return f"SHARED NOISE: two draws are {word} in {equal:,} slots, at most {most:,.0f} by chance"
     return None
@@ -160,7 +161,7 @@ def _shared_residues(drawn: Ints, modulus: int) -> str | None:
 
 def _least_limit(n: int) -> float:
     """Correlation of few independent values that luck does not reach."""
-    return min(0.999, math.tanh(FAR / math.sqrt(max(n - 3, 1))))
+    return min(0.999, math.tanh(MOST_DEVIATION / math.sqrt(max(n - 3, 1))))
 
 
 def _standard(drawn: Ints | Floats) -> Floats:

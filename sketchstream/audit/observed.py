@@ -25,7 +25,7 @@ Make = Callable[[], Any]
 """Makes a new sketch."""
 UNLIKELY = 1e-10
 """p-value below which a law is refused: of the few thousand tests of a run, a right build fails one in 10^6 runs."""
-SURE = 13.0
+REFUSED_FROM = 13.0
 """Standard errors of epsilon at which a law is surely refused: some six for the p-value, the rest for its spread."""
 
 
@@ -120,12 +120,12 @@ def judge(values: Ints, law: laws.Law) -> Outcome:
 
 
 def resolution(law: Any, n: int) -> float:
-    """Relative error of a law's epsilon that n samples reveal: SURE standard errors, by Fisher information.
+    """Relative error of a law's epsilon that n samples reveal: REFUSED_FROM standard errors, by Fisher information.
 
     For a Gaussian, that of its sigma.
     """
     if isinstance(law, laws.DiscreteGaussian):
-        return SURE / math.sqrt(2 * n)
+        return REFUSED_FROM / math.sqrt(2 * n)
     epsilon = float(law.epsilon)
     step = Fraction(law.epsilon) / 1000
     here = np.arange(-2000, 2001) if isinstance(law, laws.DiscreteLaplace) else np.arange(law.modulus)
@@ -138,4 +138,4 @@ def resolution(law: Any, n: int) -> float:
     positive = masses[1] > 1e-300
     slope = (masses[2][positive] - masses[0][positive]) / (2 * float(step))
     information = float((slope**2 / masses[1][positive]).sum())
-    return SURE / math.sqrt(n * information) / epsilon
+    return REFUSED_FROM / math.sqrt(n * information) / epsilon

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats
 
-STEPS: Final = 8
+ATOMS_PER_DEVIATION: Final = 8
 """Atoms for each standard deviation of the noise."""
-REACH: Final = 6 * STEPS
+REACH: Final = 6 * ATOMS_PER_DEVIATION
 """Atoms from a count's own to the farthest that explains it."""
 MOST_ATOMS: Final = 1 << 14
 """Atoms around the median, at most; counts beyond them stay as they are."""
@@ -34,7 +34,7 @@ NUDGE: Final = 0.1
 """Grid steps by which counts are shifted, up or down, to see how far the means follow."""
 
 OFFSETS: Final = np.arange(-REACH, REACH + 1, dtype=np.float64)
-KERNEL: Final = np.exp(-0.5 * (OFFSETS / STEPS) ** 2)
+KERNEL: Final = np.exp(-0.5 * (OFFSETS / ATOMS_PER_DEVIATION) ** 2)
 
 
 def posterior_means(counts: Floats, variance: float) -> tuple[Floats, float, float]:
@@ -47,7 +47,7 @@ def posterior_means(counts: Floats, variance: float) -> tuple[Floats, float, flo
     Returns:
         (d,) means; Stein's unbiased estimate of the sum of squared errors; the mean slope of the means in the counts.
     """
-    scale = STEPS / math.sqrt(variance)
+    scale = ATOMS_PER_DEVIATION / math.sqrt(variance)
     middle = float(np.quantile(counts, 0.5, method="lower"))  # one of the counts, so that some are near
     places = (counts - middle) * scale
     near = np.abs(places) <= MOST_ATOMS / 2
@@ -91,7 +91,7 @@ def _start(histogram: Floats) -> Floats:
     size, number = len(histogram), float(histogram.sum())
     grid = np.arange(size, dtype=np.float64)
     quarter, half, three = np.interp([number / 4, number / 2, 3 * number / 4], np.cumsum(histogram), grid)
-    spread = math.sqrt(max((three - quarter) ** 2 / 1.349**2 - STEPS**2, 1.0))
+    spread = math.sqrt(max((three - quarter) ** 2 / 1.349**2 - ATOMS_PER_DEVIATION**2, 1.0))
     law = np.exp(-0.5 * ((grid - half) / spread) ** 2)
     return np.asarray((1 - FLAT) * law / law.sum() + FLAT / size)
 

@@ -44,7 +44,7 @@ from sketchstream.kernels.routing import (
     slot_group,
     stored_slots,
 )
-from sketchstream.kernels.siphash import STEPS
+from sketchstream.kernels.siphash import HASH_STEPS
 
 BLOCK = 8192
 """Items whose weights are checked, or that are located, at a time."""
@@ -148,8 +148,7 @@ def _pass_group(
             return builder.gep(counters, [builder.load(builder.gep(slots, [position]))])
 
         def work() -> Between:
-            # A prefetch and an addition in turn, GROUP of each, with an equal part of the hash's STEPS after each of
-            # them.
+            # A prefetch and an addition in turn, GROUP of each, with an equal part of the hash's HASH_STEPS after each.
             for piece in range(2 * GROUP):
                 i = piece // 2
                 if piece % 2 == 0:
@@ -163,7 +162,7 @@ def _pass_group(
                         weight = builder.mul(_long(builder, value), weight)
                     pointer = counter(args[9], i)
                     _plus(builder, pointer, weight)
-                for _ in range(STEPS // (2 * GROUP)):
+                for _ in range(HASH_STEPS // (2 * GROUP)):
                     yield
 
         stored_slots(context, builder, kinds, args, work())

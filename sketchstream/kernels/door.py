@@ -130,11 +130,11 @@ SPARED = 1 << 23
 
 An element takes .2 to .5 us (the hash of a short string, and its addition); compiling takes 5 to 15 seconds.
 """
-FEW = 1 << 19
+TWIN_ELEMENTS = 1 << 19
 """Elements that a twin may process where the kernel is compiled, but numba is not imported: that takes as long."""
 _left: dict[tuple[Any, ...], int] = {}
 """Elements that twins may still process, by kernel and variant; 0: the kernel is compiled, or will be now."""
-_few_left = FEW
+_few_left = TWIN_ELEMENTS
 """Elements that all twins together may process before numba is imported."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -183,8 +183,8 @@ def _compiled(function: Callable[..., Any]) -> Any:
 def spared(function: Any, work: Callable[[], int], variant: Hashable, arguments: Sequence[Any]) -> bool:
     """Whether the twin of a kernel should run: to compile the kernel, or to import numba, would take far longer.
 
-    It is false for a kernel that is compiled already, by this process or an earlier one (but for the first `FEW`
-    elements), and once its twin has processed `SPARED` elements. Both give the same results.
+    It is false for a kernel that is compiled already, by this process or an earlier one (but for
+    the first `TWIN_ELEMENTS` elements), and once its twin has processed `SPARED` elements. Both give the same results.
 
     Args:
         function: the kernel.

@@ -92,7 +92,7 @@ def _finish(builder: Any, states: list[list[Any]], between: Between) -> list[Any
     return [builder.xor(builder.xor(v[0], v[1]), builder.xor(v[2], v[3])) for v in states]
 
 
-STEPS = GROUP // LANES * 8 * len(_ROUND)
+HASH_STEPS = GROUP // LANES * 8 * len(_ROUND)
 """Steps of the hash of a group, after each of which other work can be done."""
 Each = Callable[[int, Any], None]
 """A function of the place in the group of a vector's first item, and of the vector."""

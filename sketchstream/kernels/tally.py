@@ -22,7 +22,7 @@ _WIDTH = 1 << 17
 """Counters around 0 that are counted value by value in a first pass."""
 _WIDEST = 1 << 22
 """Range of counters that `value_counts` counts in a table where many lie far from 0; beyond it sorts."""
-_FAR = 16
+_OUTSIDE_PART = 16
 """If more than one counter in 16 lies outside the first table, a table that fits them all is tried."""
 _TWIN = 16
 """Counters that numpy counts in the time of an element of `spared`."""
@@ -182,7 +182,7 @@ def value_counts(state: Counters) -> tuple[Ints, Ints]:
     nowhere = np.empty(0, np.int64)
     low, width = _near(len(flat))
     inner, outer = _counted(flat, low, width, nowhere)
-    if outer[0] > len(flat) // _FAR:
+    if outer[0] > len(flat) // _OUTSIDE_PART:
         low, high = int(flat.min()), int(flat.max())
         width = min(high - low + 1, _WIDEST, max(1 << 10, 4 * len(flat)))
         if width < high - low + 1:

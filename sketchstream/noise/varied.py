@@ -26,7 +26,7 @@ from sketchstream.noise.blocks import flat, positive
 from sketchstream.noise.entropy import Words, WordSource, word_by_word, words_of
 from sketchstream.noise.thresholds import WIDTH
 
-STEPS: Final = 8
+TABLES_PER_OCTAVE: Final = 8
 """Parameters of shared tables between a power of two and the next."""
 OWN_TABLES: Final = 1 << 14
 """Number of elements from which on a parameter gets tables of its own."""
@@ -82,12 +82,12 @@ def discrete_gaussians(
 
 
 def table_parameter(sigma2: Fraction) -> Fraction:
-    """The smallest (1 + j / STEPS) 2^e that is at least sigma2, j from 0 to STEPS - 1."""
+    """The smallest (1 + j / TABLES_PER_OCTAVE) 2^e that is at least sigma2, j from 0 to TABLES_PER_OCTAVE - 1."""
     exponent = sigma2.numerator.bit_length() - sigma2.denominator.bit_length()
     power = Fraction(2) ** exponent
     if power > sigma2:
         power /= 2
-    return math.ceil(sigma2 / power * STEPS) * power / STEPS
+    return math.ceil(sigma2 / power * TABLES_PER_OCTAVE) * power / TABLES_PER_OCTAVE
 
 
 def _tables(parameters: Sequence[Fraction], counts: npt.NDArray[np.intp]) -> tuple[list[Fraction], Ints]:

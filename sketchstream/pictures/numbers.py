@@ -21,7 +21,7 @@ from sketchstream.array_types import Floats
 from sketchstream.errors import MissingExtraError
 from sketchstream.pictures import charts, report
 
-FEW: Final = 40
+MOST_BARS: Final = 40
 """Most numbers that are drawn as bars; more of them are drawn as a line with its band."""
 LISTED: Final = 1000
 """Most rows of a table of a page; downloads have all."""
@@ -174,7 +174,7 @@ def listed(
     chart = wide = None
     if len(names) > 1:
         bars = charts.Bars(names, values, low, high, spell=spell)
-        if len(names) <= FEW and not ordered:
+        if len(names) <= MOST_BARS and not ordered:
             chart = drawn(lambda: charts.bar_chart(bars, title, columns[1], caption))
             if max(map(len, names)) > charts.LETTERS[0]:
                 wide = drawn(lambda: charts.bar_chart(bars, title, columns[1], caption, wide=True))

@@ -27,7 +27,7 @@ _HEAD = struct.Struct("<B7xQQQ")
 _CHUNK = 1 << 17
 _SAMPLE = 1 << 14
 _LONGEST_VARINT = 10
-_FEW = 256
+_ONE_BY_ONE = 256
 """Bytes up to which varints are read one by one."""
 
 
@@ -176,7 +176,7 @@ def _varints(values: U64) -> bytes:
 
 def _read_varints(data: bytes, count: int) -> U64:
     """Exactly `count` varints, each in its shortest form."""
-    if len(data) <= _FEW:
+    if len(data) <= _ONE_BY_ONE:
         return _read_few_varints(data, count)
     raw = np.frombuffer(data, np.uint8)
     lasts = np.flatnonzero(raw < 128)

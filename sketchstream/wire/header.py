@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgpack
 
 from sketchstream.errors import FormatError
-from sketchstream.wire.objects import MOST, SURE, objects
+from sketchstream.wire.objects import MOST, UNCOUNTED_BYTES, objects
 
 LONGEST_HEADER = 1 << 26
 """Bytes of a header, at most (an open sketch of a listed domain carries its list)."""
@@ -284,7 +284,7 @@ def require_few_objects(data: bytes | memoryview) -> None:
     Raises:
         FormatError: this header would.
     """
-    if len(data) > SURE and objects(data) > MOST:
+    if len(data) > UNCOUNTED_BYTES and objects(data) > MOST:
         msg = f"a header has at most {MOST:,} values and names, found more"
         raise FormatError(msg)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 MOST: Final = 1_000_000
 """Objects of a header, at most. Small containers take up to 300 bytes each while they are read and compared."""
-SURE: Final = 1 << 20
+UNCOUNTED_BYTES: Final = 1 << 20
 """Length in bytes up to which the objects of a header need not be counted."""
 
 

@@ -57,7 +57,7 @@ def test_any_bytes_can_be_counted(data: bytes, most: int) -> None:
 @pytest.mark.parametrize("inner", [[], {}, {"": {}}, "", 0])
 def test_a_header_of_small_objects_is_refused_before_it_is_read(inner: Any) -> None:
     body = msgpack.packb({"kind": "release", "spec": {"x": [[inner] * 60_000] * 30}})
-    assert len(body) > objects.SURE
+    assert len(body) > objects.UNCOUNTED_BYTES
     data = with_header(body)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(FormatError, match="values and names"):
@@ -70,7 +70,7 @@ def test_a_header_of_small_objects_is_refused_before_it_is_read(inner: Any) -> N
 def test_a_long_list_of_long_names_is_read() -> None:
     """What long headers are for: an open sketch of a listed domain."""
     body = msgpack.packb([f"{number:0200d}" for number in range(65_536)])
-    assert len(body) > objects.SURE
+    assert len(body) > objects.UNCOUNTED_BYTES
     header.require_few_objects(body)
 
 

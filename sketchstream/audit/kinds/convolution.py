@@ -30,7 +30,7 @@ from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
 
 FLOOR: Final = 1 / 64
-FAR: Final = 6.1
+MOST_DEVIATION: Final = 6.1
 """Standard errors, which luck exceeds less than once in 10^9 checks."""
 SLACK: Final = 0.002
 """Relative error of a variance that rounded spectra may have."""
@@ -247,9 +247,9 @@ def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
         beyond = float(np.mean(np.abs(values) > far))
         errors[f"beyond {far:g}"] = max(0.0, abs(beyond - share) - SLACK * share * far) / math.sqrt(share / n)
     worst = max(errors, key=errors.__getitem__)
-    power = f"scales wrong by {(SLACK + 2 * FAR * math.sqrt((fourth / variance**2 - 1) / n)) / 2:.1%}"
+    power = f"scales wrong by {(SLACK + 2 * MOST_DEVIATION * math.sqrt((fourth / variance**2 - 1) / n)) / 2:.1%}"
     found_text = f"variance {spread:.4f} of the claimed one; {worst} off by {errors[worst]:.1f} errors, n = {n:,}"
-    return errors[worst] < FAR, "the law of every coordinate", found_text, power
+    return errors[worst] < MOST_DEVIATION, "the law of every coordinate", found_text, power
 
 
 # Checks.

@@ -21,7 +21,7 @@ import numpy as np
 
 from sketchstream.array_types import Ints
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.observed import SURE, UNLIKELY, Outcome, judge, state_of, untouched
+from sketchstream.audit.observed import REFUSED_FROM, UNLIKELY, Outcome, judge, state_of, untouched
 from sketchstream.items.hashing import Key
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -382,7 +382,7 @@ def _residues(spec: ProfileSpec) -> Outcome:
         return False, "uniform residues in one group", "WRONG: other groups moved", "one counter"
     seen = (moved[0][2], moved[1][2], (moved[1][2] - moved[0][2]) % p)
     worst = min(laws.chi_square("uniform", np.bincount(one, minlength=p), np.full(p, size / p)).p_value for one in seen)
-    power = f"a residue likelier by {SURE * math.sqrt(p / size):.1%}"
+    power = f"a residue likelier by {REFUSED_FROM * math.sqrt(p / size):.1%}"
     return worst > UNLIKELY, "uniform residues of their own", f"p = {worst:.2g}, n = {3 * size}", power
 
 

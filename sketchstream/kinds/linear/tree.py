@@ -31,7 +31,7 @@ WHOLE: Final = 256
 """Sum of the whole weights of a tree's levels, where the search asks for fine ones."""
 SMALL: Final = (2, 3, 4, 5, 6, 8, 12)
 """Smaller sums that the search tries beside `WHOLE`."""
-STEPS: Final = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+BRANCHINGS: Final = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 """Blocks of one level in a block of the next that are tried."""
 KEPT: Final = 4
 """Trees that are tried with one level more."""
@@ -201,7 +201,7 @@ def best_levels(size: int, energy: Callable[[int], float], noise: Callable[[int]
         longer = {
             (*widths, widths[-1] * step)
             for widths in beam
-            for step in STEPS
+            for step in BRANCHINGS
             if -(-size // (widths[-1] * step)) * widths[-1] * step <= size + size // 4
         }
         tried = sorted((*found(widths), widths) for widths in longer)[:KEPT]

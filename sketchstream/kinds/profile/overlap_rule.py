@@ -85,7 +85,7 @@ class OverlapRule:
             if epsilon is not None or not own_histograms or not plain:
                 msg = (
                     "epsilon_overlap, histograms, counts and noise belong to overlap: the list of the groups to "
-                    "combine, or true"
+                    "combine, or True"
                 )
                 raise SpecError(msg)
             return None
@@ -143,7 +143,7 @@ def _names(overlap: object, groups: Groups) -> tuple[str, ...]:
     if overlap is True:
         names = groups.all
     elif isinstance(overlap, str) or not isinstance(overlap, Sequence):
-        msg = f"overlap must be true or a list of names of groups, found {overlap!r:.60}"
+        msg = f"overlap must be True or a list of names of groups, found {overlap!r:.60}"
         raise SpecError(msg)
     else:
         names = tuple(str(one) for one in overlap)

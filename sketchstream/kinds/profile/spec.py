@@ -234,7 +234,7 @@ class ProfileSpec:
             raise SpecError(msg)
         if publish == "state" and not isinstance(intrusion, bool):
             msg = (
-                "publish = 'state' needs intrusion written out: true adds fresh noise at seal, false publishes the "
+                "publish = 'state' needs intrusion written out: True adds fresh noise at seal, False publishes the "
                 "bare state, which voids the guarantee for events after any copy of the open state"
             )
             raise SpecError(msg)
@@ -287,10 +287,10 @@ class ProfileSpec:
         sampled = isinstance(self.domain, ClosedDomain) and self.domain.sample_rate is not None
         apart = (self.max_weight > 1 or sampled) if counted is None else counted
         if apart not in (True, False):  # for callers without a type checker
-            msg = f"counted must be true or false, found {apart!r:.40}"
+            msg = f"counted must be True or False, found {apart!r:.40}"
             raise SpecError(msg)
         if counted and (self.unit == "item" or not share):
-            msg = "counted = true needs unit = 'event' and a total_share above 0, of which it gets half"
+            msg = "counted = True needs unit = 'event' and a total_share above 0, of which it gets half"
             raise SpecError(msg)
         apart = bool(apart) and self.unit == "event" and share > 0
         records = exact_records(epsilon_records, self.unit)
@@ -342,12 +342,12 @@ class ProfileSpec:
             return
         if epsilon_publish is not None and self.epsilon_publish != rule.epsilon:
             msg = (
-                f"histograms = false publishes the patterns alone, at epsilon_overlap = {rule.epsilon}: leave "
+                f"histograms = False publishes the patterns alone, at epsilon_overlap = {rule.epsilon}: leave "
                 f"epsilon_publish out, found {epsilon_publish}"
             )
             raise SpecError(msg)
         if self.total_share:
-            msg = "histograms = false publishes the patterns alone: leave max_total and total_share out"
+            msg = "histograms = False publishes the patterns alone: leave max_total and total_share out"
             raise SpecError(msg)
         self._put(epsilon_publish=rule.epsilon)
 

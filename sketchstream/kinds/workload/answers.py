@@ -261,7 +261,7 @@ def estimate(
 
     projected = _projected(spec, state, variance, bound, feasible, metric or "state")
     moved = float(np.sum((workload.apply(projected.histogram) - raw) ** 2))
-    if metric is None and feasible == "auto" and moved > projection.FAR * variance * float(variances.sum()):
+    if metric is None and feasible == "auto" and moved > projection.MOST_MOVED * variance * float(variances.sum()):
         projected = _projected(spec, state, variance, bound, feasible, "both")
     return WorkloadAnswers(
         spec,

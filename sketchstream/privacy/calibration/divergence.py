@@ -19,10 +19,10 @@ import numpy as np
 
 from sketchstream.array_types import Floats
 
-FAR = 2.5
+EXPANSION_FROM = 2.5
 """From this x on h(x) is read from its expansion: 1 - x m(x) would cancel."""
 DEGREE = 28
-"""Degree of the Chebyshev expansion of x^2 h(x) in 1/x on (0, 1/FAR]; its relative error is below 1e-15."""
+"""Degree of the Chebyshev expansion of x^2 h(x) in 1/x on (0, 1/EXPANSION_FROM]; its relative error is below 1e-15."""
 NODES = 8
 """Gauss-Legendre nodes for the integral of h over an interval no longer than 1; its relative error is below 1e-15."""
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
@@ -61,10 +61,10 @@ def mills(x: Floats) -> Floats:
 
 def mills_slope(x: Floats) -> Floats:
     """h(x) = 1 - x m(x), which is -m'(x); positive. For x above -1."""
-    near = x < FAR
-    inverse = 1 / np.where(near, FAR, x)
-    far = _chebyshev(2 * FAR * inverse - 1) * inverse * inverse
-    return np.where(near, 1 - x * mills(np.minimum(x, FAR)), far)
+    near = x < EXPANSION_FROM
+    inverse = 1 / np.where(near, EXPANSION_FROM, x)
+    far = _chebyshev(2 * EXPANSION_FROM * inverse - 1) * inverse * inverse
+    return np.where(near, 1 - x * mills(np.minimum(x, EXPANSION_FROM)), far)
 
 
 def _log_integral(s: Floats, mu: Floats) -> Floats:
@@ -83,7 +83,7 @@ def _log_complement(s: Floats, t: Floats) -> Floats:
 
 
 def _chebyshev(w: Floats) -> Floats:
-    """x^2 h(x) at w = 2 FAR / x - 1, by Clenshaw's recurrence."""
+    """x^2 h(x) at w = 2 EXPANSION_FROM / x - 1, by Clenshaw's recurrence."""
     last, before = np.zeros_like(w), np.zeros_like(w)
     twice = 2 * w
     for coefficient in _coefficients()[:0:-1]:
@@ -104,14 +104,14 @@ def _coefficients() -> tuple[float, ...]:
     """Chebyshev coefficients of x^2 h(x), from its values at the Chebyshev nodes."""
     size = DEGREE + 1
     angles = (np.arange(size) + 0.5) * math.pi / size
-    values = np.array([_far_slope(2 * FAR / (1 + math.cos(angle))) for angle in angles])
+    values = np.array([_far_slope(2 * EXPANSION_FROM / (1 + math.cos(angle))) for angle in angles])
     sums = 2 / size * np.cos(np.multiply.outer(np.arange(size), angles)) @ values
     sums[0] /= 2
     return tuple(sums.tolist())
 
 
 def _far_slope(x: float) -> float:
-    """x^2 h(x) for x >= FAR, by the continued fraction m(x) = 1 / (x + 1 / (x + 2 / (x + ...))).
+    """x^2 h(x) for x >= EXPANSION_FROM, by the continued fraction m(x) = 1 / (x + 1 / (x + 2 / (x + ...))).
 
     With K = 1 / (x + 2 / (x + ...)) the slope is K / (x + K): a quotient of positive numbers, nothing cancels.
     """

@@ -25,7 +25,7 @@ from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 GAUSSIAN_LAWS = ("discrete-gaussian", "spectral-gaussian")
 ONE = UnitShift.of(1, 1)
 """One coordinate moves by one."""
-STEPS = 40
+BISECTIONS = 40
 """Bisections by which the largest affordable release is found."""
 MOST_RAISED = 12
 """Steps by which noise is raised for counters beside the slots, at most: 1/4,096 first, each twice the last."""
@@ -180,7 +180,7 @@ class GaussianLedger(SketchHistory):
             low, high = high, 4 * high
             if high > 1 << 60:
                 return math.inf
-        for _ in range(STEPS):
+        for _ in range(BISECTIONS):
             middle = (low + high) / 2
             low, high = (middle, high) if self._allowed(middle) else (low, middle)
         return low

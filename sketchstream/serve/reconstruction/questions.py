@@ -41,7 +41,7 @@ ALONE: Final = ("distinct", "total", "mean", "entropy", "one_hit_ratio", "covera
 """Numbers that a profile has once."""
 FAMILIES: Final = {"at_least": "at_least", "exactly": "exactly", "quantile": "quantiles"}
 """Numbers that a profile has for several k, or q: "at_least.7" is `answer["at_least"]["7"]`."""
-STEPS: Final = ("1", "2", "3", "5", "10", "20", "30", "50", "100")
+KEPT_COUNTS: Final = ("1", "2", "3", "5", "10", "20", "30", "50", "100")
 """Values of k for which numbers are kept apart for series; those of others are read from whole answers."""
 
 
@@ -196,7 +196,7 @@ def points(numbers: Mapping[str, Any]) -> dict[str, tuple[Any, Any, Any, str | N
     estimates = {name: value for name, value in numbers.items() if is_estimate(value)}
     for name, spelled in FAMILIES.items():
         for key, value in (numbers.get(spelled) or {}).items():
-            if name == "quantile" or key in STEPS:
+            if name == "quantile" or key in KEPT_COUNTS:
                 estimates[f"{name}.{key}"] = value
     return {name: (*_ends(value), value.get("bound")) for name, value in estimates.items()}
 

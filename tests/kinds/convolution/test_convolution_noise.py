@@ -19,8 +19,8 @@ from sketchstream.kinds.convolution.calibration import mu_of, rho_of
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
 from sketchstream.kinds.convolution.filtering.mechanism import Spectrum, spectral_shape
 from sketchstream.kinds.convolution.noises.independent import (
+    ACCEPTED_BELOW,
     BASE,
-    SURE,
     _sure_words,
     add_gaussian,
     add_laplace,
@@ -116,7 +116,7 @@ def test_wide_gaussian_noise_equals_its_definition_word_by_word() -> None:
             rest = (high << 32 | low) >> (64 - t.bit_length())
             value = t * k + rest
             kept = accepted(accept, Fraction(value**2, 2 * variance) - Fraction(k * k, 2 * BASE**2))
-            late[kept] += accept >= SURE
+            late[kept] += accept >= ACCEPTED_BELOW
             if rest < t and kept and not (sign >> 31 and value == 0):
                 expected[i] += -value if sign >> 31 else value
             else:
@@ -141,7 +141,7 @@ def test_laplace_noise_equals_its_definition_word_by_word() -> None:
             t, k = int(parts[i]), z - 1 if z > 0 else -z
             rest = (high << 32 | low) >> (64 - t.bit_length())
             kept = accepted(accept, Fraction(rest, BASE * t))
-            late[kept] += accept >= SURE
+            late[kept] += accept >= ACCEPTED_BELOW
             value = t * k + rest
             if rest < t and kept and not (sign >> 31 and value == 0):
                 expected[i] += -value if sign >> 31 else value

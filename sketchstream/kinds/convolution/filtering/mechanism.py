@@ -27,7 +27,7 @@ Layout = Literal["fourier", "time"]
 UNIT_ROUNDOFF: Final = 2.0**-53
 DISTINCT: Final = 1 << 12
 """Most distinct variances that are kept as they are."""
-STEPS: Final = 256
+VARIANCE_STEPS: Final = 256
 """Relative steps to which variances are rounded where there are more than `DISTINCT`."""
 SEARCHED: Final = 4
 """Transform lengths tried by `choose_length`: parity matters, and more does not help."""
@@ -118,14 +118,14 @@ class NoiseShape:
     def quantized(self) -> NoiseShape:
         """Reduce many distinct variances to a few, at almost no cost, as samplers need tables for each.
 
-        Variances are rounded up to a grid of relative steps of 1/STEPS, then all lowered by the factor that uses the
-        budget again. The optimum is flat, so that the error grows by the square of a step only.
+        Variances are rounded up to a grid of relative steps of 1/VARIANCE_STEPS, then all lowered by the factor that
+        uses the budget again. The optimum is flat, so that the error grows by the square of a step only.
         """
         values = self.relative[self.kept]
         if self.noise == "laplace_pure" or len(values) <= DISTINCT or len(np.unique(values)) <= DISTINCT:
             return self
         exponent = np.floor(np.log2(values))
-        step = 2.0**exponent / STEPS
+        step = 2.0**exponent / VARIANCE_STEPS
         rounded = np.ceil(values / step) * step
         rounded *= float(np.sum(1 / rounded) / np.sum(1 / values)) * (1 + 1e-13)
         relative = np.zeros(len(self.relative))

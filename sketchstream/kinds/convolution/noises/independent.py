@@ -31,7 +31,7 @@ Scales are multiples of BASE, so that remainders are whole numbers: for scales f
 """
 WIDE: Final = float(1 << 40)
 """Variance from which on one table serves all variances."""
-SURE: Final = (1 << WIDTH) - (1 << WIDTH) // BASE - 1
+ACCEPTED_BELOW: Final = (1 << WIDTH) - (1 << WIDTH) // BASE - 1
 """Words below this accept a remainder without looking at it, as exp(-1/BASE) is above 1 - 1/BASE."""
 
 
@@ -111,7 +111,7 @@ def add_laplace(out: Ints, parts: Ints, entropy: WordSource | None = None) -> No
         signed.fill(0)
         return magnitudes
 
-    sure = np.array([SURE], np.uint32)
+    sure = np.array([ACCEPTED_BELOW], np.uint32)
     _add_cells(out, np.arange(len(out)), parts, cells, sure, lambda _place, t, _k, r: Fraction(r, BASE * t), entropy)
 
 

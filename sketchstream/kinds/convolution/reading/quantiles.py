@@ -23,7 +23,7 @@ from sketchstream.kinds.linear.causal import dense_rows
 from sketchstream.kinds.linear.tails import quantiles
 from sketchstream.noise.laws import DiscreteLaplace
 
-FEW: Final = 64
+INVERTED_TERMS: Final = 64
 """Up to this many terms the law of their sum is inverted numerically; beyond, its kurtosis says enough."""
 GRID: Final = 1 << 14
 """Points for numerical inversion: a step is then 1/410 of a standard deviation."""
@@ -100,7 +100,7 @@ def _counts(scheme: Counts, place: int, terms: Sequence[Term], level: float) -> 
             number = sum(len(part) for part, _ in sums)
             if number == 0:
                 known[key] = 0.0
-            elif number <= FEW and len(known) < DISTINCT:
+            elif number <= INVERTED_TERMS and len(known) < DISTINCT:
                 known[key] = _by_inversion(sums, level, lattice)
             else:
                 known[key] = _by_kurtosis(sums, level, lattice)
@@ -139,7 +139,7 @@ def _tree(scheme: Blocks, place: int, terms: Sequence[Term], level: float) -> Fl
         if len(parts) < len(terms):
             continue
         number = sum(len(part) * len(own) for part, own in zip(parts, epsilons, strict=True))
-        if not 0 < number <= 2 * FEW:
+        if not 0 < number <= 2 * INVERTED_TERMS:
             continue
         key = tuple(part.tobytes() for part in parts)
         if key not in known and len(known) < DISTINCT:
@@ -187,7 +187,7 @@ def _words(scheme: Blocks, place: int, rows: Ints, length: int) -> _Words:
         ratio = np.where(used, sizes / least[:, None], 0.0)
         multiples = np.isclose(ratio, np.rint(ratio), rtol=ROUNDED, atol=0).all(axis=1)
         steps[start : start + LEAST_ROWS] = np.where(np.isfinite(least), np.where(multiples, least, 0.0), np.nan)
-        for i in np.flatnonzero(used.sum(axis=1) <= 2 * FEW):
+        for i in np.flatnonzero(used.sum(axis=1) <= 2 * INVERTED_TERMS):
             few[int(some[i] - scheme.spec.origin)] = np.round(np.sort(sizes[i, used[i]]), 9)
     if not len(chosen):
         return _Words(np.zeros(0), np.zeros(0), few)
@@ -262,7 +262,7 @@ def _spectral(scheme: Spectral, place: int, terms: Sequence[Term], stderr: Float
     coordinates = scheme.coordinates
     magnitude = np.abs(scheme.spectrum.eigenvalues[place])
     root = 1 / math.sqrt(scheme.group.size)
-    if coordinates.size * sum(len(term.layers) for term in terms) > FEW:
+    if coordinates.size * sum(len(term.layers) for term in terms) > INVERTED_TERMS:
         # The mean over phases of cos^4 + sin^4 is 3/4; many terms leave little of the excess.
         fourth = variance = 0.0
         for scale2 in (scheme.scales2(layer) for term in terms for layer in term.layers):

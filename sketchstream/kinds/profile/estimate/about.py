@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.group_list import GroupSample
 
-FAR: Final = 6.0
+IMPLAUSIBLE_DEVIATIONS: Final = 6.0
 """Standard deviations from which a number of slots is not that of a sample of the whole domain."""
 
 
@@ -48,7 +48,7 @@ class About:
         if self.kept is None:
             return Fraction(1)
         size, rate = self.kept
-        far = FAR * math.sqrt(float(rate * (1 - rate)) * size) + 1.0
+        far = IMPLAUSIBLE_DEVIATIONS * math.sqrt(float(rate * (1 - rate)) * size) + 1.0
         return Fraction(slots, size) if 0 < slots <= size and abs(slots - rate * size) <= far else rate
 
     def share(self, slots: int) -> Fraction:

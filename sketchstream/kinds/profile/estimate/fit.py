@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketchstream.array_types import Floats
-from sketchstream.kinds.profile.estimate.observed import FAR, Cells
+from sketchstream.kinds.profile.estimate.observed import UNBOUNDED, Cells
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def with_tails(fit: Fit, tails: Floats, items: float) -> Fit:
 
 def middles(cells: Cells) -> Floats:
     """(B,) typical count of each cell; for a pooled cell its finite end."""
-    low = np.where(cells.low <= -FAR, cells.high, cells.low).astype(np.float64)
-    high = np.where(cells.high >= FAR, cells.low, cells.high).astype(np.float64)
+    low = np.where(cells.low <= -UNBOUNDED, cells.high, cells.low).astype(np.float64)
+    high = np.where(cells.high >= UNBOUNDED, cells.low, cells.high).astype(np.float64)
     return (low + high) / 2.0
 
 
@@ -64,7 +64,7 @@ def spread(cells: Cells, low: int, high: int) -> Floats:
     out = np.zeros(high - low + 1)
     inside = (cells.high >= low) & (cells.low <= high)
     for start, end, slots in zip(cells.low[inside], cells.high[inside], cells.slots[inside], strict=True):
-        width = 1 if end >= FAR else end - start + 1
+        width = 1 if end >= UNBOUNDED else end - start + 1
         first, last = max(start, low), min(start + width - 1, high)
         if last >= first:
             out[first - low : last - low + 1] += slots / width / cells.d

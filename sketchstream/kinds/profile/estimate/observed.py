@@ -23,7 +23,7 @@ Form = Literal["state", "cumulative", "bins"]
 
 DISCRETE_LAPLACE = "discrete-laplace"
 RANDOMIZED_RESPONSE = "randomized-response"
-FAR = 1 << 62
+UNBOUNDED = 1 << 62
 """Stands for "no bound" at the ends of pooled cells."""
 
 
@@ -162,7 +162,7 @@ class Observed:
     def _last_cell(self) -> int:
         """Index of the last cell to use, by the last wide cell that shows more than noise, in one level or the sum."""
         low, high = self.published(0).low, self.published(0).high
-        wide = np.flatnonzero((low != high) & (low > -FAR))
+        wide = np.flatnonzero((low != high) & (low > -UNBOUNDED))
         if self.form == "state" or self.unit == "item" or not wide.size:
             return int(low.size - 1)
         shift = 1 if self.form == "cumulative" else 0  # threshold i opens cell i + 1
@@ -201,13 +201,13 @@ class Observed:
         if self.unit == "item" or self.form == "state":
             low = high = self.edges
         elif self.form == "cumulative":
-            low = np.concatenate([[-FAR], self.edges])
-            high = np.concatenate([self.edges - 1, [FAR]])
+            low = np.concatenate([[-UNBOUNDED], self.edges])
+            high = np.concatenate([self.edges - 1, [UNBOUNDED]])
             row = -np.diff(np.concatenate([[float(d)], row, [0.0]]))
         else:
             low = self.edges.copy()
-            low[0] = -FAR
-            high = np.concatenate([self.edges[1:] - 1, [FAR]])
+            low[0] = -UNBOUNDED
+            high = np.concatenate([self.edges[1:] - 1, [UNBOUNDED]])
         return Cells(low, high, row, d)
 
 
@@ -216,8 +216,8 @@ class Cells:
     """Disjoint cells of counter values, ascending.
 
     Args:
-        low: (B,) int64 smallest counter of each cell; -FAR for a pooled lower end.
-        high: (B,) int64 largest counter of each cell; FAR for a pooled upper end.
+        low: (B,) int64 smallest counter of each cell; -UNBOUNDED for a pooled lower end.
+        high: (B,) int64 largest counter of each cell; UNBOUNDED for a pooled upper end.
         slots: (B,) float64 slots in each cell, as published (noise included: may be negative).
         d: slots in all.
     """
@@ -235,7 +235,7 @@ class Cells:
         """
         single = self.low == self.high
         if single.all():
-            return -FAR, FAR
+            return -UNBOUNDED, UNBOUNDED
         first = int(np.argmax(single))
         ends = np.flatnonzero(~single[first:])
         last = first + (int(ends[0]) if ends.size else single.size - first) - 1

@@ -22,7 +22,7 @@ FULL = 1.5
 """Items in a slot up to which a level tells the counts of single items."""
 KNOTS = 500
 """Loads between which factors are interpolated."""
-SURE = 4.0
+USED_FROM = 4.0
 """Standard errors by which a number of items with a count must be above 0 to be used for the tail."""
 UNSURE = 0.1
 """Part of the correction that may be wrong."""
@@ -162,7 +162,7 @@ def law_of_counts(
 def _with_tail(numbers: Floats, error: float) -> CountLaw | None:
     """Numbers of items by count, the ones that noise hides and multiples of p continued geometrically, as a law."""
     modulus = len(numbers)
-    sure = numbers[1:] > SURE * error
+    sure = numbers[1:] > USED_FROM * error
     last = int(np.argmin(sure)) if not sure.all() else modulus - 1
     out = np.zeros(modulus)
     if last == 0:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SPREAD: Final = 1.5
 """Standard deviation of the logarithm of counts that are called heavy-tailed: at a mean of 5 events, 2.4% of the items
 have more than 31, as people do in advertising."""
-FEW: Final = 0.005
+NEGLIGIBLE_SHARE: Final = 0.005
 """Share of items beyond the modulus that hardly moves a k+ number."""
 
 
@@ -34,7 +34,7 @@ def share_beyond(modulus: int, mean: float, spread: float = SPREAD) -> float:
 
 def enough(mean: float, modulus: int) -> int:
     """The smallest modulus, doubling from this one, with few heavy-tailed items beyond it."""
-    while share_beyond(modulus, mean) > FEW and modulus < 1 << 15:
+    while share_beyond(modulus, mean) > NEGLIGIBLE_SHARE and modulus < 1 << 15:
         modulus *= 2
     return modulus
 

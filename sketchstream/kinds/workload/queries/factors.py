@@ -28,7 +28,7 @@ MAX_CELLS: Final = 1 << 24
 """Cells of one column, at most."""
 MAX_ENTRIES: Final = 1 << 28
 """Entries of a matrix that is written out, at most."""
-FEW: Final = 512
+WRITTEN_OUT: Final = 512
 """Most queries, or cells, of runs that are written out as a matrix whose best covariance is searched."""
 FEW_ENTRIES: Final = 1 << 22
 """Most entries of that matrix."""
@@ -303,7 +303,7 @@ def matrix_factor(matrix: object) -> Factor:
         matrix = matrix.toarray() if rows * size <= MAX_ENTRIES else Runs.of_matrix(matrix)
     if isinstance(matrix, Runs):
         whole(matrix.size, "cells of a workload", 1, MAX_CELLS)
-        if min(matrix.rows, matrix.size) > FEW or matrix.rows * matrix.size > FEW_ENTRIES:
+        if min(matrix.rows, matrix.size) > WRITTEN_OUT or matrix.rows * matrix.size > FEW_ENTRIES:
             return Factor("runs", matrix.size, listed=matrix)
         matrix = matrix.dense()
     array = np.asarray(matrix)

@@ -25,7 +25,7 @@ from sketchstream.kinds.workload.strategies.ball import MAX_RANK as BALL_RANK
 from sketchstream.kinds.workload.strategies.ellipsoid import paper_shape, plain_shape
 from sketchstream.kinds.workload.strategies.implicit import implicit_strategies
 from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, optimise, reduce, too_large
-from sketchstream.kinds.workload.strategies.projection import FAR, all_nearest, stretched
+from sketchstream.kinds.workload.strategies.projection import MOST_MOVED, all_nearest, stretched
 from sketchstream.kinds.workload.strategies.strategy import (
     MOST_SPREAD,
     Strategy,
@@ -280,7 +280,7 @@ def _projected_error(task: Task, candidate: Candidate, truths: Floats, counts: F
 
     columns = strategy.matrix.astype(np.float64)
     projected = all_nearest(states, columns, bounds, unprojected, tolerance, TRIED_STEPS)[0]
-    far = squares(projected - unprojected) > FAR * candidate.error
+    far = squares(projected - unprojected) > MOST_MOVED * candidate.error
     if far.any():
         left, columns = stretched(workload, strategy, "both", candidate.error / law.variance)
         points = states if left is None else states @ left.T

@@ -29,7 +29,7 @@ METRICS: Final = ("state", "answers", "both")
 
 ANSWERS: Final = 0.3
 """Weight of the distance of answers beside that of states in metric "both", each relative to what noise does to it."""
-FAR: Final = 0.75
+MOST_MOVED: Final = 0.75
 """Share of their noise's sum of squares by which answers may move before metric "both" is taken."""
 MOST_STEPS: Final = 5000
 REBUILD: Final = 500

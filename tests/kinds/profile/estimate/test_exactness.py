@@ -15,7 +15,7 @@ from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.intervals.bounds import identity, once, present, xlogx
 from sketchstream.kinds.profile.estimate.linear import inverse
 from sketchstream.kinds.profile.estimate.linear.line import Line
-from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Observed
+from sketchstream.kinds.profile.estimate.observed import UNBOUNDED, Cells, Observed
 from sketchstream.kinds.profile.estimate.open_domain.laws import exp_series
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, math.log(3), 2.0)
@@ -129,7 +129,7 @@ def test_unfolding_pooled_ends_restores_the_law_of_the_counters():
     law = reference.kernel(epsilon, np.arange(-200, n + 201), np.arange(n + 1)).mean(axis=1)  # counts spread over 0..n
     ends = np.concatenate([[law[:201].sum()], law[201 : 200 + n], [law[200 + n :].sum()]])
     low, high = np.arange(n + 1), np.arange(n + 1)
-    low[0], high[-1] = -FAR, FAR
+    low[0], high[-1] = -UNBOUNDED, UNBOUNDED
     unfolded = circulant.pooled(Cells(low, high, d * ends, d), n, r, math.exp(-epsilon))
     assert unfolded == pytest.approx(law[200 - r : 201 + n + r], abs=1e-9)
 

@@ -167,7 +167,7 @@ def begin(problem: Likelihood, grid: Grid, settings: FitSettings) -> Start:
     known = 10.0 * min(max((0.15 - settings.information) / 0.08, 0.0), 1.0)
     bonus = max(known, min(10.0, best - rough))
     loose = grid.parts is not None
-    most = sparse.FEW if loose and settings.brief else sparse.MOST_AT_FIRST
+    most = sparse.MOVED_ATOMS if loose and settings.brief else sparse.MOST_AT_FIRST
     atoms = sparse.candidate(problem, unrestricted, n, epsilon, settings.least, bonus, best - 12.0, loose, most)
 
     if atoms is None or atoms.score < best + 30.0:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketchstream.array_types import Floats, Ints
-from sketchstream.kinds.profile.estimate.observed import FAR, Cells, tally
+from sketchstream.kinds.profile.estimate.observed import UNBOUNDED, Cells, tally
 
 EXACT = 512
 """Up to here every count has a node of its own."""
@@ -72,7 +72,7 @@ def of_release(cells: Cells) -> Grid:
     """Build the cells of a release, those <= 0 pooled."""
     first = int(np.searchsorted(cells.low, 1))
     low = np.concatenate([[0], cells.low[first:]])
-    high = np.concatenate([[0], np.where(cells.high[first:] >= FAR, cells.low[first:], cells.high[first:])])
+    high = np.concatenate([[0], np.where(cells.high[first:] >= UNBOUNDED, cells.low[first:], cells.high[first:])])
     h = np.concatenate([[cells.slots[:first].sum()], cells.slots[first:]])
     return Grid(low, high - low + 1, h)
 
@@ -169,4 +169,4 @@ def _within(ranges: list[tuple[int, int]], position: int) -> tuple[bool, int]:
             return True, end
         if start > position:
             return False, start
-    return False, FAR
+    return False, UNBOUNDED

@@ -22,7 +22,7 @@ MANY = 50
 """With more atoms than this, the search stops if the score could not be reached even at half of their penalty."""
 FINE = 40
 """Number of atoms down to which several are pruned at once; below, they are pruned one at a time."""
-FEW = 12
+MOVED_ATOMS = 12
 """Most atoms that are moved before they are pruned, where positions inside wide bins are unknown."""
 
 Scored = Callable[[Ints, Floats, int], "Atoms"]
@@ -126,7 +126,7 @@ def candidate(
         return Atoms(at, mass, value, value - (at.size - 1) * price - float(toll[at].sum()) + bonus)
 
     best = scored(at, unrestricted[at], 8)
-    if loose and best.at.size <= FEW:
+    if loose and best.at.size <= MOVED_ATOMS:
         best = _placed(best, problem.m, scored)
     if best.value + bonus < worth:
         return None

@@ -17,7 +17,7 @@ from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.tail import Tail
 from sketchstream.kinds.profile.estimate.linear.wide import undone_bins
-from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Observed, tally
+from sketchstream.kinds.profile.estimate.observed import UNBOUNDED, Cells, Observed, tally
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Hidden, Moments, Score, decreasing
 from sketchstream.kinds.profile.estimate.uncertainty.falling import WIDTHS, squares_of_a_ramp
 
@@ -43,7 +43,7 @@ class Line:
     def resolved(self) -> int:
         """Largest count whose cell and k+ share have unbiased estimates."""
         last = self.whole.unit_range[1]
-        return last if last >= FAR else last - self.k
+        return last if last >= UNBOUNDED else last - self.k
 
     def _window(self, n: int) -> tuple[Floats, Floats, float]:
         """Slots at 1-k..n+k, the same with everything <= 0 pooled for one layer's first cell, and those above."""
@@ -285,9 +285,9 @@ class Line:
         cells, form = self.whole, self.form
         cut = self.horizon if horizon is None else horizon
         single = cells.low == cells.high
-        at = np.where(cells.low <= -FAR, -self.k, cells.low).astype(np.float64)
-        end = np.where(cells.high >= FAR, at, cells.high).astype(np.float64)
-        middle = np.where(cells.low <= -FAR, at, (at + end) / 2.0)
+        at = np.where(cells.low <= -UNBOUNDED, -self.k, cells.low).astype(np.float64)
+        end = np.where(cells.high >= UNBOUNDED, at, cells.high).astype(np.float64)
+        middle = np.where(cells.low <= -UNBOUNDED, at, (at + end) / 2.0)
         if cut < at.size and form == "cumulative":
             middle[cut:] = at[cut]  # treat counts beyond as if they were there: no noise of far thresholds
         c, e = self._undone(scores, middle)
@@ -304,7 +304,7 @@ class Line:
             mean = c.mean(axis=1, keepdims=True)
             value = mean[:, 0] + (c - mean) @ seen / self.d
             noise = self.v * (c - mean) @ (c - mean).T
-        wide = ~single & (cells.low > -FAR) & (np.arange(at.size) < cut)
+        wide = ~single & (cells.low > -UNBOUNDED) & (np.arange(at.size) < cut)
         mass = np.zeros(0)
         if wide.any():
             first = int(np.argmax(wide))

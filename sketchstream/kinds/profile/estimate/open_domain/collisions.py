@@ -32,7 +32,7 @@ from sketchstream.kinds.profile.estimate.uncertainty.bands import decreasing
 
 USEFUL = 5.0
 """Levels with more items than this per slot are left out: their weight would be nothing."""
-STEPS = 3
+FIRST_STEPS = 3
 """Steps in which a first law is found."""
 TIMES = 4.0
 """Ratio by which one step of the first law may change the number of items at most."""
@@ -220,7 +220,7 @@ def with_heavy(model: VarianceModel, levels: Sequence[Level]) -> VarianceModel:
     if cells is None:
         return model
     model = replace(model, heavy=wide_cells.crude(cells, lines))
-    for _ in range(STEPS if model.beyond > 0.0 else 0):
+    for _ in range(FIRST_STEPS if model.beyond > 0.0 else 0):
         tails = decreasing(np.append(model.beyond, wide_estimates(levels, model)[1].values)).clip(0.0, model.beyond)
         model = replace(model, heavy=wide_cells.evenly(cells, -np.diff(tails, append=0.0)))
     return model
@@ -290,12 +290,12 @@ def _of_residues(levels: Sequence[Level]) -> tuple[Curve, VarianceModel]:
     data = residues.Residues(levels)
     start = data.start()
     model = VarianceModel(start, 0.0)
-    for _ in range(STEPS):
+    for _ in range(FIRST_STEPS):
         value = data.law(start, model.intensity)
         around = max(model.items, 1.0)
         model = _positive(value, float(np.clip(value.sum(), around / TIMES, min(around * TIMES, data.most))))
     curve = data.curve(model.intensity)
-    for _ in range(STEPS):
+    for _ in range(FIRST_STEPS):
         model = _positive(model.intensity[1:], curve.value)
         model = _positive(data.law(start, model.intensity), curve.value)
     return curve, model
@@ -322,7 +322,7 @@ def _first(levels: Sequence[Level], shape: VarianceModel, items: float) -> Varia
         return VarianceModel(np.zeros_like(shape.intensity), 0.0)
     model = shape.scaled(items / shape.items)
     weight = cardinality.weights(levels, model)
-    for _ in range(STEPS):
+    for _ in range(FIRST_STEPS):
         raw = np.zeros(shape.intensity.size)
         for w, level in zip(weight, levels, strict=True):
             raw += w / level.share * linearised(level, model)

@@ -16,7 +16,7 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate.intervals import bounds
 from sketchstream.kinds.profile.estimate.intervals.bounds import Entropy, Region, Uncertainty
 from sketchstream.kinds.profile.estimate.linear.line import Line
-from sketchstream.kinds.profile.estimate.observed import FAR
+from sketchstream.kinds.profile.estimate.observed import UNBOUNDED
 from sketchstream.kinds.profile.estimate.open_domain import events as opened_events
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import Curve
 from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart
@@ -160,7 +160,7 @@ def _with_events(parts: Sequence[ObservedPart], known: Sequence[Known]) -> float
         for level, pull in zip(part.every, part_known.pull, strict=True):
             line = level.estimator
             assert isinstance(line, Line)
-            wide = np.flatnonzero((line.whole.low != line.whole.high) & (line.whole.low > -FAR))
+            wide = np.flatnonzero((line.whole.low != line.whole.high) & (line.whole.low > -UNBOUNDED))
             cut = int(wide[0]) if wide.size else line.whole.low.size
             both = line.moments((bounds.present, bounds.identity), cut).covariance
             out += level.m**2 * pull * float(both[0, 1])

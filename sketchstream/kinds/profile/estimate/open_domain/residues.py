@@ -30,22 +30,22 @@ FLOOR = 0.05
 """Least variance of a cell, in slots: that of a cell that is almost surely empty."""
 RIDGE = 1e-13
 """Part of the largest information that each count has at least, so that an inverse exists where nothing is known."""
-NEAR, FAR = 13, 6
+NEAR_POINTS, FAR_POINTS = 13, 6
 """Numbers of items at which the curve is computed: within `REACH` deviations of its root, and far above it."""
 REACH = 4.5
-SATURATED, SURE = 0.75, 1.96
+SATURATED, SURE_DEVIATIONS = 0.75, 1.96
 """Residues are saturated if items per slot, less 1.96 standard deviations, are above this part of ln(modulus)."""
 FITTED = 4
 """Laws that are tried for a number of items far from the root, each a step from the one before."""
-STEPS = 12
+ROOT_STEPS = 12
 """Most steps to the root of a curve."""
 NUMBERS, MEANS = 40, 14
 """Numbers of items, and means of their counts, among which a first law is chosen."""
-HIDDEN, LOOKS = 12.0, 21
+HIDDEN_BELOW, HIDDEN_POINTS = 12.0, 21
 """Distance of the data from no items, in standard deviations, below which items hardly show; numbers then tried."""
 ABOVE = 0.85
 """Where items hardly show, factor of the distance of larger numbers: laws of many counts draw estimates towards 0."""
-TOLD = 31
+MOST_STRETCHES = 31
 """Most stretches of counts in which a law may differ from a first one, where items hardly show."""
 OTHER, SPREAD = 2.0, 0.02
 """Standard deviation of the number of items with one count: a multiple of that number, plus a part of all items."""
@@ -254,22 +254,22 @@ class Residues:
             return better, deviation
 
         root = min(items, self.most)
-        for _ in range(STEPS):  # steps of Fisher scoring
+        for _ in range(ROOT_STEPS):  # steps of Fisher scoring
             found, deviation = distance(root)
             if abs(known[root]) < 1e-3:
                 break
             root = min(max(found, root / 2.0, 0.0), 2.0 * root + deviation, self.most)
         known = {}
         _, without = distance(0.0)
-        for z in np.linspace(-REACH, REACH, NEAR).tolist():
+        for z in np.linspace(-REACH, REACH, NEAR_POINTS).tolist():
             near = max(root + z * deviation, 0.0)
             if near < self.most:
                 distance(near)
-        hidden = known[0.0] < HIDDEN and without > 1.0  # less noise than an item hides none
+        hidden = known[0.0] < HIDDEN_BELOW and without > 1.0  # less noise than an item hides none
         if hidden:
             root, known = self._hidden(shape, root, deviation)
         far, best = max(*known, FEWEST), self.plausible(shape, root)
-        for number in np.geomspace(far, 1.01 * self.most, FAR + 1)[1:].tolist():
+        for number in np.geomspace(far, 1.01 * self.most, FAR_POINTS + 1)[1:].tolist():
             known[number] = -math.sqrt(2.0 * max(best - self.plausible(shape, number), 0.0))
         uniform = np.full((self.m.size, self.p), 1.0 / self.p)
         endless = -math.sqrt(2.0 * max(best - float(self._log_likelihood(uniform)), 0.0))
@@ -294,8 +294,8 @@ class Residues:
         shapes = np.array(list(self._shapes()))
         shapes = np.concatenate([shapes, (shapes[2:] + np.eye(self.p)[1]) / 2.0])  # also half of the items once
         starts = np.arange(self.p - 1)
-        if starts.size > TOLD:
-            starts = np.unique(np.geomspace(1, self.p, TOLD + 1).astype(np.int64))[:-1] - 1
+        if starts.size > MOST_STRETCHES:
+            starts = np.unique(np.geomspace(1, self.p, MOST_STRETCHES + 1).astype(np.int64))[:-1] - 1
         sizes = np.diff(np.append(starts, self.p - 1))
         spreads = np.array([self._spread(one, max(root, deviation)) for one in shapes])
         widths = np.sqrt(np.add.reduceat(spreads**2, starts, axis=1))
@@ -312,8 +312,8 @@ class Residues:
         known -= across[:, :, None] * whole[:, None, :]
         known += np.eye(starts.size)
         inverse, size = np.linalg.inv(known), np.linalg.slogdet(known)[1]
-        numbers = np.linspace(0.0, min(root + REACH * deviation, self.most), LOOKS)
-        likely = np.empty((LOOKS, len(shapes)))
+        numbers = np.linspace(0.0, min(root + REACH * deviation, self.most), HIDDEN_POINTS)
+        likely = np.empty((HIDDEN_POINTS, len(shapes)))
         for at, number in enumerate(numbers.tolist()):
             way = (number * shapes - root * shape)[:, 1:]
             pull = way @ information
@@ -344,7 +344,7 @@ def saturated(levels: Sequence[Level], curve: Curve) -> bool:
 
     What little they say then fits several numbers of items: the transform is known but for whole turns.
     """
-    low, _ = curve.ends(SURE)
+    low, _ = curve.ends(SURE_DEVIATIONS)
     return low > SATURATED * math.log(Residues(levels).p) * max(level.m / level.share for level in levels)
 
 

@@ -17,7 +17,7 @@ from sketchstream.array_types import Floats
 
 Score = Callable[[Floats], Floats]
 """A function of counts, whose mean over the slots is estimated."""
-FEW = 500
+PLAIN_UP_TO = 500
 """Numbers for which the standard library is quick enough."""
 SHOWS = 1.96
 """Standard deviations to either side that hold 95%: what lies further off is told from nothing."""
@@ -51,7 +51,7 @@ def critical(z: float, width: Floats) -> Floats:
 
 def _below(z: Floats) -> Floats:
     """Probability that a standard normal number is below z: of few without scipy.special, which takes long to load."""
-    if z.size > FEW:
+    if z.size > PLAIN_UP_TO:
         from scipy.special import ndtr
 
         return np.asarray(ndtr(z))

@@ -24,7 +24,7 @@ WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """How many neighbours a window may hold."""
 MARGIN = 1.15
 """Factor of the error of a window: the one with the least seen error is chosen, so its true error is larger."""
-SURE = 0.5
+FALL_WEIGHT = 0.5
 """Part of what k+ numbers fall within a window, as seen, that counts against it when one is chosen."""
 ALONE = 0.9
 """Factor of the error of a number by itself, when it is compared with windows."""
@@ -156,12 +156,12 @@ def fallen(
         error = MARGIN * ratio
         middle = window_means(guide[:reach], width)
         first, last = slice(0, size), slice(width - 1, reach)
-        cost = SURE * (guide[first] - middle) + error * window_means(usual_down[:reach], width)
+        cost = FALL_WEIGHT * (guide[first] - middle) + error * window_means(usual_down[:reach], width)
         way = error * window_means(down[:reach], width)
         better = cost < cost_down[first]
         lower[first] = np.where(better, window_means(least[:reach], width) - way, lower[first])
         cost_down[first] = np.where(better, cost, cost_down[first])
-        cost = SURE * (middle - guide[last]) + error * window_means(usual_up[:reach], width)
+        cost = FALL_WEIGHT * (middle - guide[last]) + error * window_means(usual_up[:reach], width)
         way = error * window_means(up[:reach], width)
         better = cost < cost_up[last]
         upper[last] = np.where(better, window_means(most[:reach], width) + way, upper[last])
