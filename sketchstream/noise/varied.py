@@ -118,10 +118,10 @@ def draw_thinned(
         sigma2s: the exact parameters.
         source: words.
     """
-    coefficients = {int(sigma2): (1 / sigma2s[sigma2] - 1 / table) / 2 for sigma2 in np.unique(which)}
+    coefficients = {int(index): (1 / sigma2s[index] - 1 / table) / 2 for index in np.unique(which)}
     roots = np.zeros(len(sigma2s), np.int64)
-    for sigma2, coefficient in coefficients.items():
-        roots[sigma2] = _root(coefficient)
+    for index, coefficient in coefficients.items():
+        roots[index] = _root(coefficient)
     pending = np.arange(len(noise))
     while pending.size:
         drawn = np.zeros(pending.size, np.int64)
