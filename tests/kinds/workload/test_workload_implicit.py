@@ -151,7 +151,7 @@ def test_few_queries_get_the_best_covariance(monkeypatch: pytest.MonkeyPatch) ->
     assert asked.products[0][0].name == "matrix"
     assert not too_large(asked)
     assert ranges(2, 1 << 22).products[0][0].name == "runs"
-    monkeypatch.setattr(factors, "FEW", 10)
+    monkeypatch.setattr(factors, "WRITTEN_OUT", 10)
     assert ranges(20, 60).products[0][0].name == "runs"
     assert ranges(9, 60).products[0][0].name == "matrix"
 
