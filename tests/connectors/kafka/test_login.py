@@ -25,10 +25,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 from kafka import KafkaAdminClient
+from kafka.errors import KafkaConnectionError
 
 from helpers.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.login import advice
 
 SECRET = "zebra/5512:secret+"
 CLIENT = "reach worker"
@@ -257,6 +259,21 @@ def test_client_credentials_log_in_and_a_token_is_shared_and_renewed(doors: Door
         assert SECRET not in repr(connection) + repr(connection._tokens)
     finally:
         connection.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)",
+        "[SSL] record layer failure (_ssl.c:1006)",
+        "[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol (_ssl.c:1006)",
+        "TLS/SSL connection has been closed (EOF) (_ssl.c:992)",
+    ],
+)
+def test_a_listener_without_tls_is_named_however_it_ends_the_handshake(words: str) -> None:
+    """It answers in its own protocol or closes the connection first: which of them, depends on the moment."""
+    said = advice(KafkaConnectionError(f"Handshake failed: {words}"), "SSL")
+    assert said == 'the listener does not speak TLS: check "security.protocol" (SSL)'
 
 
 @pytest.mark.kafka

@@ -195,6 +195,10 @@ def is_final(error: Exception) -> bool:
     )
 
 
+_NO_TLS = ("WRONG_VERSION", "record layer", "UNEXPECTED_EOF", "closed (EOF)")
+"""Words of OpenSSL where a listener answers a TLS handshake with something else, or closes the connection."""
+
+
 def advice(error: Exception, protocol: str) -> str:
     """What to check for a cause; empty if that is not known."""
     from kafka import errors
@@ -208,7 +212,7 @@ def advice(error: Exception, protocol: str) -> str:
         return 'check "ssl.ca.location": it must hold the authority that signed the broker\'s certificate'
     if "ALERT_" in text:
         return 'the broker refused the TLS handshake: check "ssl.certificate.location" and "ssl.key.location"'
-    if "Handshake failed" in text and any(mark in text for mark in ("WRONG_VERSION", "record layer", "UNEXPECTED_EOF")):
+    if "Handshake failed" in text and any(mark in text for mark in _NO_TLS):
         return f'the listener does not speak TLS: check "security.protocol" ({protocol})'
     if isinstance(error, errors.InvalidReceiveError):
         return f'the listener speaks another protocol: check "security.protocol" ({protocol})'
