@@ -33,6 +33,8 @@ MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(50)
 NO_PRIVACY = Fraction(10)
 """Above this epsilon, results say NO PRIVACY; above `MAX_EPSILON`, a specification is rejected."""
+MAX_MODULUS = 1 << 15
+"""Largest modulus: residues are stored in 16 bits with a sign."""
 _WRITTEN = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
 """Rationals that are not negative, as `str` writes them."""
 LONGEST_NUMBER = 1000

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from sketchstream.noise.blocks import Scratch, blocks, flat
 from sketchstream.noise.entropy import Words, WordSource
 from sketchstream.noise.kernels import residue_block
-from sketchstream.noise.response import require_modulus
 from sketchstream.noise.thresholds import WIDTH
+from sketchstream.spec import MAX_MODULUS, whole
 
 
 def uniform_residues(out: npt.NDArray[np.int64], modulus: int, entropy: WordSource | None = None) -> None:
@@ -31,12 +31,12 @@ def uniform_residues(out: npt.NDArray[np.int64], modulus: int, entropy: WordSour
         SpecError: `out` or `modulus` is not as described above.
     """
     view = flat(out, (np.int64,))
-    require_modulus(modulus)
+    p = whole(modulus, "modulus", 2, MAX_MODULUS)
     if not view.size:
         return
     with Scratch(view.size, 1, entropy) as scratch:
         for block in blocks(view.size, 1):
-            write_residues(scratch.fill(block.stop - block.start)[0], int(modulus), scratch, view[block])
+            write_residues(scratch.fill(block.stop - block.start)[0], p, scratch, view[block])
 
 
 def write_residues(words: Words, modulus: int, scratch: Scratch, out: npt.NDArray[np.int64]) -> None:

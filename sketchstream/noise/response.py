@@ -19,13 +19,11 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, Signed, block_samples, blocks, flat, positive
 from sketchstream.noise.entropy import Words, WordSource
 from sketchstream.noise.thresholds import WIDTH, Draw, Threshold, below, response
+from sketchstream.spec import MAX_MODULUS, whole
 
-MAX_MODULUS = 1 << 15
-"""Largest modulus: residues are stored in 16 bits with a sign."""
 ROWS = 2
 COMPILED_FROM = 1 << 16
 """Smallest array for which loading the compiled loops pays."""
@@ -59,18 +57,6 @@ BlockShift = Callable[[Words, ResponseThresholds, Signed], bool]
 """(words, plan, shift) -> whether some sample is undecided; overwrites shift with values 0..p-1."""
 
 
-def require_modulus(modulus: object) -> int:
-    """The modulus of residues.
-
-    Raises:
-        SpecError: it is no whole number from 2 to `MAX_MODULUS`.
-    """
-    if isinstance(modulus, bool) or not isinstance(modulus, (int, np.integer)) or not 2 <= modulus <= MAX_MODULUS:
-        msg = f"modulus must be a whole number from 2 to {MAX_MODULUS}, found {modulus!r:.60}"
-        raise SpecError(msg)
-    return int(modulus)
-
-
 def plan(modulus: int, epsilon: Fraction, width: int = WIDTH) -> ResponseThresholds:
     """Thresholds for one modulus and epsilon; `width` is changed by tests only."""
     return ResponseThresholds(modulus, response(modulus, epsilon), (1 << width) % (modulus - 1), width)
@@ -94,7 +80,7 @@ def randomized_response(
         SpecError: `out`, `modulus` or `epsilon` is not as described above.
     """
     view = flat(out, (np.int16,))
-    ready = _plan(require_modulus(modulus), positive(epsilon, "epsilon"))
+    ready = _plan(whole(modulus, "modulus", 2, MAX_MODULUS), positive(epsilon, "epsilon"))
     add(view, ready, entropy, compiled_block if view.size >= COMPILED_FROM else numpy_block)
 
 

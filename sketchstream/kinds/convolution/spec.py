@@ -293,7 +293,7 @@ class ConvolutionSpec(FilteredSpec):
             try:
                 if not scheme.never_best(errors):
                     self._put_scheme(scheme)
-                    errors[scheme.name] = float(np.dot([float(weight) for weight in self.weights], self.mse()))
+                    errors[scheme.name] = self.weighted(self.mse().tolist())
             except SpecError as error:
                 refused = error
         if not errors:

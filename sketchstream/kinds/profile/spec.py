@@ -25,6 +25,7 @@ from sketchstream.kinds.groups.group_list import GroupRule, Groups, GroupSample,
 from sketchstream.kinds.profile.overlap_rule import OverlapRule
 from sketchstream.kinds.profile.presence import best_modulus
 from sketchstream.spec import (
+    MAX_MODULUS,
     MIN_EPSILON,
     NO_PRIVACY,
     UNITS,
@@ -49,7 +50,6 @@ Form = Literal["cumulative", "bins"]
 MAX_COUNT = 10**9
 MODULUS = 32
 """Default modulus of unit "item"."""
-MAX_MODULUS = 1 << 15
 LAST_EDGE = 1 << 30
 TOTAL_SHARE = Fraction(1, 40)
 """Share of every layer and view that the noisy total gets, by default."""

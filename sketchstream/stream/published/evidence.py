@@ -18,15 +18,13 @@ from sketchstream import kinds
 from sketchstream.components import DISCRETE_GAUSSIAN
 from sketchstream.kinds.interface import Spec
 from sketchstream.privacy.deployments import publications
-from sketchstream.spec import read_rational
+from sketchstream.spec import NO_PRIVACY, read_rational
 from sketchstream.stream.published.values import digits, integer, signed
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import NO_TIME
 
 Span = tuple[int, int]
 
-LARGE = 10
-"""Epsilon above which results say NO PRIVACY."""
 FEW_CELLS, MANY_CELLS = 1024, 4096
 """Numbers of cells for misplaced items; the larger one if epsilon is below 1, because each cell then tells little."""
 
@@ -75,7 +73,7 @@ def refused_noise(spec: Spec) -> Fraction:
     Half of it where epsilon is above 10, with which the project says that nobody is protected.
     """
     epsilon = _epsilon(spec)
-    return max(Fraction(1, 10), epsilon / (2 if epsilon > LARGE else 10))
+    return max(Fraction(1, 10), epsilon / (2 if epsilon > NO_PRIVACY else 10))
 
 
 def misplaced_noise(spec: Spec) -> Fraction:
@@ -90,7 +88,7 @@ def misplaced_noise(spec: Spec) -> Fraction:
     gaussian = any(component.law == DISCRETE_GAUSSIAN for component in kinds.of(spec).accounting.components(spec))
     if spec.unit == "event":
         return epsilon / (20 if gaussian else 2)
-    return epsilon / (2 if epsilon > LARGE else 10)
+    return epsilon / (2 if epsilon > NO_PRIVACY else 10)
 
 
 def _epsilon(spec: Spec) -> Fraction:
@@ -187,7 +185,7 @@ class PublishedEvidence:
         )
         former = tuple(
             cls.read({**part, "former": ()}) for part in fields.get("former", ())
-        )  # former evidence has no former one itself
+        )  # which have none themselves
         return cls(noise, integer(fields.get("since", NO_TIME)), _number(older), integer(older_draws), windows, former)
 
 

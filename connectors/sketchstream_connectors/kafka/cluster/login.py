@@ -29,6 +29,8 @@ RENEWED_AT: Final = 0.8
 """Part of its life after which a token is not used for new connections."""
 LARGEST: Final = 1 << 20
 """Most bytes of a token endpoint's answer; tokens have some kilobytes."""
+_NO_TLS = ("WRONG_VERSION", "record layer", "UNEXPECTED_EOF", "closed (EOF)")
+"""Words of OpenSSL where a listener answers a TLS handshake with something else, or closes the connection."""
 
 
 class Tokens:
@@ -193,10 +195,6 @@ def is_final(error: Exception) -> bool:
     return isinstance(error, final) or any(
         mark in text for mark in ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION", "ALERT_")
     )
-
-
-_NO_TLS = ("WRONG_VERSION", "record layer", "UNEXPECTED_EOF", "closed (EOF)")
-"""Words of OpenSSL where a listener answers a TLS handshake with something else, or closes the connection."""
 
 
 def advice(error: Exception, protocol: str) -> str:
