@@ -45,14 +45,13 @@ class Newest:
     numbers: tuple[tuple[str, str, Point], ...]
 
 
-def newest_answers(service: Service, allowed: frozenset[str] | None = None) -> Iterator[Newest]:
+def newest_answers(service: Service) -> Iterator[Newest]:
     """The numbers of the newest window of each sketch that is settled and not known to lack anything.
 
     Args:
         service: service whose store is read.
-        allowed: sketches that may be seen; None: all.
     """
-    for name in service.names(allowed):
+    for name in service.names():
         stored = None if service.patterns_alone(name) else firm_window(service, name)
         if stored is None:
             continue

@@ -12,7 +12,7 @@ import hashlib
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,7 +32,7 @@ from sketchstream.privacy.deployments.guarantee import overlapping
 from sketchstream.query import overlaps
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.differences import Point, difference, no_number
-from sketchstream.serve.clients.access import VIEWER
+from sketchstream.serve.clients.access import VIEWER, may_see, may_see_all
 from sketchstream.serve.clients.traffic import Traffic
 from sketchstream.serve.recent import RecentlyUsed
 from sketchstream.serve.reconstruction.questions import ALONE, FAMILIES, Question, titled
@@ -132,7 +132,7 @@ class WindowAnswer:
 def guarantee_seen(both: str) -> str:
     """The guarantee that whoever asks may see: if he may not see every sketch, that of the window's sketch alone."""
     whole, _, alone = both.partition("\n")
-    return whole if VIEWER.get() is None else alone
+    return whole if may_see_all() else alone
 
 
 class Service:
@@ -160,30 +160,28 @@ class Service:
 
     # ------------------------------------------------------------------ sketches and windows
 
-    def names(self, allowed: frozenset[str] | None = None) -> list[str]:
-        """Names of the sketches that are configured or stored.
+    def names(self) -> list[str]:
+        """Names of the sketches that are configured or stored, and that whoever asks may see."""
+        return [name for name in self._every_name() if may_see(name)]
 
-        Args:
-            allowed: sketches that may be seen; None: all.
-        """
-        names = dict.fromkeys([plan.name for plan in self.config.sketches] + self.store.sketches())
-        return [name for name in names if allowed is None or name in allowed]
+    def _every_name(self) -> Iterable[str]:
+        return dict.fromkeys([plan.name for plan in self.config.sketches] + self.store.sketches())
 
-    def require(self, name: str, allowed: frozenset[str] | None = None) -> str:
+    def require(self, name: str) -> str:
         """The name, if there is such a sketch and it may be seen.
 
         Raises:
             NotFoundError: there is none, or it may not be seen; the error does not reveal which.
         """
-        names = self.names(allowed)
+        names = self.names()
         if name not in names:
             msg = f"there is no such sketch; there are: {', '.join(names) or 'none'}"
             raise NotFoundError(msg)
         return name
 
-    def sketches(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
+    def sketches(self) -> dict[str, Any]:
         """All sketches, each as `sketch` describes it."""
-        return {"sketches": [self.sketch(name) for name in self.names(allowed)]}
+        return {"sketches": [self.sketch(name) for name in self.names()]}
 
     def sketch(self, name: str) -> dict[str, Any]:
         """One sketch: its spec, guarantee, number of stored windows, and newest publication."""
@@ -309,7 +307,7 @@ class Service:
         """
         groups = self.combined(name)
         if not groups:
-            able = [one for one in self.names(VIEWER.get()) if self.combined(one)]
+            able = [one for one in self.names() if self.combined(one)]
             msg = f"sketch {name} publishes nothing of what its groups have in common: that needs overlap = true; " + (
                 f"sketches that have it: {', '.join(able)}" if able else "no sketch here has it"
             )
@@ -471,7 +469,7 @@ class Service:
         )
         if since is None or until is None:
             return f"{text}."
-        seen = self.names(VIEWER.get())
+        seen = self.names()
         longer = [
             plan.name
             for plan in self.config.sketches
@@ -842,22 +840,18 @@ class Service:
 
     # ------------------------------------------------------------------ the deployment
 
-    def ledger(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
+    def ledger(self) -> dict[str, Any]:
         """Largest loss of an event or item to all stored publications, as in `sketchstream ledger`.
 
         In place of each sketch's own ledger, which the command line prints, there is a row for each name and revision.
         """
-        deployment = self.deployment(allowed)
+        deployment = self.deployment()
         rows = [{name.replace(" ", "_"): value for name, value in row.items()} for row in deployment.rows()]
         return {**deployment.summary(), "sketches": rows}
 
-    def deployment(self, allowed: frozenset[str] | None = None) -> Deployment:
-        """Everything that is stored, for the ledger; counted anew when something was stored since.
-
-        Args:
-            allowed: sketches that may be seen; None: all.
-        """
-        changes = self.store.changes
+    def deployment(self) -> Deployment:
+        """Everything that is stored, for the ledger; counted anew when something was stored since."""
+        changes, allowed = self.store.changes, VIEWER.get()
         with self._counting:
             remembered = self._deployments.get(allowed)
             if remembered is None or remembered[0] != changes:
@@ -869,13 +863,13 @@ class Service:
                 self._deployments[allowed] = remembered
         return remembered[1]
 
-    def incidents(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
+    def incidents(self) -> dict[str, Any]:
         """Publications that are not shown because of incidents, the newest window first."""
         return {
             "incidents": [
                 {"sketch": name, "window_start": iso(start), "text": text}
                 for name, start, text in self.store.incidents()
-                if allowed is None or name in allowed
+                if may_see(name)
             ]
         }
 
@@ -884,18 +878,18 @@ class Service:
         rate = self.pool.rate()
         return 0.0 if not pending else None if rate is None else round(pending / rate, 1)
 
-    def pending(self, allowed: frozenset[str] | None = None) -> int:
-        """Windows of these sketches that are still to be reconstructed."""
-        if allowed is None:
+    def pending(self) -> int:
+        """Windows that are still to be reconstructed."""
+        if may_see_all():
             return self.store.pending()
-        return sum(counts["pending"] for name, counts in self.store.counts().items() if name in allowed)
+        return sum(counts["pending"] for name, counts in self.store.counts().items() if may_see(name))
 
-    def status(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """Delay of the store behind publications, and of the pool behind the store.
 
         What speaks of all sketches together, or of files, is None for those who may not see all.
         """
-        pending, whole = self.pending(allowed), allowed is None
+        pending, whole = self.pending(), may_see_all()
         rate = self.pool.rate() if whole else None
         error = self.follower.error or self.store.trouble or self.pool.trouble
         if whole and error is None and self.follower.problems:
@@ -907,7 +901,7 @@ class Service:
             "pending": pending,
             "rate_per_second": None if rate is None else round(rate, 3),
             "pending_seconds": self.pending_seconds(pending),
-            "sketches": {name: {"behind_seconds": self.behind_seconds(name)} for name in self.names(allowed)},
+            "sketches": {name: {"behind_seconds": self.behind_seconds(name)} for name in self.names()},
         }
 
     def readiness(self) -> tuple[int, str]:
@@ -929,7 +923,7 @@ class Service:
             lines.append("answers cannot be computed at the moment: the log says why")
         code = HTTPStatus.SERVICE_UNAVAILABLE if lines else HTTPStatus.OK
         if code == HTTPStatus.OK:
-            late = max((self.behind_seconds(name) or 0.0 for name in self.names()), default=0.0)
+            late = max((self.behind_seconds(name) or 0.0 for name in self._every_name()), default=0.0)
             lines.append(f"ready, {late:.0f} s behind the frontier")
         return code, "\n".join(lines) + "\n"
 

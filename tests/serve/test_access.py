@@ -74,6 +74,19 @@ def folder(tmp_path_factory):
     return made
 
 
+def test_readiness_is_that_of_all_sketches_whoever_asks(folder, monkeypatch):
+    access = Access(read_tokens(folder / "tokens", ["minutes", "hours"]), None)
+    with serving(folder, access=access) as (service, client):
+        monkeypatch.setattr(service, "behind_seconds", lambda name: {"minutes": 3.0, "hours": 90.0}[name])
+        monkeypatch.setattr(service, "status", lambda: {"seen": service.names()})
+        assert "ready, 90 s behind" in client.get("/readyz").text
+        for token, names in ((SOME, ["minutes"]), (ALL, ["minutes", "hours"])):
+            seen = {"Authorization": f"Bearer {token}"}
+            assert client.get("/v1/status", headers=seen).json()["seen"] == names
+        assert "ready, 90 s behind" in client.get("/readyz").text
+        assert service.names() == ["minutes", "hours"]
+
+
 def test_a_token_sees_its_sketches_and_no_others(folder):
     access = Access(read_tokens(folder / "tokens", ["minutes", "hours"]), None)
     with serving(folder, access=access) as (_, client):

@@ -17,7 +17,7 @@ from helpers.serving import MINUTE, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.kinds.exports import with_columns
 from sketchstream.serve import service as service_module
-from sketchstream.serve.clients.access import Access, Token
+from sketchstream.serve.clients.access import VIEWER, Access, Token
 from sketchstream.serve.http import formats, tables
 from sketchstream.stream.windows.windows import iso
 
@@ -115,7 +115,8 @@ def test_answers_are_remembered_by_what_may_be_seen_and_long_queries_are_not(sit
 
     def asked(query, allowed, method="GET"):
         scope = {"type": "http", "method": method, "path": PROFILE, "query_string": query, "headers": []}
-        return Request({**scope, "route": SimpleNamespace(path=PROFILE), "state": {"allowed": allowed, "asked": ""}})
+        VIEWER.set(allowed)
+        return Request({**scope, "route": SimpleNamespace(path=PROFILE), "state": {"asked": ""}})
 
     memory.keep(asked(b"a", None), 1, '"all"', "json", b"all")
     memory.keep(asked(b"a", frozenset({"x"})), 1, '"x"', "json", b"x only")

@@ -44,8 +44,20 @@ HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 """A Host header, in lower case: a name or an address, and a port."""
 LOOK_S: Final = 1.0
 """Seconds between two looks at the file of tokens."""
+# Answers ask this variable: an argument is what a caller could forget to pass.
 VIEWER: Final[ContextVar[frozenset[str] | None]] = ContextVar("viewer", default=None)
 """The sketches that whoever asks may see; None: all. Set for each request, and passed on to the threads it uses."""
+
+
+def may_see(sketch: str) -> bool:
+    """Whether whoever asks may see a sketch."""
+    seen = VIEWER.get()
+    return seen is None or sketch in seen
+
+
+def may_see_all() -> bool:
+    """Whether whoever asks may see every sketch, and so what speaks of all of them together, or of files."""
+    return VIEWER.get() is None
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,6 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        VIEWER.set(scope["state"]["allowed"])
         CLIENT.set(client)
         try:
             remembered = self._memory.recall(Request(scope))
@@ -193,7 +192,7 @@ class Guard:
             self._limits.end(client)
 
     def _refused(self, scope: Scope, headers: Headers, seen: LoggedRequest) -> Response | None:
-        """The refusal of a request; None if it may be answered: then its state says who asks, and what he may see."""
+        """The refusal of a request; None if it may be answered: its state says who asks, `VIEWER` what he may see."""
         state, path = scope["state"], scope["path"]
         if self._limits.full:
             return problems.problem(503, "Too many requests", BUSY, {"Retry-After": "1"})
@@ -203,6 +202,7 @@ class Guard:
             return problems.problem(403, "Another site's request", FOREIGN)
         state["client"] = state["address"]
         if not self._access.needed:
+            VIEWER.set(None)
             return None
         credentials = headers.get("authorization")
         if credentials is None:
@@ -215,10 +215,9 @@ class Guard:
             if token is None:
                 self._access.guesses.wrong(state["address"])
         if token is None:
-            state["allowed"] = frozenset()
             return None if path == "/login" or path.startswith(ENTRANCE) else _unknown(scope, headers)
         seen.who = state["client"] = token.name
-        state["allowed"] = token.sketches
+        VIEWER.set(token.sketches)
         return None
 
 
@@ -250,8 +249,9 @@ def _unknown(scope: Scope, headers: Headers) -> Response:
 
 def _prepare(scope: Scope) -> None:
     """Begin what the service notes of a request."""
+    VIEWER.set(frozenset())  # no sketch may be seen until it is known who asks
     about: MutableMapping[str, Any] = scope.setdefault("state", {})
-    about.update(allowed=None, address=address_of(scope), client="-", asked="", route="", recalled=False)
+    about.update(address=address_of(scope), client="-", asked="", route="", recalled=False)
 
 
 def _lacking(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

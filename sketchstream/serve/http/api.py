@@ -94,7 +94,7 @@ class Api:
 
     async def sketches(self, request: Request, query: Annotated[Form, Query()]) -> Response:
         """All sketches."""
-        data = await run_in_threadpool(self._service.sketches, request.state.allowed)
+        data = await run_in_threadpool(self._service.sketches)
         rows = [flat(row) for row in data["sketches"]]
         types, columns = tables.SKETCHES_TYPES, tables.SKETCHES
         return respond(request, data, rows, query.format, types=types, columns=columns)
@@ -276,7 +276,7 @@ class Api:
 
     async def table_list(self, request: Request, query: Annotated[Plain, Query()]) -> Response:
         """Flat tables of all sketches as Parquet files, with their columns."""
-        names = await run_in_threadpool(self._service.names, request.state.allowed)
+        names = await run_in_threadpool(self._service.names)
         return respond(request, await run_in_threadpool(tables.listed, self._service, names))
 
     async def table(
@@ -296,23 +296,23 @@ class Api:
 
     async def ledger(self, request: Request, query: Annotated[Form, Query()]) -> Response:
         """What an event, or an item, can have lost so far."""
-        data = await run_in_threadpool(self._service.ledger, request.state.allowed)
+        data = await run_in_threadpool(self._service.ledger)
         columns = tuple(shapes.LedgerRow.model_fields)
         return respond(request, data, data["sketches"], query.format, columns=columns)
 
     async def incidents(self, request: Request, query: Annotated[Form, Query()]) -> Response:
         """Publications of which nothing is shown."""
-        data = await run_in_threadpool(self._service.incidents, request.state.allowed)
+        data = await run_in_threadpool(self._service.incidents)
         rows, columns = data["incidents"], ("sketch", "window_start", "text")
         return respond(request, data, rows, query.format, columns=columns)
 
     async def status(self, request: Request, query: Annotated[Plain, Query()]) -> Response:
         """What is unread, and still to be reconstructed."""
-        return respond(request, await run_in_threadpool(self._service.status, request.state.allowed))
+        return respond(request, await run_in_threadpool(self._service.status))
 
     async def metrics(self, request: Request, query: Annotated[Parameters, Query()]) -> Response:
         """The numbers of `status` for Prometheus."""
-        text = await run_in_threadpool(exposition, self._service, request.state.allowed)
+        text = await run_in_threadpool(exposition, self._service)
         return Response(text, 200, {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE})
 
     async def openapi(self, request: Request, query: Annotated[Parameters, Query()]) -> Response:
@@ -331,7 +331,7 @@ class Api:
 
     def admit(self, request: Request) -> None:
         """Refuse what names no sketch that whoever asks may see."""
-        self._service.require(request.path_params["name"], request.state.allowed)
+        self._service.require(request.path_params["name"])
 
     @cached_property
     def routes(self) -> list[BaseRoute]:

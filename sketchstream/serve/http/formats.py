@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sketchstream.kinds.exports import WINDOW, Types, as_csv, as_parquet, as_stream, table_of, table_of_csv
+from sketchstream.serve.clients.access import VIEWER
 from sketchstream.serve.http.problems import problem
 from sketchstream.serve.recent import RecentlyUsed
 
@@ -119,7 +120,7 @@ class AnswerMemory:
 
 def _place(request: Request) -> tuple[str, bytes, frozenset[str] | None]:
     scope = request.scope
-    return scope["path"], scope["query_string"], scope["state"]["allowed"]
+    return scope["path"], scope["query_string"], VIEWER.get()
 
 
 def tag(body: bytes) -> str:

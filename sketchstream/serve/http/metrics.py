@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from sketchstream.serve.clients.access import may_see, may_see_all
 from sketchstream.serve.newest import newest_answers
 from sketchstream.stream.monitoring.exposition import build_info, text_of
 
@@ -24,11 +25,10 @@ class _ServiceCollector:
 
     Args:
         service: service whose numbers are read.
-        allowed: sketches that may be seen; None: all.
     """
 
-    def __init__(self, service: Service, allowed: frozenset[str] | None) -> None:
-        self._service, self._allowed = service, allowed
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     def describe(self) -> Iterable[Any]:
         """Nothing in advance."""
@@ -39,7 +39,7 @@ class _ServiceCollector:
         from prometheus_client.core import CounterMetricFamily
 
         service = self._service
-        status = service.status(self._allowed)
+        status = service.status()
         yield _gauge("ready", "1 if everything published is stored.", value=float(status["ready"]))
         if status["unread"] is not None:
             yield _gauge("unread", "Records, or files, known to be unread.", value=status["unread"])
@@ -51,7 +51,7 @@ class _ServiceCollector:
         yield behind
         yield from self._windows()
         yield from self._answers()
-        if self._allowed is None:  # what follows speaks of all sketches together
+        if may_see_all():  # what follows speaks of all sketches together
             yield CounterMetricFamily("sketchstream_serve_bodies", "Sealed sketches stored.", service.follower.stored)
             yield CounterMetricFamily("sketchstream_serve_answers", "Answers computed.", service.pool.computed)
             yield CounterMetricFamily("sketchstream_serve_failures", "Answers that failed.", service.pool.failed)
@@ -70,7 +70,7 @@ class _ServiceCollector:
             for name, text in texts.items()
         }
         for sketch, counts in self._service.store.counts().items():
-            if self._allowed is None or sketch in self._allowed:
+            if may_see(sketch):
                 for name, n in counts.items():
                     families[name].add_metric([sketch], n)
         yield from families.values()
@@ -93,7 +93,7 @@ class _ServiceCollector:
         )
         text = "1 if that window is complete, 0 if nothing published can tell."
         complete = _gauge("answer_complete", text, labels=["sketch"])
-        for newest in newest_answers(self._service, self._allowed):
+        for newest in newest_answers(self._service):
             end.add_metric([newest.sketch], newest.window[1] / 1000)
             complete.add_metric([newest.sketch], float(newest.complete))
             for group, number, ends in newest.numbers:
@@ -145,14 +145,13 @@ def _gauge(name: str, text: str, **options: Any) -> Any:
     return GaugeMetricFamily(f"sketchstream_serve_{name}", text, **options)
 
 
-def exposition(service: Service, allowed: frozenset[str] | None = None) -> bytes:
+def exposition(service: Service) -> bytes:
     """Prometheus text.
 
     Args:
         service: service whose numbers are read.
-        allowed: sketches that may be seen; None: all.
 
     Raises:
         MissingExtraError: prometheus-client is not installed.
     """
-    return text_of(_ServiceCollector(service, allowed))
+    return text_of(_ServiceCollector(service))

@@ -142,7 +142,7 @@ class Views:
             raise ConfigError(msg)
         sketches, waiting = [], 0
         cards = home.CardMaker(self._service, self._drawn.get_or_make, metric, int(days or 0))
-        for sketch in self._service.sketches(request.state.allowed)["sketches"]:
+        for sketch in self._service.sketches()["sketches"]:
             name, counts = sketch["name"], sketch["counts"]
             plan = self._service.config.find(name)
             zone = self._service.timezone(name)
@@ -279,7 +279,7 @@ class Views:
         }
         if values["state"] == "pending":
             values["refresh"] = REFRESH_S
-            seconds = self._service.status(request.state.allowed)["pending_seconds"]
+            seconds = self._service.status()["pending_seconds"]
             if seconds:
                 values["waiting"] = f"All that waits takes about {seconds:,.0f} seconds more; the newest goes first."
         if answer is not None:
@@ -482,7 +482,7 @@ class Views:
     @guarded
     def ledger(self, request: Request) -> Response:
         """The possible loss of a unit so far, and its budget."""
-        deployment = self._service.deployment(request.state.allowed)
+        deployment = self._service.deployment()
         rows = deployment.rows()
         columns = ("sketch", "revision", "unit", "windows", "partitions", "one window", "all windows")
         table = report.ReportTable(
@@ -509,7 +509,7 @@ class Views:
     @guarded
     def incidents(self, request: Request) -> Response:
         """Publications that cannot be trusted."""
-        incidents = self._service.incidents(request.state.allowed)["incidents"]
+        incidents = self._service.incidents()["incidents"]
         rows = [
             (one["sketch"], self._incident_cell(one), Markup('<span class="said">{}</span>').format(one["text"]))
             for one in incidents
@@ -547,7 +547,7 @@ class Views:
     # ------------------------------------------------------------------ parts of them
 
     def _name(self, request: Request) -> str:
-        return self._service.require(request.path_params["name"], request.state.allowed)
+        return self._service.require(request.path_params["name"])
 
     def _group(self, name: str, query: Mapping[str, str]) -> str | None:
         """The chosen group, by default the first one; None if the sketch has none."""
@@ -865,7 +865,7 @@ class Views:
 
     def _notices(self, request: Request) -> list[str]:
         """Notices before the numbers: on their delay."""
-        status = self._service.status(request.state.allowed)
+        status = self._service.status()
         if status["error"]:
             return [
                 f"What is published cannot be read at the moment, so newer windows may be missing: {status['error']}"
