@@ -125,7 +125,15 @@ class Ended:
     partition: int
 
 
-SourceEvent = Assigned | Revoked | Chunk | PartitionError | Ended
+@dataclass(frozen=True, slots=True)
+class SchemaAwaited:
+    """The next records of a partition wait: they cannot be decoded now, as without an answer of a schema registry."""
+
+    partition: int
+    reason: str
+
+
+SourceEvent = Assigned | Revoked | Chunk | PartitionError | Ended | SchemaAwaited
 
 
 class Source(Protocol):

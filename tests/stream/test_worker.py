@@ -18,9 +18,19 @@ from sketchstream.errors import BrokerError, DataLossError, FencedError, StoreEr
 from sketchstream.items.arrays import Items
 from sketchstream.published import SealedState
 from sketchstream.stream.input.partitioner import belongs, kept
-from sketchstream.stream.interfaces import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot, SourceEvent
+from sketchstream.stream.interfaces import (
+    Chunk,
+    Fresh,
+    PartitionError,
+    RawRecord,
+    Restored,
+    SchemaAwaited,
+    Snapshot,
+    SourceEvent,
+)
 from sketchstream.stream.monitoring.endpoint import readiness
 from sketchstream.stream.windows.boundary import Boundary
+from sketchstream.stream.worker import assigned_partition
 from sketchstream.stream.worker.worker import FLYING_S, JUDGE_EVERY_S, Settings, Worker
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
@@ -285,6 +295,36 @@ def test_partition_errors_drop_the_state_and_take_it_again() -> None:
     d.run()
     assert counts(d, "minutes", 1)[EPOCH] == 1
     assert d.worker.metrics.counters["restores"] == 1
+
+
+def test_a_partition_whose_records_cannot_be_decoded_stalls_until_they_can(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sketchstream")
+    d = driver(partitions=1)
+    d.run()
+    source = d.worker_source
+    poll = source.poll
+    source.poll = lambda timeout_s: [SchemaAwaited(0, "the registry gives no answer")]  # type: ignore[method-assign]
+    d.worker.step(0.0)
+    assert d.worker.gauges().ready  # a short pause of the registry is no reason to be alarmed
+    d.clock.advance(assigned_partition.SCHEMA_WITHIN_S + 1)
+    d.worker.step(0.0)
+    (gauge,) = d.worker.gauges().partitions
+    assert gauge.status == "stalled"
+    assert gauge.reason == "no record could be decoded for 11 s: the registry gives no answer"
+    assert not d.worker.gauges().ready
+    assert d.worker.progress().stalled == 1
+    d.worker.step(0.0)
+    source.poll = poll  # type: ignore[method-assign]
+    send(d, 1, EPOCH, 0)
+    d.run()
+    assert d.worker.gauges().partitions[0].status == "running"
+    assert d.worker.gauges().ready
+    logged = [record.getMessage() for record in caplog.records]
+    assert sum("event=not_durable" in message for message in logged) == 1
+    assert sum("event=durable_again" in message for message in logged) == 1
+    close_windows(d, EPOCH + 10 * MINUTE)
+    d.run()
+    assert counts(d, "minutes", 1)[EPOCH] == 1
 
 
 def test_a_start_waits_until_it_knows_whether_the_topic_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:

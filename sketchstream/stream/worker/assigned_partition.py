@@ -35,6 +35,8 @@ STRANGE_ERRORS, STRANGE_S = 5, 60.0
 """Unexpected errors in a row after which a partition halts, and the seconds for which they must last.
 
 What a client raises while a broker comes back is not always an error of its own tree; that passes."""
+SCHEMA_WITHIN_S = 10.0
+"""Seconds without an answer of a schema registry after which a partition counts as stalled."""
 PRODUCERS_LEARN_S = PRODUCERS_LEARN_MS / 1000
 """Seconds within which producers place records by a new number of partitions: the clients' largest default."""
 
@@ -204,6 +206,7 @@ class AssignedPartition:
         self._ask_ends_at: float | None = None
         self._jumps: Jumps | None = None
         self._troubles: set[str] = set()
+        self.schema_awaited: tuple[float, str] | None = None
 
     def __repr__(self) -> str:
         """Number, status and state; of the state, positions only."""
@@ -227,7 +230,7 @@ class AssignedPartition:
 
     def run(self, now: float, rewrite_at: float | None) -> None:
         """Start reading: the state is durable."""
-        self.status, self.reason, self.failures.error = "running", "", None
+        self.status, self.reason, self.failures.error, self.schema_awaited = "running", "", None, None
         self.saved_at = now
         self._rewrite_at, self.rewriting = rewrite_at, False
         self.ended, self._ask_ends_at = False, None
@@ -272,6 +275,16 @@ class AssignedPartition:
         if age < SLOW_S or (self.state is not None and age < SLOW_S + self.state.state_bytes / WRITTEN_BYTES_PER_S):
             return ""
         return f"a snapshot has been written for {age:.0f} s"
+
+    def await_schema(self, reason: str, now: float) -> None:
+        """Note that the next records cannot be decoded now; the first chunk that can be ends it."""
+        self.schema_awaited = (self.schema_awaited[0] if self.schema_awaited is not None else now), reason
+
+    def trouble(self, now: float, within_s: float) -> str:
+        """Why nothing of this partition is read or becomes durable; empty if it does, or did a short while ago."""
+        if self.schema_awaited is not None and now - self.schema_awaited[0] > SCHEMA_WITHIN_S:
+            return f"no record could be decoded for {now - self.schema_awaited[0]:.0f} s: {self.schema_awaited[1]}"
+        return self.durability.trouble(now, within_s)
 
     def turned(self, trouble: str, there: bool) -> bool:
         """Note whether there is a trouble, by its name; return whether that differs from what was noted last."""

@@ -79,7 +79,7 @@ def progress(
         seconds=seconds,
         lag=sum(lags) if lags else None,
         late=counters["late"],
-        stalled=sum(bool(assigned.durability.trouble(now, within_s)) for assigned in partitions),
+        stalled=sum(bool(assigned.trouble(now, within_s)) for assigned in partitions),
         **count,
     )
 
@@ -119,7 +119,7 @@ def gauges(
 
 def _gauge(assigned: AssignedPartition, now: float, within_s: float) -> PartitionGauge:
     state = assigned.state
-    trouble = "" if assigned.status == "halted" else assigned.durability.trouble(now, within_s)
+    trouble = "" if assigned.status == "halted" else assigned.trouble(now, within_s)
     return PartitionGauge(
         partition=assigned.partition,
         status="stalled" if trouble else assigned.status,

@@ -32,6 +32,7 @@ from sketchstream.stream.interfaces import (
     Peer,
     Publisher,
     Revoked,
+    SchemaAwaited,
     Sink,
     Source,
     StateStore,
@@ -165,7 +166,9 @@ class Worker:
                     self._manager.trouble(assigned, event)
             else:
                 assigned = self._partitions.get(event.partition)
-                if assigned is not None:
+                if assigned is not None and isinstance(event, SchemaAwaited):
+                    assigned.await_schema(event.reason, self._polled_at)
+                elif assigned is not None:
                     assigned.end()
         self._manager.collect()
         self._tick()
@@ -287,7 +290,7 @@ class Worker:
         if assigned.computation is not None:
             assigned.hold(chunk)
             return
-        state = assigned.state
+        state, assigned.schema_awaited = assigned.state, None
         if chunk.from_position != state.position:
             self.metrics.add("gaps")
             self._source.seek(chunk.partition, state.position)
@@ -440,7 +443,7 @@ class Worker:
         """Log once when a partition's commits or publications stop succeeding, and once when they succeed again."""
         if assigned.state is not None and assigned.state.changed():
             assigned.durability.changed(now)
-        trouble = assigned.durability.trouble(now, within_s)
+        trouble = assigned.trouble(now, within_s)
         if assigned.turned("not_durable", bool(trouble)):
             if trouble:
                 say(log, logging.ERROR, "not_durable", partition=assigned.partition, reason=trouble)

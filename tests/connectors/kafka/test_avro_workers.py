@@ -79,7 +79,7 @@ def test_killed_workers_and_an_absent_registry_lose_nothing(kafka: str, tmp_path
                 load.send(number % 500, BASE + MINUTE + number * MINUTE // 2000)
             load.flush()
             deadline = time.monotonic() + 120
-            while not second.says("event=schema_awaited"):
+            while not (second.says("event=schema_awaited") and second.says("event=not_durable")):
                 assert time.monotonic() < deadline, app.logs()
                 time.sleep(0.1)
             committed = {tp.partition: at.offset for tp, at in app.connection.admin.committed(app.group).items()}

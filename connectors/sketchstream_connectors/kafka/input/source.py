@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SchemaUnavailableError
 from sketchstream.items.events import Events
 from sketchstream.log_events import say
-from sketchstream.stream.interfaces import Assigned, Chunk, PartitionError, RawRecord, Revoked, SourceEvent
+from sketchstream.stream.interfaces import (
+    Assigned,
+    Chunk,
+    PartitionError,
+    RawRecord,
+    Revoked,
+    SchemaAwaited,
+    SourceEvent,
+)
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, require_answers, spelled
 from sketchstream_connectors.kafka.fetch import fetch_patch
 from sketchstream_connectors.kafka.input.growth import former_numbers
@@ -323,7 +331,7 @@ class KafkaSource:
                 decoded = self._decode(records)
             except SchemaUnavailableError as error:
                 self._await_schema(partition, before, error)
-                return events
+                return [*events, SchemaAwaited(partition, str(error))]
             events.append(
                 Chunk(
                     partition=partition,
