@@ -280,13 +280,7 @@ def _neighbours(spec: ConvolutionSpec) -> Outcome:
 
 
 def _loss(spec: ConvolutionSpec, moved: Ints, events: int) -> float:
-    """Privacy loss of two sketches that differ so, under the noise of the promise: mu^2, 2 rho or epsilon.
-
-    Args:
-        spec: spec of the sketches.
-        moved: difference of the words.
-        events: difference of the counters of the events counted.
-    """
+    """Privacy loss, by mu^2, 2 rho or epsilon, of sketches that differ by `moved` words and `events` counted."""
     claim, share = _claimed(spec, float(spec.epsilon), float(spec.delta)), float(spec.counted_share)
     if spec.noise in LATTICE:
         return float(np.abs(moved).sum()) * claim * (1 - share) / _reach(spec) + abs(events) * claim * share

@@ -21,11 +21,7 @@ SAFETY: Final = 1e-9
 
 
 def require_delta(delta: Fraction) -> None:
-    """Refuse a delta outside [1e-300, 0.5].
-
-    Raises:
-        SpecError: the delta is outside.
-    """
+    """Refuse a delta outside [1e-300, 0.5]."""
     if not MIN_DELTA <= delta <= MAX_DELTA:
         msg = f"delta must be in [1e-300, 0.5] for this noise, found {float(delta):.6g}"
         raise SpecError(msg)
@@ -35,15 +31,8 @@ def require_delta(delta: Fraction) -> None:
 def mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Largest mu = sensitivity / sigma for which Gaussian noise is (epsilon, delta)-private.
 
-    Args:
-        epsilon: a number not below 0.
-        delta: a number from 1e-300 to 0.5.
-
     Returns:
         A Fraction at most a relative 2e-11 below the true value, never above it.
-
-    Raises:
-        SpecError: delta is outside its range.
 
     Source: Balle & Wang 2018, Theorem 8.
     """
@@ -55,15 +44,8 @@ def mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Largest rho for which rho-zCDP implies (epsilon, delta).
 
-    Args:
-        epsilon: above 0.
-        delta: a number from 1e-300 to 0.5.
-
     Returns:
         A Fraction at most a relative 2e-9 below the true value of the bound, never above it.
-
-    Raises:
-        SpecError: delta is outside its range.
 
     Source: Canonne, Kamath & Steinke 2020, Proposition 7: delta = min over alpha > 1 of
     exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1).

@@ -24,11 +24,7 @@ class Figure:
     """One mechanism for the filters.
 
     Attributes:
-        noise: the noise kind.
-        layout: the layout.
-        transform_length: M.
         rmse: root mean squared error of each filter's answers in the published state.
-        words: 8-byte words of the state.
         words_touched: number of words that one event changes.
     """
 
@@ -48,7 +44,6 @@ def figure(spec: ConvolutionSpec, parts: int = 1) -> Figure:
     """The figures of one spec, its fresh noise at seal included.
 
     Args:
-        spec: the specification.
         parts: states that are merged before they are read, each with a layer of its own.
     """
     layers = [spec.layer()] * parts + ([published] if (published := spec.published_layer) else [])
@@ -61,13 +56,8 @@ def forecast(kernel: object, length: int | None = None, *, parts: int = 1, **arg
     """Every noise and layout that these arguments allow, the smallest error first.
 
     Args:
-        kernel: see `ConvolutionSpec`.
-        length: see `ConvolutionSpec`.
         parts: states that are merged before they are read.
         arguments: the other arguments of `ConvolutionSpec`; noise and layout are tried in turn.
-
-    Raises:
-        SpecError: no combination is possible; the error of the last one.
     """
     figures: dict[tuple[str, str], Figure] = {}
     refused: SpecError | None = None

@@ -96,11 +96,7 @@ def chained(answers: Sequence[Mapping[str, Any]]) -> list[Panel]:
 
 
 def so_far(answer: Mapping[str, Any]) -> tuple[str, list[Panel]]:
-    """The answers at positions that have closed, in a sentence on the last one and in pictures.
-
-    Args:
-        answer: answers of one window that is still open, with one position at least.
-    """
+    """The answers at positions that have closed, at least one, in a sentence on the last one and in pictures."""
     phrases = []
     for entry in answer["filters"]:
         last = _places(entry)[-1]

@@ -62,11 +62,7 @@ class ConvolutionTable(LinearTable):
             yield "domain belongs to kinds that count items: leave it out"
 
     def _axis(self, around: TableContext) -> dict[str, Any]:
-        """The axis of positions.
-
-        Raises:
-            SpecError, ConfigError: it is missing, or given twice.
-        """
+        """The axis of positions."""
         axes = [name for name in ("step", "position", "columns") if getattr(self, name) is not None]
         if len(axes) != 1:
             text = ", ".join(axes) or "none"

@@ -43,7 +43,6 @@ class Ranked(Estimate):
 
     Args:
         rank: 1 for the largest published count.
-        slot: slot of the item.
         item: the item, or None if the list of items is not available.
     """
 

@@ -155,14 +155,8 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         """See `GaussianEstimate`.
 
         Args:
-            published: a release, a sealed state, or a stack of either.
             items: items of a listed domain, whose names are not in published bytes.
             kept: (size,) bool of each part, its items; for parts without a slot for every item.
-            options: options of `GaussianEstimate`.
-
-        Raises:
-            EstimateError: parts have no masks or different noise, or options do not apply.
-            SpecError: the list of items is another one.
         """
         from sketchstream.kinds.gaussian.answers import GaussianEstimate
 
@@ -177,9 +171,6 @@ def lattice_weights(spec: GaussianSpec, weights: object, n: int, *, alone: bool)
     """(n,) int32 or int64 weights in lattice units, or None for ones; an invalid one becomes larger than the largest.
 
     Args:
-        spec: spec of the sketch.
-        weights: integers, floats, Decimals, Fractions, texts of JSON numbers, or None.
-        n: expected number of weights.
         alone: whether to keep invalid ones, which its batch then skips.
 
     Raises:

@@ -27,16 +27,11 @@ def joined(spec: GaussianSpec, parts: Sequence[tuple[Ints, Variances]], kept: Se
     The count of an item in several parts is the sum of its counts.
 
     Args:
-        spec: spec of the parts.
-        parts: state of each part, and the parameters of its noise.
         kept: (size,) bool of each part, the items that have slots in it; None: all parts have all items.
 
     Returns:
         (n,) int64, noise included; parameters of all noise in each count; (n,) int64, ascending, the item of each
         count by its place in the domain, or None: all items.
-
-    Raises:
-        EstimateError: masks are missing or invalid, or the counts of items have different noise.
     """
     size = spec.domain.size
     if kept is None:

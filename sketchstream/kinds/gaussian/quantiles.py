@@ -33,15 +33,10 @@ def reach(variances: Sequence[Fraction], level: float, slots: int = 1) -> tuple[
     above than below: the law is symmetric, so either side covers the same.
 
     Args:
-        variances: parameters of the published layers, one or more.
-        level: wanted coverage, between 0 and 1.
         slots: number of counts in the sum.
 
     Returns:
         Lattice units below and above.
-
-    Raises:
-        EstimateError: level is not between 0 and 1.
     """
     miss, total = 1 - checked_level(level), slots * float(sum(variances))
     if total < MUCH:
@@ -59,12 +54,7 @@ def reach(variances: Sequence[Fraction], level: float, slots: int = 1) -> tuple[
 
 
 def sure_width(variances: Sequence[Fraction], miss: float) -> int:
-    """Smallest integer h that is known to satisfy Pr[|N| > h] <= miss for the noise N of one count.
-
-    Args:
-        variances: parameters of the published layers.
-        miss: probability, above 0.
-    """
+    """Smallest integer h that is known to satisfy Pr[|N| > h] <= miss for the noise N of one count."""
     total = float(sum(variances))
     if total < MUCH and miss > 1e-12:
         return _reach_of(tails(noise_law(variances, 1)) * (1 + 1e-9), miss)

@@ -34,11 +34,7 @@ class LinearAnswers(Answers):
     """What the answers were computed from; None if they were computed from bare numbers."""
 
     def about(self, published: Published) -> Self:
-        """These answers, which now say what they were computed from.
-
-        Args:
-            published: a release, a sealed state, or a stack of either.
-        """
+        """These answers, which now say what they were computed from."""
         object.__setattr__(self, "published", published)  # frozen dataclasses derive from this class too
         return self
 

@@ -27,7 +27,6 @@ def located(items: Items, places: int, find: Callable[[str], int] | None) -> Int
     """(n,) place of each item; -1: it has none. Integers are places themselves; of equal texts one is looked up.
 
     Args:
-        items: n of them.
         places: how many there are.
         find: the place of a text, or -1; None: no text has one.
     """
@@ -54,9 +53,7 @@ def in_units(lattice: Lattice, weights: object, n: int) -> tuple[Ints, Flags]:
     Where the lattice has no fraction bits, a weight with a fraction is none: cutting it would count something else.
 
     Args:
-        lattice: lattice of the sketch.
         weights: integers, floats, Decimals, Fractions, texts of JSON numbers, `Units`, or None for ones.
-        n: number of events.
 
     Raises:
         WeightError: not one weight for each event.
@@ -88,9 +85,6 @@ def judged(
         outside: (n,) bool, events outside of the domain.
         good: (n,) bool, events with a weight that is one; None: all.
         invalid: "error" refuses what does not count, "skip" only weights, "noop" nothing.
-        limit: largest absolute weight, for the error.
-        bound: parameter that says so.
-        hint: further words of the error about weights.
 
     Raises:
         DomainError, WeightError: there is such an event; the first is named by its position.

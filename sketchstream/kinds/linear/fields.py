@@ -37,12 +37,7 @@ def parse_epsilon(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] 
     """An exact epsilon from 1e-6 to 50; stored specs of some kinds have had a wider range.
 
     Args:
-        value: the number, as the user wrote it.
-        name: name of the parameter.
         allowed: range of stored specs of the kind, or None.
-
-    Raises:
-        SpecError: no such number.
     """
     if allowed is None or not isinstance(value, Stored):
         return exact_epsilon(value, name)
@@ -58,12 +53,7 @@ def parse_delta(value: Epsilon, name: str, *, zero: bool) -> Fraction:
     """An exact delta from 1e-300 to 1/2.
 
     Args:
-        value: the number, as the user wrote it.
-        name: name of the parameter.
         zero: whether it may be 0, for noise whose privacy is pure.
-
-    Raises:
-        SpecError: no such number.
     """
     if zero and not exact_rational(value, f"{name} must be 0 or in [1e-300, 0.5], such as '1e-6'"):
         return Fraction(0)
@@ -71,11 +61,7 @@ def parse_delta(value: Epsilon, name: str, *, zero: bool) -> Fraction:
 
 
 def stored_closed(described: object, items: Sequence[Item] | None, what: str) -> ClosedDomain:
-    """The closed domain that its dictionary describes; see `stored_domain`.
-
-    Raises:
-        SpecError: no such dictionary, or another list of items.
-    """
+    """The closed domain that its dictionary describes; see `stored_domain`."""
     if not isinstance(described, Mapping) or described.get("kind") != "closed":
         msg = f"{what} must be a closed domain"
         raise SpecError(msg)
@@ -92,11 +78,7 @@ def require_fresh_noise(intrusion: bool, values: Iterable[object]) -> None:
     """Refuse parameters of noise that `seal` does not add.
 
     Args:
-        intrusion: whether it adds noise.
         values: `epsilon_publish` and `delta_publish` as given; None: not given. Stored ones are allowed.
-
-    Raises:
-        SpecError: there is one.
     """
     if not intrusion and any(one is not None and not isinstance(one, Stored) for one in values):
         msg = "epsilon_publish and delta_publish are for the fresh noise of seal, which intrusion=False leaves out"
@@ -107,8 +89,6 @@ def warn_of_little_privacy(epsilon: Fraction, delta: Fraction, stacklevel: int) 
     """Warn of parameters that protect nobody, or not everybody.
 
     Args:
-        epsilon: the largest of a spec.
-        delta: the largest of a spec.
         stacklevel: frames from here to the user's line.
     """
     if epsilon > NO_PRIVACY:

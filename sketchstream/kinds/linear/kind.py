@@ -59,8 +59,6 @@ class LinearAccounting(Accounting[L]):
         """Cost of noise of this privacy, for the whole unit.
 
         Args:
-            spec: spec of the sketch.
-            epsilon: privacy of the noise.
             delta: privacy of the noise; not used where it is pure.
         """
 
@@ -199,11 +197,7 @@ class LinearKind(Kind[L]):
     # States.
 
     def require_all_places(self, keep: Mask | None) -> None:
-        """Refuse a selection of places, each of which moves counters that are also others'.
-
-        Raises:
-            SpecError: there is one.
-        """
+        """Refuse a selection of places, each of which moves counters that are also others'."""
         if keep is not None:
             msg = f"keep does not apply to kind {self.name!r}: all positions share its counters, none is an item's"
             raise SpecError(msg)

@@ -23,10 +23,6 @@ class PublishedPart:
 
     Args:
         spec: spec of the part; parts of a stack may differ in privacy.
-        origin: name, window and partition that it belongs to.
-        key_id: id of the part's hash key, None if it has none.
-        numbers: numbers of the part, as they were published.
-        layers: parameters of the layers in them.
         fresh: parameter of the release's own noise, if it is one.
     """
 
@@ -44,12 +40,7 @@ class PublishedPart:
 
 
 def parts_of(kind: Kind[Any], published: Published) -> list[PublishedPart]:
-    """The parts of a publication.
-
-    Args:
-        kind: kind of the sketch.
-        published: a release, a sealed state, or a stack of either.
-    """
+    """The parts of a publication."""
     out = []
     parts: Sequence[Any] = published.parts
     for part in parts:

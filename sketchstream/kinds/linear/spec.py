@@ -51,12 +51,9 @@ class LinearSpec:
     """Base of specs that publish `A x + noise`. A subclass is a frozen dataclass with a constructor of its own.
 
     Attributes:
-        epsilon: privacy of a layer.
         delta: privacy of a layer; 0 where the noise is pure, or need not be anything else.
         epsilon_publish: privacy of the fresh layer at seal.
-        delta_publish: privacy of the fresh layer at seal.
         intrusion: whether `seal` adds that layer.
-        unit: unit of privacy.
         epsilon_records: epsilon of the discrete Laplace noise of the number of records admitted (`Sketch.admit`), which
             is a function of envelopes and outside the ledger; 0: none is kept.
     """
@@ -109,11 +106,7 @@ class LinearSpec:
         delta_publish: Epsilon | None,
         intrusion: object,
     ) -> None:
-        """Check and set the parameters of privacy.
-
-        Raises:
-            SpecError: a number outside its range, or noise at a seal that adds none.
-        """
+        """Check and set the parameters of privacy."""
         allowed, zero = self.epsilons, self.zero_delta
         first, small = parse_epsilon(epsilon, "epsilon", allowed), parse_delta(delta, "delta", zero=zero)
         again = first if epsilon_publish is None else parse_epsilon(epsilon_publish, "epsilon_publish", allowed)
@@ -176,11 +169,7 @@ class LinearSpec:
 
     @classmethod
     def _stored(cls, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of stored data, whose numbers need only satisfy the rules of the version that wrote them.
-
-        Raises:
-            SpecError: data of another kind.
-        """
+        """The fields of stored data, whose numbers need only satisfy the rules of the version that wrote them."""
         fields = dict(data)
         kind = fields.pop("kind", None)
         if kind != cls.kind:
@@ -190,11 +179,7 @@ class LinearSpec:
 
     @classmethod
     def _made(cls, **fields: Any) -> Self:
-        """The spec of these fields.
-
-        Raises:
-            SpecError: unknown fields, or missing ones.
-        """
+        """The spec of these fields."""
         try:
             return cls(**fields)
         except TypeError:

@@ -24,11 +24,6 @@ def below_zero(values: Floats, stderr: Floats, *, gaussian: bool) -> bool:
     """Whether an unbiased answer is so far below 0 that its true value cannot be 0 or more.
 
     Chance does that with less than 1e-14 for an answer (Gaussian noise), or 1e-9 (one Laplace variable).
-
-    Args:
-        values: (d,) unbiased answers.
-        stderr: (d,) their standard errors.
-        gaussian: whether the noise is.
     """
     return bool(((values + (8.0 if gaussian else 16.0) * stderr) < 0).any())
 

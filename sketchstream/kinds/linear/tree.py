@@ -42,11 +42,7 @@ LEAST_GAIN: Final = 0.999
 
 
 def checked_levels(levels: object) -> Levels:
-    """The levels of a tree, as plain data has them.
-
-    Raises:
-        SpecError: not pairs of whole numbers.
-    """
+    """The levels of a tree, as plain data has them."""
     pairs = levels if isinstance(levels, (list, tuple)) else ()
     good = [isinstance(one, (list, tuple)) and [type(number) for number in one] == [int, int] for one in pairs]
     if not pairs or not all(good):
@@ -62,9 +58,6 @@ class BlockTree:
     Args:
         size: cells that can hold weight.
         levels: (cells of a block, weight) of each level; the first has blocks of one cell.
-
-    Raises:
-        SpecError: widths that do not divide each other, or weights that are not positive.
     """
 
     size: int
@@ -181,7 +174,6 @@ def best_levels(size: int, energy: Callable[[int], float], noise: Callable[[int]
     """The levels of the tree whose answers have the smallest variance; a single level if more do not help.
 
     Args:
-        size: cells.
         energy: sum over answers and blocks of the squares of the coefficients' sums in the block, by their width.
         noise: variance of a word's noise, by its L1 sensitivity. Small noise on the integers has less variance than
             the square of the sensitivity says, so that small weights are tried too.
@@ -216,9 +208,7 @@ def _best_weights(widths: tuple[int, ...], traces: Floats, total: int) -> tuple[
     """The variance for noise of variance 1 and the levels with the best integer weights, by exchange of ever less.
 
     Args:
-        widths: widths of the blocks.
         traces: (levels,) trace of the answers' Gram matrix on each level's projection.
-        total: sum of the weights.
     """
     details = np.maximum(traces - np.append(traces[1:], 0.0), 0.0)
     scale = np.array(widths, np.float64)

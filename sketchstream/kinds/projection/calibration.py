@@ -44,11 +44,6 @@ MOST_CELLS: Final = 1 << 21
 def paper_theorem_1(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     """Sigma of the paper's Theorem 1, corrected: sufficient for a secret matrix only; for comparison.
 
-    Args:
-        epsilon: above 0.
-        delta: a number from 1e-300 to 0.5.
-        k: columns.
-
     Source: Tu, Theorem 1, with the split of delta that its proof needs and the radicals apart.
     """
     eps, target, k = _checked(epsilon, delta, k)
@@ -59,11 +54,6 @@ def paper_theorem_1(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
 
 def sub_gaussian(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     """A sigma that is enough for a secret matrix with independent columns of sub-Gaussian entries.
-
-    Args:
-        epsilon: a number not below 0.
-        delta: a number from 1e-300 to 0.5.
-        k: columns.
 
     Returns:
         Sigma in JL units for rows of norm 1.
@@ -85,9 +75,7 @@ def sub_gaussian_delta(epsilon: Epsilon, scale: float, k: int) -> float:
     """An upper bound of delta for a secret sub-Gaussian matrix: certified over all lengths of the projected row.
 
     Args:
-        epsilon: a number not below 0.
         scale: the norm of the difference of two rows over sqrt(k) sigma; above 0.
-        k: columns.
     """
     eps = float(checked(epsilon, "epsilon", _EPSILON))
     k = whole(k, "k", 1, 1 << 40)
@@ -100,9 +88,7 @@ def sub_gaussian_epsilon(delta: float, scale: float, k: int) -> float:
     """The epsilon at which the bound of a secret matrix is delta, without a certificate: check `sub_gaussian_delta`.
 
     Args:
-        delta: above 0.
         scale: the norm of the difference of two rows over sqrt(k) sigma; above 0.
-        k: columns.
 
     Returns:
         Epsilon, at least 0; infinite beyond 10,000.
@@ -126,13 +112,8 @@ def public_sigma2(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
     """Parameter of the discrete noise of every cell for a public matrix; verified.
 
     Args:
-        epsilon: a number not below 1e-6.
-        delta: a number from 1e-300 to 0.5.
         sensitivity2: the largest squared norm of a change of a row of the state, lattice units.
         k: number of columns, and so of cells that a neighbour can change.
-
-    Raises:
-        SpecError: the noise would have no room in 64 bits.
     """
     eps, target = _lowered(epsilon, delta)
     root = math.nextafter(math.sqrt(sensitivity2), math.inf)
@@ -145,9 +126,6 @@ def verify_public(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
     """An upper bound of the delta of discrete noise for a public matrix, which is at most `delta`.
 
     The parameter of the noise is `sigma2`; the other arguments are as for `public_sigma2`.
-
-    Raises:
-        SpecError: the noise is too small.
     """
     actual = smoothed_delta(float(checked(epsilon, "epsilon", _EPSILON)), sigma2, sensitivity2, k, ROUNDING)
     return _verified(actual, delta, sigma2)
@@ -159,14 +137,8 @@ def secret_sigma2(
     """Parameter of the discrete noise of every cell for a secret matrix with sub-Gaussian entries; verified.
 
     Args:
-        epsilon: a number not below 1e-6.
-        delta: a number from 1e-300 to 0.5.
         norm2: the largest squared norm of a change of a row of the data, lattice units.
-        k: columns.
         entry_variance: E[R_jc^2].
-
-    Raises:
-        SpecError: the noise would have no room in 64 bits.
     """
     eps, target = _lowered(epsilon, delta)
     sigma = Fraction(sub_gaussian(eps, target, k)) * (1 + TABLE_EXCESS)
@@ -181,9 +153,6 @@ def verify_secret(
     """An upper bound of the delta of discrete noise for a secret matrix, which is at most `delta`.
 
     The parameter of the noise is `sigma2`; the other arguments are as for `secret_sigma2`.
-
-    Raises:
-        SpecError: the noise is too small.
     """
     eps = checked(epsilon, "epsilon", _EPSILON) * (1 - MARGIN)
     return _verified(secret_delta(eps, norm2, k, entry_variance, sigma2), delta, sigma2)
@@ -196,9 +165,6 @@ def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: Frac
         epsilon: a number not below 0, lowered by `MARGIN` if the result is for the epsilon above it.
         norm2: the largest squared norm of a change of a row of the data, lattice units, times the number by which
             several views raise mu^2 (1 for a single view).
-        k: columns.
-        entry_variance: E[R_jc^2].
-        sigma2: parameter of the noise.
     """
     if sigma2 <= ROUNDING:
         return 1.0
@@ -207,11 +173,7 @@ def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: Frac
 
 
 def on_grid(value: Fraction) -> Fraction:
-    """The next multiple of 1/1024, if it leaves room in 64 bits.
-
-    Raises:
-        SpecError: the multiple leaves no room.
-    """
+    """The next multiple of 1/1024, if it leaves room in 64 bits."""
     sigma2 = Fraction(math.ceil(value * GRID), GRID)
     if sigma2 >= MOST_SIGMA2:
         bits = math.isqrt(math.ceil(sigma2)).bit_length()

@@ -32,7 +32,6 @@ class ExpectedErrors:
     """Errors that the answers will have.
 
     Args:
-        k: columns.
         sigma: noise of one layer at creation, JL units.
         tau: noise variance of a published cell, signal units.
         distance: standard error of a squared distance.
@@ -68,7 +67,6 @@ class RowsPlan:
     Args:
         spec: the spec with the best number of columns.
         distance2: squared distance of two typical rows.
-        parts: partitions that are merged.
         tried: what each number of columns gives, ascending.
         best: the one with the smallest error of a distance.
         signs: the same with random signs, where they were not asked for and have a smaller error.
@@ -158,11 +156,6 @@ def plan(
     Args:
         spec: any k; everything else as it will be.
         distance2: squared distance of two typical rows, user units.
-        parts: equal partitions that are merged.
-        candidates: numbers of columns that are tried; by default powers of two from 8 to 4096.
-
-    Raises:
-        SpecError: no candidate is possible.
     """
     tried = (spec.k,) if spec.matrix == "identity" else CANDIDATES
     best, errors = best_columns(spec, distance2, tried if candidates is None else candidates, parts)
@@ -177,13 +170,8 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
     """Standard errors of the answers.
 
     Args:
-        spec: planned spec.
         distance2: squared distance of two typical rows, user units.
         norm2: squared norm of a typical row; by default that of rows with nothing in common, half of distance2.
-        layers: number of equal parts that are merged.
-
-    Raises:
-        SpecError: a size that is negative or not finite.
     """
     norm2 = distance2 / 2 if norm2 is None else norm2
     for name, value in (("distance2", distance2), ("norm2", norm2)):
@@ -206,13 +194,7 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
 
 
 def identity_stderr(spec: ProjectionSpec, distance2: float, layers: int = 1) -> float:
-    """Standard error of a squared distance between rows that are kept without a projection, with the same promise.
-
-    Args:
-        spec: planned spec.
-        distance2: squared distance of the two rows, user units.
-        layers: number of equal parts that are merged.
-    """
+    """Standard error of a squared distance between rows that are kept without a projection, with the same promise."""
     unprojected = spec if spec.matrix == "identity" else with_columns(spec, None, "identity")
     tau, excess = _noise(unprojected, layers)
     return math.sqrt(MatrixLaw.of(unprojected.outline).squared_norm(distance2, 2 * tau, excess=2 * excess))
@@ -234,9 +216,7 @@ def best_columns(
 
     Args:
         spec: any k; everything else as it will be.
-        distance2: squared distance of two typical rows, user units.
         candidates: the numbers that are tried; for srht those up to d'.
-        layers: number of equal parts that are merged.
     """
     errors: dict[int, ExpectedErrors] = {}
     for k in candidates:
@@ -253,9 +233,7 @@ def with_columns(spec: ProjectionSpec, k: int | None, matrix: Family | None = No
     """The spec with another number of columns; warnings are not repeated.
 
     Args:
-        spec: the sketch.
         k: number of columns; None: rows are kept as they are, for one user, as noise does not depend on their number.
-        matrix: another family; None: the same.
     """
     fields = spec.to_dict()
     fields.pop("kind")

@@ -237,13 +237,9 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         Without a question the answer is a `Projection`, which takes any number of them. Parts of a stack are added up.
 
         Args:
-            published: a release, a sealed state, or a stack of either.
             options: `method`: "auto". `key`: of a secret matrix, for questions about features. `users`, `features`: the
                 lists, where they are listed, so that they can be named. At most one question, as of
                 `questions.asked`. `level` of the intervals.
-
-        Raises:
-            EstimateError: an unknown option, or parts that do not belong together.
         """
         require_method(options.pop("method", "auto"), ("auto",))
         lists = {name: options.pop(name, None) for name in ("users", "features")}

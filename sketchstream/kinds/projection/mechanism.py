@@ -85,12 +85,7 @@ def sigma2(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction
     """Parameter of the discrete Gaussian noise of every cell of one layer; verified.
 
     Args:
-        spec: spec of the sketch.
         epsilon: privacy of this layer: the spec's epsilon, its epsilon_publish, or that of a release.
-        delta: privacy of this layer.
-
-    Raises:
-        SpecError: the noise has no room in 64 bits.
     """
     if spec.matrix_seed == "secret":
         return secret_sigma2(epsilon, delta, row_norm2(spec), spec.k, spec.entry_variance)

@@ -36,7 +36,6 @@ class RowCells:
     """Finds the row of each event's user and the number of its feature, holds the matrix, and adds its rows.
 
     Args:
-        spec: spec of the sketch.
         key: hash key, needed if users or features are listed or the matrix is secret.
         scope: (name, window) of a secret matrix, see `secret_scope`.
     """

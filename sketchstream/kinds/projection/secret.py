@@ -47,13 +47,7 @@ class SecretShift(UnitShift):
 
     @classmethod
     def mean(cls, norm2: Fraction, columns: int, entry_variance: Fraction | int) -> SecretShift:
-        """The shift of rows up to a norm.
-
-        Args:
-            norm2: largest squared norm of the unit's row, lattice units.
-            columns: k.
-            entry_variance: E[R_jc^2].
-        """
+        """The shift of rows up to a norm."""
         return cls((Part(norm2 * columns * entry_variance, columns),), (), columns)
 
 
@@ -66,7 +60,6 @@ class SecretLoss(GaussianLoss):
     Args:
         mean: mean of mu^2 over matrices, on the real numbers; infinite without noise.
         bound: upper bound of that mean for noise on the integers.
-        columns: k.
     """
 
     mean: Fraction | float = 0

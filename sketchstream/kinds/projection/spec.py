@@ -59,8 +59,6 @@ class PairDomain(ClosedDomain):
     Attributes:
         size: counters of a sketch.
         items: the listed users, then the listed features; None if nothing is listed, or a list is not available.
-        users: the rows.
-        features: what rows consist of.
     """
 
     users: ClosedDomain
@@ -356,12 +354,7 @@ def secret_seed(key: Key, spec: ProjectionSpec, label: str, window: str = "") ->
 
     Args:
         key: the sketch's key, known to no producer of data.
-        spec: a spec with matrix_seed "secret".
         label: name of the sketch. No two sketches of one spec may share label and window.
-        window: name of the window, if there is one.
-
-    Raises:
-        SpecError: the spec has a public matrix, or the key is none.
     """
     if spec.matrix_seed != "secret":
         msg = "a secret seed is for matrix_seed = 'secret'; this spec has a public one"

@@ -29,11 +29,7 @@ class RowsTable(ConfigTable):
     item_type: Literal["text", "int", "bytes"] = "text"
 
     def to_domain(self, folder: Path) -> ClosedDomain:
-        """The rows.
-
-        Raises:
-            ConfigError, SpecError: the rows are invalid.
-        """
+        """The rows."""
         if (self.size is None) == (self.items_file is None):
             msg = f"rows {ONE}"
             raise ConfigError(msg)

@@ -199,9 +199,7 @@ def estimate(
     """Answers from one published state.
 
     Args:
-        spec: spec of the sketch.
         laws: laws of every layer and of the fresh noise that the state holds.
-        state: (m,) int64 counters, as published.
         feasible: set on which to project, or None for the unbiased answers; "auto" projects on "cap" where a bound of
             the number of individuals is known and the strategy is not large.
         metric: "state" (distance in counters, which have equal noise), "answers", or "both"; default "state", and for
@@ -209,9 +207,6 @@ def estimate(
         n_bound: bound of the number of individuals; default that of the spec, or an estimate from the answers where
             the queries determine the total.
         cells: names of each column's cells (default: those of the spec's universe).
-
-    Raises:
-        EstimateError: no bound of the number of individuals, an unknown set or metric, a state of another length.
     """
     if state.shape != (spec.length,) or not laws:
         msg = f"expected a published state of {spec.length} counters and the laws of its noise"

@@ -157,11 +157,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
     # Updates and states.
 
     def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> TableCells:
-        """Index of cells by their numbers.
-
-        Raises:
-            SpecError: a strategy that is too large to be published.
-        """
+        """Index of cells by their numbers."""
         self.require_all_places(keep)
         size = spec.published_size
         if size > LARGEST:
@@ -189,14 +185,10 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         """Answers to all queries, with standard errors and intervals.
 
         Args:
-            published: parts of a stack are added up.
             options: `method`: "auto" projects on the histograms without negative cells, of at most `n_bound`
                 individuals or as many as the answers allow; "unbiased" does not project; "cap", "simplex" and "sym"
                 project on the histograms of few individuals (docs/theory/workload.md, section 8). `metric` ("state",
                 "answers" or "both") and `n_bound`: of the projection.
-
-        Raises:
-            EstimateError: another method or option, or a projection that does not apply.
         """
         method = options.pop("method", "auto")
         require_method(method, METHODS)

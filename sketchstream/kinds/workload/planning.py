@@ -27,12 +27,8 @@ class WorkloadForecast:
 
     Args:
         stderr: (d,) standard deviation of each unprojected answer.
-        rmse: root of the mean squared error over all answers.
-        worst: largest standard deviation.
-        layers: number of noise layers in the publication.
         lower: lower bound of the RMSE of any Gaussian unbiased mechanism with as many such layers; 0 for Laplace noise
             and for the objective "max". Implicit strategy with Laplace noise: a bound of all strategies with it.
-        counters: int64 counters of the state.
         state_rmse: bound of the RMSE in a counter after projection with `n_bound`, over the one before; None without.
         break_even: individuals from which projection's guarantee is no better than the dense one.
     """
@@ -56,8 +52,6 @@ class WorkloadPlan:
     """A spec and its alternatives, each with its forecast.
 
     Args:
-        spec: the chosen one.
-        chosen: forecast of the chosen spec.
         tried: pairs (spec, forecast) of every candidate, the chosen one among them, best first.
     """
 
@@ -130,7 +124,6 @@ def plan(spec_of: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts
 
     Args:
         spec_of: the spec with this mechanism and strategy; ("auto", None) gives the chosen one.
-        parts: number of published states that are added up, such as those of partitions.
     """
     spec = spec_of("auto", None)
     tried = candidates(spec.task, "auto")
@@ -151,7 +144,6 @@ def forecast(spec: WorkloadSpec, *, parts: int = 1) -> WorkloadForecast:
     """Expected errors of what `seal` publishes.
 
     Args:
-        spec: spec of the sketch.
         parts: number of published states that are added up, such as those of partitions.
     """
     laws = [spec.layer(), *([spec.fresh()] if spec.intrusion else [])] * parts

@@ -34,15 +34,8 @@ def draw(
     are a heat map of their first and last cell, and a table of two columns one of both.
 
     Args:
-        tables: tables of the answers.
-        values: (n,) the answers.
         ends: (n, 2) ends of their intervals.
-        mechanism: mechanism that made the noise.
         chosen: names of tables; default the first nine that can be drawn.
-
-    Raises:
-        EstimateError: no table of that name, or one of another number of columns.
-        MissingExtraError: matplotlib is not installed.
     """
     drawn = [table for table in tables if 1 <= len(table.axes) <= 2]
     if chosen is not None:

@@ -37,11 +37,7 @@ class ColumnTable(ConfigTable):
     other: bool = False
 
     def to_column(self) -> Column:
-        """The column.
-
-        Raises:
-            SpecError: not exactly one of values, edges, and start with width and count.
-        """
+        """The column."""
         fields = {name: value for name, value in self.model_dump(exclude={"field"}).items() if value is not None}
         return Column.from_dict(fields)
 
@@ -92,9 +88,6 @@ class WorkloadTable(LinearTable):
 
         Args:
             folder: folder of the configuration file, from which paths of matrices begin.
-
-        Raises:
-            SpecError: columns or queries are invalid.
         """
         texts = [self.workload] if isinstance(self.workload, str) else self.workload
         if not self.columns:
@@ -126,21 +119,13 @@ class WorkloadTable(LinearTable):
         strategy: Strategy | None,
         around: TableContext,
     ) -> WorkloadSpec:
-        """The spec with a mechanism in place of the block's, and a strategy for it; None: it is computed.
-
-        Raises:
-            SpecError: the sketch is invalid.
-        """
+        """The spec with a mechanism in place of the block's, and a strategy for it; None: it is computed."""
         computed = {"workload": workload, "universe": universe, "mechanism": mechanism, "strategy": strategy}
         return WorkloadSpec(**self.arguments(WorkloadSpec, around) | computed)
 
 
 def read_strategy(path: Path, workload: Workload) -> Strategy:
-    """The strategy of a file.
-
-    Raises:
-        ConfigError: it cannot be read, is damaged, or was made for other queries.
-    """
+    """The strategy of a file."""
     try:
         return stored_strategy(path.read_bytes(), workload)
     except OSError as error:

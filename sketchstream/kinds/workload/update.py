@@ -31,13 +31,9 @@ class StrategyColumns:
     """The columns of a strategy, laid out for updates.
 
     Args:
-        length: counters of the state.
-        size: cells.
         dense: (N, m) the columns, one after the other; empty if they are sparse.
         ends: (N,) one past the last entry of each column that is not 0.
         starts: (N + 1,) start of the entries of each column; empty if they are dense.
-        places: counters of the entries.
-        values: the entries.
     """
 
     length: int

@@ -193,13 +193,8 @@ def calibrate_parts(
     """Smallest found sigma2 of the first of several components whose noises share one mu^2.
 
     Args:
-        epsilon: see `calibrate_discrete`.
-        delta: see `calibrate_discrete`.
         parts: each component's largest squared L2 shift by a unit, the coordinates that it moves, and its share of
             the mu^2; the shares add up to 1. A part of shift D2 and share a has parameter D2 / (a mu^2).
-
-    Raises:
-        SpecError: a number is outside its range, or noise of at most 64 bits is not sufficient.
     """
     eps, target = _checked(epsilon, delta)
     square, _, share = parts[0]
@@ -221,13 +216,7 @@ def verify_parts(
     """Prove that several components with this parameter in the first are (epsilon, delta)-private together.
 
     Args:
-        epsilon: see `calibrate_discrete`.
-        delta: see `calibrate_discrete`.
         sigma2: parameter of the first component's noise; those of the others follow from the shares.
-        parts: see `calibrate_parts`.
-
-    Raises:
-        SpecError: the noise is too small, or an argument is outside its range.
     """
     eps, target = _checked(epsilon, delta)
     parameter = checked(sigma2, "sigma2", _PARAMETER)
@@ -301,7 +290,6 @@ def delta_near(epsilon: float, mu2: Fraction, factor: float) -> float:
     """Upper bound of the delta of a mechanism whose log-probabilities are within `factor` of those of a Gaussian one.
 
     Args:
-        epsilon: number of at least 0.
         mu2: mu^2 of the Gaussian mechanism, or of what it was computed from: squared sensitivity over variance.
         factor: largest distance of the log-probabilities, in both worlds.
     """

@@ -35,7 +35,6 @@ def log_divergence(epsilon: Floats, mu: Floats) -> Floats:
     error of D itself is below 1e-12 for epsilon up to 1,000 and D down to 1e-300.
 
     Args:
-        epsilon: (n,) at least 0.
         mu: (n,) above 0; sensitivity over sigma.
     """
     with np.errstate(over="ignore", divide="ignore", under="ignore"):  # beyond the floats, log D is -inf or 0

@@ -93,11 +93,7 @@ def command(
 def _axis(
     length: int | None, window: str | None, step: str | None, timezone: str, columns: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Arguments of the spec for its positions.
-
-    Raises:
-        ConfigError: not exactly one way of saying it.
-    """
+    """Arguments of the spec for its positions."""
     from sketchstream.errors import ConfigError
 
     if (length is not None) + (window is not None) + bool(columns) != 1 or (window is None) != (step is None):

@@ -86,12 +86,7 @@ def command(
 def expected(
     size: int, items: int, mean: float, law: str, exponent: float, windows: int, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Expected errors as plain data; `options` are values of the spec, None where the user gave none.
-
-    Raises:
-        ConfigError: more items than slots.
-        SpecError: the sketch is invalid.
-    """
+    """Expected errors as plain data; `options` are values of the spec, None where the user gave none."""
     from sketchstream.denoising.expected import expected_errors
     from sketchstream.errors import ConfigError
     from sketchstream.kinds import plans

@@ -126,11 +126,7 @@ def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]
 
 
 def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
-    """The block of a configuration file that is meant, and the file's folder.
-
-    Raises:
-        ConfigError: the block does not exist or has mistakes.
-    """
+    """The block of a configuration file that is meant, and the file's folder."""
     from sketchstream.config.toml import read_toml_file
     from sketchstream.errors import ConfigError
     from sketchstream.kinds.config_tables import read_block

@@ -88,11 +88,7 @@ def parse_filter(written: object, length: int, *, trim: bool = True) -> Filter:
 
 
 def kernel_of(written: object) -> Floats:
-    """Coefficients as float64, checked.
-
-    Raises:
-        SpecError: empty, not real, not finite, too large, or all zero.
-    """
+    """Coefficients as float64, checked."""
     try:
         array = np.asarray(written)
     except ValueError:
@@ -234,14 +230,7 @@ class DeclaredColumns:
         return place
 
     def marginal(self, names: Sequence[str]) -> Filter:
-        """The kernel whose convolution is the marginal table of these columns.
-
-        Args:
-            names: columns of the table; the empty list asks for the total.
-
-        Raises:
-            SpecError: a column that is not declared, or one named twice.
-        """
+        """The kernel whose convolution is the marginal table of these columns; of no columns, the total."""
         unknown = [name for name in names if name not in self.values]
         if unknown or len(set(names)) != len(names):
             msg = f"marginal must name declared columns, each once: {', '.join(self.values)}; found {unknown or names}"

@@ -25,11 +25,7 @@ Entry = TypeVar("Entry", bound=np.generic)
 
 @dataclass(frozen=True)
 class Group:
-    """The product of the cyclic groups of these orders.
-
-    Args:
-        shape: orders, each at least 1; bit vectors are (2, 2, ..., 2).
-    """
+    """The product of the cyclic groups of these orders; bit vectors are (2, 2, ..., 2)."""
 
     shape: tuple[int, ...]
 
@@ -100,7 +96,6 @@ class Coordinates:
     """The real coordinates that a state holds, in its order: singles, then the cos of all pairs, then their sin.
 
     Attributes:
-        group: the group.
         singles: (s,) int64, characters that are their own conjugate.
         pairs: (p,) int64, the lower-numbered character of each conjugate pair.
     """
@@ -142,11 +137,6 @@ class Coordinates:
 
         A single factor is synthesized from its first half, which is built in place: large transforms spend more time
         on memory than on arithmetic.
-
-        Args:
-            state: (size,) int64.
-            scale: lattice units of one unit of a coordinate.
-            eigenvalues: (M,) complex, of the kernel.
         """
         if len(self.group.shape) > 1:
             return self.group.synthesize(self.transform(state / scale) * eigenvalues)

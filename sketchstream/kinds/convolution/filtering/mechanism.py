@@ -42,7 +42,6 @@ class Spectrum:
     """The eigenvalues of the filters that one state serves.
 
     Attributes:
-        group: the group of the transform.
         eigenvalues: (filters, M) complex; coefficients below the tolerance are exactly 0.
         weights: (filters,) weight of each filter's error in the optimum.
     """
@@ -93,7 +92,6 @@ class NoiseShape:
     """Noise up to its size: what each character's variance is for a budget of 1.
 
     Attributes:
-        spectrum: the filters.
         noise: "gaussian" and "laplace" share a shape, `laplace_pure` has its own.
         kept: (M,) bool, characters that the state holds.
         relative: (M,) float64; the variance of a Gaussian coordinate is relative / mu^2, the squared scale of a
@@ -137,13 +135,8 @@ def spectral_shape(spectrum: Spectrum, noise: NoiseKind, layout: Layout, floor: 
     """The noise in the optimal proportion, with a share `floor` of the budget spread evenly.
 
     Args:
-        spectrum: the filters.
-        noise: "gaussian" or "laplace".
         layout: "fourier" holds the support only; "time" needs noise on every character.
         floor: share of the budget, from 0 to below 1; above 0 for layout "time".
-
-    Raises:
-        SpecError: layout "time" without a floor: the characters without noise would be published exactly.
 
     Source: docs/theory/convolution.md, theorem 2.
     """
@@ -162,7 +155,6 @@ def pure_shape(spectrum: Spectrum, positions: int) -> NoiseShape:
     """Laplace noise for delta = 0: scales in the proportion |h_k|^(-2/3), sized by the worst position.
 
     Args:
-        spectrum: the filters.
         positions: elements 0..positions-1 may receive events.
 
     Source: docs/theory/convolution.md, theorem 4.
@@ -183,9 +175,7 @@ def worst_loss(coordinates: Coordinates, weight: Floats, positions: int) -> floa
     The sum is scanned exactly if that is cheap; otherwise |cos| + |sin| is bounded by sqrt 2.
 
     Args:
-        coordinates: the coordinates held.
         weight: (M,) float64 by character.
-        positions: elements 0..positions-1 are scanned.
     """
     group = coordinates.group
     root = 1 / math.sqrt(group.size)
@@ -221,9 +211,6 @@ def choose_length(written: Filter, origin: int, positions: int, layout: Layout =
     """The transform length M for a linear convolution: the best of a few that do not wrap around.
 
     Args:
-        written: the filter, trimmed to the positions.
-        origin: position of lag 0 in its coefficients.
-        positions: N.
         layout: "fourier": the smallest lengths; "time": the smallest whose exact transform is quick.
     """
     shortest = positions + len(written) - 1

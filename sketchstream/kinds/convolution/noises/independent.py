@@ -43,9 +43,7 @@ def add_gaussian(out: Ints, variances: Floats, entropy: WordSource | None = None
     E = (t K + R)^2 / (2 sigma^2) - K^2 / (2 BASE^2), which is at least 0; minus zero is refused.
 
     Args:
-        out: (n,) int64; sums wrap.
         variances: (n,) float64, whole numbers up to 2^98, each the exact sigma^2.
-        entropy: words for tests.
 
     Source: Karney 2016 (cells of equal width); docs/theory/convolution.md, section 6.
     """
@@ -99,9 +97,7 @@ def add_laplace(out: Ints, parts: Ints, entropy: WordSource | None = None) -> No
     in [0, t) and accepted with probability exp(-R / (BASE t)); minus zero is refused.
 
     Args:
-        out: (n,) int64; sums wrap.
         parts: (n,) int64, t, from 1 to 2^40.
-        entropy: words for tests.
     """
 
     def cells(count: int, source: WordSource) -> Ints:

@@ -58,9 +58,7 @@ class ByPosition(NoiseScheme):
         """(stop - first,) variances of a filter's answers for noise of variance 1 in each word, in its own units.
 
         Args:
-            place: number of the filter.
             first: first answer, k, which counts back from k; at position n that is n + origin.
-            stop: one past the last.
             length: positions whose counts are in the answers.
         """
 
@@ -192,11 +190,7 @@ class Rooted(ByPosition):
 
     @cached_property
     def root(self) -> int:
-        """Number of the filter: the one that was asked for, or the one with the smallest weighted error.
-
-        Raises:
-            SpecError: neither that filter nor another has a square root that can be used.
-        """
+        """Number of the filter: the one that was asked for, or the one with the smallest weighted error."""
         spec, chosen = self.spec, self.request.root
         places = range(len(spec.filters)) if chosen is None else [whole(chosen, "root", 0, len(spec.filters) - 1)]
         usable = [place for place in places if self._usable(place)]

@@ -55,7 +55,6 @@ class NoiseLayer:
         measure: "mu2" (Gaussian: squared sensitivity over variance), "rho" (zCDP) or "epsilon" (pure).
         loss: loss in that measure, exact, never below the true loss; of the words and of the counter beside them.
         epsilon: requested epsilon; None if only the loss is known.
-        delta: requested delta; None if only the loss is known.
     """
 
     measure: Measure
@@ -121,7 +120,6 @@ class NoiseScheme(ABC):
 
     Args:
         spec: fields of the spec; those that the noise determines are not set yet.
-        request: what the user asked of it.
     """
 
     name: ClassVar[NoiseKind]
@@ -236,11 +234,7 @@ class NoiseScheme(ABC):
         return 1.0
 
     def loss(self, epsilon: Fraction, delta: Fraction, grid: int | None = None) -> Fraction:
-        """The loss that fits a promise, for noise on the real numbers; see `sampling_delta`.
-
-        Raises:
-            SpecError: a delta outside its range, or one that the sampler would spend.
-        """
+        """The loss that fits a promise, for noise on the real numbers; see `sampling_delta`."""
         if self.measure == "epsilon":
             return epsilon
         require_delta(delta)
@@ -294,11 +288,7 @@ class NoiseScheme(ABC):
         return float(scales.min()), float(scales.max())
 
     def require_scales(self, layers: Sequence[NoiseLayer]) -> None:
-        """Refuse layers of noise that the words cannot hold, or that is too small for the lattice.
-
-        Raises:
-            SpecError: one of them is such a layer.
-        """
+        """Refuse layers of noise that the words cannot hold, or that is too small for the lattice."""
         for layer in layers:
             low, high = self._extremes(layer)
             if high > MOST_SCALE:
@@ -328,8 +318,6 @@ class NoiseScheme(ABC):
         """Variance of the noise in a filter's answers.
 
         Args:
-            place: number of the filter.
-            layers: layers in the state.
             tail: None: all positions; else (length, lags): the `lags` answers beyond the end of a window of `length`
                 positions.
         """
@@ -343,8 +331,6 @@ class NoiseScheme(ABC):
         """Float64, one filter's answers at every element; in linear mode those from N on are tails.
 
         Args:
-            state: (size,) int64.
-            place: number of the filter.
             known: positions that the window has, if fewer; `own_words` beyond hold no event, only noise.
         """
         counts = self._counts(state)

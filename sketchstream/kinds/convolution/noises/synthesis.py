@@ -37,9 +37,7 @@ def filter_draws(drawn: Objects, series: Floats, scales: Floats) -> Objects:
     Both sequences are transformed as one: the imaginary part of the square of a + bi is twice their product.
 
     Args:
-        drawn: (N,) integers of scale 2^128.
         series: (N,) float64, each read as the exact rational it is, to FRACTION places.
-        scales: (N,) float64, read alike.
     """
     size = len(drawn)
     long = 1 << (2 * size - 1).bit_length()
@@ -64,8 +62,6 @@ def synthesize(coordinates: Coordinates, drawn: Objects, scales: Floats) -> Obje
     """(M,) integers with FRACTION places: the function whose real Fourier coordinates are drawn * scales / 2^128.
 
     Args:
-        coordinates: all coordinates of a group.
-        drawn: (M,) integers of scale 2^128.
         scales: (M,) float64, each read as the exact rational it is.
     """
     group = coordinates.group
@@ -95,7 +91,6 @@ def inverse_dft(real: Objects, imaginary: Objects) -> tuple[Objects, Objects]:
 
     Args:
         real: (N, batch) integers with FRACTION places.
-        imaginary: imaginary parts.
     """
     size, batch = real.shape
     if size == 1:

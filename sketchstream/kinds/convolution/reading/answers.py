@@ -214,14 +214,8 @@ def answers(
     """All filters' answers from a published state.
 
     Args:
-        spec: the specification.
         layers: every layer in the state: one for each merged part, and the fresh one of a release or seal.
-        state: (size,) int64, published.
         length: number of positions of the window, if it is shorter than the longest one; default all.
-        start_ms: start of the first position, if positions are times.
-
-    Raises:
-        EstimateError: no layers, or a state of another size.
     """
     if not layers or state.shape != (spec.size,):
         msg = f"expected layers and a state of {spec.size} words, found {len(layers)} layers and shape {state.shape}"
@@ -252,9 +246,6 @@ def closed_values(spec: ConvolutionSpec, state: Ints, first: int, stop: int, pla
 
     Each value is the correctly rounded sum of the products of coefficients and words at its own and earlier positions
     and at padding, so that it is a function of words that no later event touches.
-
-    Raises:
-        EstimateError: a spec that does not publish closed positions, or positions outside.
     """
     if spec.publish != "closed" or not 0 <= first <= stop <= spec.length:
         msg = f"closed positions need publish = 'closed' and lie from 0 to {spec.length}"

@@ -28,15 +28,11 @@ def joined(
         current: answers of this window, the first of them partial; those of running sums and decays, which begin anew
             with each window, stay as they are.
         state: (size,) int64, published of the window before.
-        layers: every layer in that state.
         length: number of positions of the window before, if it is shorter than the longest one; default all.
 
     Returns:
         Answers; the completed ones contain the noise of both windows. No answer is partial, unless the window
         before is shorter than the filter.
-
-    Raises:
-        EstimateError: the answers are not a series with a filter that only looks back, or were completed before.
     """
     spec = current.spec
     known = spec.length if length is None else length

@@ -46,9 +46,7 @@ class Term:
     """One window's share in some answers.
 
     Args:
-        layers: the layers of noise in its state.
         positions: (n,) positions of the answers on its axis; beyond its end for contributions to the next window.
-        length: positions that the window has.
     """
 
     layers: Sequence[NoiseLayer]
@@ -60,11 +58,7 @@ def laplace_half_widths(scheme: NoiseScheme, place: int, terms: Sequence[Term], 
     """(n,) half widths of central intervals for the Laplace kinds.
 
     Args:
-        scheme: noise that is not Gaussian.
-        place: number of the filter.
         terms: the windows whose noise is in the answers, each with its n positions.
-        stderr: (n,) their standard errors.
-        level: coverage.
     """
     if isinstance(scheme, Blocks):
         return _tree(scheme, place, terms, level)

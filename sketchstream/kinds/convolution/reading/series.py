@@ -148,13 +148,11 @@ def estimate(
     """Compute all filters' answers from published parts; the parts and their noise add up.
 
     Args:
-        published: a release, a sealed state, or a stack of either.
         method: "auto": the unbiased answers, the only ones.
         name: name of the one filter that is answered; default all are.
         level: level of the intervals, above 0 and below 1.
         before: publication of the window before, with an equal spec: the first answers of filters that reach back
             into it are completed with it, and hold the noise of both; default: they are partial.
-        options: none.
 
     Raises:
         EstimateError: another method, option, name or level, or a window that is not the one before.
@@ -180,10 +178,6 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before:
     Args:
         parts: instalments of each partition, ascending, without gaps.
         positions: number of positions to answer; every part has at least as many.
-        before: see `estimate`.
-
-    Raises:
-        EstimateError: `before` is not the window before.
     """
     first = parts[0][0]
     spec: ConvolutionSpec = first.spec
@@ -206,11 +200,7 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before:
 def _completed(
     by_filter: tuple[FilterAnswers, ...], spec: ConvolutionSpec, window: tuple[int, int] | None, before: Published
 ) -> tuple[FilterAnswers, ...]:
-    """Answers of a window completed with the window before.
-
-    Raises:
-        EstimateError: `before` is another window, or one of another spec.
-    """
+    """Answers of a window completed with the window before."""
     former, tail, earlier = _held(before)
     consecutive = window is None or earlier is None or earlier[1] == window[0]
     if before.spec.fingerprint != spec.fingerprint or not consecutive:

@@ -29,11 +29,7 @@ SPARSE: Final = 16
 
 
 class Updater:
-    """Where positions go, and what events do to states of one spec; holds public tables only.
-
-    Args:
-        spec: the specification.
-    """
+    """Where positions go, and what events do to states of one spec; holds public tables only."""
 
     def __init__(self, spec: ConvolutionSpec) -> None:
         self.spec = spec

@@ -55,11 +55,7 @@ class Matrix:
         family: "gaussian" (entries of a discrete Gaussian law with variance 4096), "rademacher" (signs), or "srht"
             (random signs, columns of a Hadamard matrix), or "identity" (rows are kept as they are; no seed is used).
         seed: 32 bytes; not shown.
-        features: d.
         columns: k, at most 4096; for srht at most d rounded up to a power of two; for identity d.
-
-    Raises:
-        SpecError: an argument outside its range.
     """
 
     family: Family
@@ -104,14 +100,7 @@ class Matrix:
         return self.features * self.columns <= PRECOMPUTED
 
     def rows(self, features: npt.ArrayLike) -> Rows:
-        """Rows of the matrix.
-
-        Args:
-            features: (n,) whole numbers from 0 to d - 1 (not checked).
-
-        Returns:
-            (n, k) int16.
-        """
+        """(n, k) int16, the rows of (n,) features, numbers from 0 to d - 1 that are not checked."""
         from sketchstream.kinds.projection.matrices.kernels import (
             WORDS,
             gaussian_entries,

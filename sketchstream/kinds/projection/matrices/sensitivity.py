@@ -41,11 +41,7 @@ GRID: Final = 1 << 40
 
 @lru_cache(maxsize=64)
 def longest_row(matrix: Matrix) -> int:
-    """The largest squared norm of a row; exact, and without a look at the rows for signs.
-
-    Raises:
-        SpecError: the matrix has too many features for a pass.
-    """
+    """The largest squared norm of a row; exact, and without a look at the rows for signs."""
     if matrix.family == "identity":
         return 1
     if matrix.family != "gaussian":
@@ -56,11 +52,7 @@ def longest_row(matrix: Matrix) -> int:
 
 @lru_cache(maxsize=64)
 def spectral(matrix: Matrix) -> Fraction:
-    """An upper bound of the largest squared singular value: d' for srht, 1 for identity, else certified.
-
-    Raises:
-        SpecError: the matrix has too many features for a pass.
-    """
+    """An upper bound of the largest squared singular value: d' for srht, 1 for identity, else certified."""
     if matrix.family in ("srht", "identity"):
         return Fraction(matrix.order if matrix.family == "srht" else 1)
     _require_passable(matrix)
@@ -142,11 +134,7 @@ def _rayleigh(gram: Ints, vector: Floats) -> Fraction:
 
 @lru_cache(maxsize=64)
 def largest_overlap(matrix: Matrix) -> int:
-    """The largest absolute inner product of two different rows; exact. O(d^2 k), for srht O(d log d).
-
-    Raises:
-        SpecError: there are too many pairs.
-    """
+    """The largest absolute inner product of two different rows; exact. O(d^2 k), for srht O(d log d)."""
     if matrix.features == 1 or matrix.family == "identity":
         return 0
     if matrix.family == "srht" and matrix.order <= MOST_PASSED:

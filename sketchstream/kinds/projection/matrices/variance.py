@@ -25,7 +25,6 @@ class MatrixLaw:
     """What the variances need to know of a matrix.
 
     Args:
-        k: columns.
         signal: factor of the terms in which the signal meets itself: 1; for srht, whose columns are sampled without
             replacement, 1 - (k - 1) / (d' - 1); 0 for identity, which loses nothing of it.
         signs: whether entries are signs; then sums of fourth powers lower the variance.
@@ -46,8 +45,6 @@ class MatrixLaw:
         """Variance of a squared norm or, with the noise of both rows in tau, of a squared distance.
 
         Args:
-            norm2: the true squared norm.
-            tau: noise variance a cell, signal units.
             fourth: sum of the fourth powers of the vector's entries; 0 gives an upper bound.
             excess: fourth cumulant of a cell's noise, in the square of signal units; 0 for noise that is nearly normal.
         """
@@ -58,9 +55,6 @@ class MatrixLaw:
         """Variance of an inner product of two rows.
 
         Args:
-            left2: squared norm of one row.
-            right2: squared norm of the other.
-            product: their inner product.
             tau: noise variance a cell, signal units; one number, or a pair (left, right).
             shared: sum over features of the product of both squared entries; 0 gives an upper bound.
         """
@@ -70,14 +64,7 @@ class MatrixLaw:
         return (signal + left2 * right + right2 * left + left * right) / self.k
 
     def with_vector(self, norm2: Numbers, vector2: Numbers, product: Numbers, tau: Numbers) -> Numbers:
-        """Variance of an inner product with a public vector, which has no noise.
-
-        Args:
-            norm2: squared norm of the row.
-            vector2: squared norm of the public vector.
-            product: their inner product.
-            tau: noise variance a cell, signal units.
-        """
+        """Variance of an inner product with a public vector, which has no noise."""
         return self.inner(norm2, vector2, product, (tau, 0.0))
 
     # The same from estimates: unbiased, as far as cells are normal. Norms are not clipped at 0 before: where noise
@@ -85,13 +72,7 @@ class MatrixLaw:
     # below 0; there the least is a half of the noise alone.
 
     def squared_norm_estimate(self, value: Numbers, tau: Numbers, excess: Numbers = 0.0) -> Numbers:
-        """Unbiased estimate of the variance of a squared norm.
-
-        Args:
-            value: the estimated squared norm, unbiased.
-            tau: noise variance a cell, signal units.
-            excess: fourth cumulant of a cell's noise, as in `squared_norm`.
-        """
+        """Unbiased estimate of the variance of a squared norm."""
         mixed = 2 * value * tau + tau**2 + excess / 2
         fourth = (value**2 - 2 * mixed / self.k) / (1 + 2 * self.signal / self.k)
         return np.maximum(2 * (self.signal * fourth + mixed), (1 - self.signal) * (tau**2 + excess / 2)) / self.k
@@ -100,9 +81,7 @@ class MatrixLaw:
         """Unbiased estimate of the variance of an inner product.
 
         Args:
-            left2: estimated squared norm of one row, unbiased.
             right2: squared norm of the other; the exact one of a public vector.
-            value: the estimated inner product.
             tau: noise variance a cell of both, signal units; 0 for a public vector.
         """
         k, (left, right) = self.k, tau

@@ -39,7 +39,6 @@ class HeatMap:
         values: (p, p) distances between rows, or between runs of rows on average: square roots of estimated squared
             distances, 0 for negative ones.
         order: (p,) the row, or the run of rows, at each place.
-        run: number of rows in each cell.
         error: standard error of the squared distance of two equal rows: what noise and projection make of nothing.
     """
 
@@ -55,9 +54,6 @@ def heat_map(projection: PublishedRows) -> HeatMap:
     Args:
         projection: published projection; of many users, averages over runs of users in the order of the domain are
             shown.
-
-    Raises:
-        EstimateError: there is only one user.
     """
     n = projection.spec.users.size
     if n < 2:
@@ -81,11 +77,7 @@ def heat_map(projection: PublishedRows) -> HeatMap:
 
 
 def drawn(projection: PublishedRows) -> Figure:
-    """A heat map as a figure.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """A heat map as a figure."""
     heat = heat_map(projection)
     names = None
     if heat.run == 1 and len(heat.order) <= NAMED:
@@ -102,12 +94,7 @@ def drawn(projection: PublishedRows) -> Figure:
 
 
 def write_arrow(projection: PublishedRows, path: str | Path) -> None:
-    """All squared distances as an Arrow file: a record for each user, with its name and its distances to all users.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-        OSError: the file cannot be written.
-    """
+    """All squared distances as an Arrow file: a record for each user, with its name and its distances to all users."""
     with needing("Arrow files need pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow as pa
     n = projection.spec.users.size

@@ -56,11 +56,7 @@ class Neighbours:
 
 
 class Distances:
-    """Squared distances between all rows of a projection, block by block.
-
-    Args:
-        projection: published projection.
-    """
+    """Squared distances between all rows of a projection, block by block."""
 
     def __init__(self, projection: PublishedRows) -> None:
         self.projection = projection
@@ -86,16 +82,7 @@ class Distances:
         columns: Ints | slice = slice(None),
         out: Floats | None = None,
     ) -> Floats:
-        """Estimated squared distances between some rows and others; 0 for a row and itself.
-
-        Args:
-            rows: positions, or a slice of them.
-            columns: positions, or a slice of them; by default all.
-            out: array for the result, float64 of its shape; by default a new array.
-
-        Returns:
-            (rows, columns) float64, unbiased, user units.
-        """
+        """(rows, columns) unbiased squared distances between rows and others, user units; 0 for a row and itself."""
         n = len(self._norms)
         first, second = (_positions(one, n) for one in (rows, columns))
         out = np.matmul(self._left[rows], self._right[columns].T, out=out)
@@ -121,11 +108,8 @@ class Distances:
         """The distances with standard errors and intervals.
 
         Args:
-            values: what `block` returned.
-            level: level of the intervals.
             share: part of the error probability that each interval may have; 1 over their number makes all of them
                 hold together.
-            step: `gap_steps` of their pairs.
         """
         doubled, excess = 2 * self.projection.tau, 2 * self.projection.excess
         sums = (values + doubled) / self.projection.scale
@@ -146,14 +130,7 @@ def nearest(projection: PublishedRows, users: Who, count: int = 10, level: float
     """The rows that look nearest to some users' rows, with intervals that hold after the selection.
 
     Args:
-        projection: published projection.
-        users: one user or several.
-        count: number of neighbours of each; at most users - 1.
         level: probability with which all intervals of one user hold together, whichever rows are chosen.
-
-    Raises:
-        DomainError: an unknown user.
-        EstimateError: there are fewer other rows.
     """
     n = projection.spec.users.size
     if n < 2:

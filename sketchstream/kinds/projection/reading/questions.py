@@ -118,7 +118,6 @@ def asked(
     """Parse the questions in the options of `estimate`.
 
     Args:
-        projection: published projection.
         options: one question: `distance` or `inner`, pairs of users; `nearest`, users, with `count`; `sq_norm`, users;
             `with_vector`, users, with `vector`, pairs of a feature and a number, or a mapping; `among`, a number: all
             pairs of as many users, the first ones, answered as `distance`; `drift`, users, with
@@ -201,10 +200,7 @@ def neighbours(projection: PublishedRows, users: Any, count: int, level: float) 
     """The rows that look nearest to some users' rows.
 
     Args:
-        projection: published projection.
-        users: one user or several.
         count: number of neighbours of each; all other users, if there are fewer.
-        level: level of the intervals, which hold together.
     """
     others = projection.spec.users.size - 1
     most = min(whole(count, "count", 1, projection.spec.users.size + (1 << 32)), max(others, 1))
@@ -227,14 +223,6 @@ def drift(windows: Sequence[PublishedRows], users: Any, level: float, names: Seq
 
     Args:
         windows: publications in order of time, with the same users, features and matrix.
-        users: one user or several.
-        level: level of the intervals, each for itself.
-        names: names of the windows; by default their numbers, from 0.
-
-    Raises:
-        EstimateError: fewer than two windows.
-        MergeError: two windows have different matrices, such as secret ones.
-        DomainError: an unknown user.
     """
     if len(windows) < 2:
         msg = f"drift needs at least two windows, found {len(windows)}"

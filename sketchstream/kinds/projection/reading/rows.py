@@ -46,7 +46,6 @@ class RowEstimates(Estimate):
 
     Args:
         quantity: "distance" (squared), "inner", "sq_norm", "with_vector", "feature" or "drift" (squared distance).
-        level: level of the interval.
     """
 
     value: Any

@@ -29,11 +29,7 @@ LARGEST: Final = (1 << 63) - 1
 
 
 class CellLocator:
-    """Locates records in a table.
-
-    Args:
-        universe: the table.
-    """
+    """Locates records in a table."""
 
     def __init__(self, universe: Universe) -> None:
         self._universe = universe

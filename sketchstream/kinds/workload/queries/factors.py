@@ -43,7 +43,6 @@ class Factor:
         name: "identity" (each cell), "total" (their sum), "prefix" (the first i cells), "ranges" (all intervals),
             "windows" (all intervals of `width` cells), "trailing" (the last `width` cells up to each cell), "matrix",
             "runs".
-        size: cells of the column.
         width: cells of a window; 0 for the other names.
         matrix: (rows, size) float64, the matrix of factor "matrix".
         listed: queries of factor "runs", which no matrix is made of.
@@ -89,11 +88,7 @@ class Factor:
 
     @cached_property
     def runs(self) -> Runs:
-        """The queries as runs of cells.
-
-        Raises:
-            SpecError: a matrix of fractions, or too many queries.
-        """
+        """The queries as runs of cells."""
         if self.listed is not None:
             return self.listed
         if self.matrix is not None:
@@ -166,12 +161,7 @@ class Factor:
         return out
 
     def apply(self, values: Floats, axis: int) -> Floats:
-        """Apply the matrix along one axis of an array, whose length changes from size to rows.
-
-        Args:
-            values: an array with `size` entries along `axis`.
-            axis: number of the axis.
-        """
+        """Apply the matrix along one axis of an array, whose length changes from size to rows."""
         front = np.moveaxis(values, axis, 0)
         if self.matrix is not None:
             out = np.tensordot(self.matrix, front, axes=(1, 0))
@@ -185,14 +175,7 @@ class Factor:
         return np.moveaxis(out, 0, axis)
 
     def quadratic(self, covariance: Floats) -> Floats:
-        """Diagonal of matrix x covariance x transpose, for a stack of covariances.
-
-        Args:
-            covariance: (size, size, ...) a covariance for each of the trailing indices.
-
-        Returns:
-            (rows, ...) the variances of the queries.
-        """
+        """(rows, ...) diagonal of matrix x covariance x transpose, for a (size, size, ...) stack of covariances."""
         if self.matrix is not None:
             half = np.tensordot(self.matrix, covariance, axes=(1, 0))
             flat = half.reshape(*half.shape[:2], -1)
@@ -212,7 +195,6 @@ class Factor:
         Answers are differences of the sums up to both ends: the binomial theorem leaves products of powers of these.
 
         Args:
-            values: (size, n).
             power: an even number.
         """
         if self.rows <= self.size:
@@ -253,11 +235,7 @@ class Factor:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Factor:
-        """The factor that `to_dict` described.
-
-        Raises:
-            SpecError: not the plain data of a factor.
-        """
+        """The factor that `to_dict` described."""
         fields = dict(data)
         if fields.get("name") == "runs":
             size = whole(fields["size"], "size", 1, MAX_CELLS)
@@ -294,9 +272,6 @@ def matrix_factor(matrix: object) -> Factor:
     Args:
         matrix: (rows, size) numbers, dense or a scipy sparse matrix; or `Runs`. A sparse matrix of more than 2^28
             places is held as runs. Runs of few queries or over few cells are written out.
-
-    Raises:
-        SpecError: not a finite matrix with at least one entry other than 0, or too large.
     """
     if hasattr(matrix, "toarray") and hasattr(matrix, "shape"):
         rows, size = matrix.shape

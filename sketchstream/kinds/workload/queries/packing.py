@@ -14,11 +14,7 @@ from sketchstream.errors import FormatError, TruncatedError
 
 
 def packed(values: Ints) -> bytes:
-    """One byte with the width in bytes, then each integer, little endian, two's complement.
-
-    Args:
-        values: int64 of any shape; written in C order.
-    """
+    """One byte with the width in bytes, then each integer, little endian, two's complement."""
     flat = np.ascontiguousarray(values, "<i8").reshape(-1)
     width = _width(int(flat.min(initial=0)), int(flat.max(initial=0)))
     return bytes([width]) + flat.view(np.uint8).reshape(-1, 8)[:, :width].tobytes()

@@ -360,7 +360,6 @@ class Axis:
     """One axis of a table of answers.
 
     Args:
-        column: name of the column.
         queries: name of the factor: "identity", "prefix", ...
         labels: label of each entry.
     """
@@ -377,8 +376,6 @@ class ProductTable:
     Args:
         name: names of its columns, with " x " between them; "total" if there are none.
         axes: one for each column that is not summed out.
-        offset: position of its first answer.
-        count: number of its answers.
     """
 
     name: str
@@ -423,11 +420,7 @@ def marginals(columns: Mapping[str, int], orders: Iterable[int]) -> Workload:
 
 
 def union(*workloads: Workload) -> Workload:
-    """The queries of several workloads over the same columns, in order.
-
-    Raises:
-        SpecError: the columns differ.
-    """
+    """The queries of several workloads over the same columns, in order."""
     if not workloads or any(one.columns != workloads[0].columns for one in workloads):
         msg = "workloads are joined over the same columns"
         raise SpecError(msg)
@@ -442,11 +435,7 @@ def read_queries(texts: Sequence[str], columns: Mapping[str, int], ordered: Coll
             "ranges:COLUMN", "windows:COLUMN:WIDTH", "trailing:COLUMN:WIDTH", "total"; a column without a word is summed
             over. Or "marginals:1,2", all tables over one or two columns; or, where there is one column, the path of a
             matrix (.npy, .npz).
-        columns: name and number of cells of each column.
         ordered: columns whose cells have an order, so that prefixes and ranges mean something.
-
-    Raises:
-        SpecError: a text that asks nothing; names it.
 
     Examples:
         >>> asked = read_queries(["carrier", "carrier x prefix:hour"], {"carrier": 3, "hour": 24}, ["hour"])

@@ -40,7 +40,6 @@ class Runs:
     """Queries as runs of cells with equal coefficients, each query's from left to right and as few as there can be.
 
     Args:
-        size: cells, N.
         starts: (d + 1,) first run of each query, and the number of runs.
         lows: (R,) first cell of each run.
         highs: (R,) one past its last cell.
@@ -60,9 +59,7 @@ class Runs:
         """The queries that add up these intervals; where intervals of a query overlap, their coefficients add up.
 
         Args:
-            size: cells, N.
             query: (n,) number of the query to which each interval belongs, from 0.
-            low: (n,) first cell of each interval.
             high: (n,) one past its last cell.
             coefficient: (n,) whole number by which each is multiplied; or one number for all.
             queries: number of queries, where the last ones are empty.
@@ -100,9 +97,6 @@ class Runs:
 
         Args:
             matrix: (d, N) dense, or scipy sparse.
-
-        Raises:
-            SpecError: fractions; more than 2^22 entries that are not 0; see `of`.
         """
         from scipy.sparse import coo_array
 
@@ -159,23 +153,14 @@ class Runs:
         return out
 
     def column_sums(self, power: int) -> Ints:
-        """(N,) sum over queries of a power of the coefficients' absolute values in each cell, exactly.
-
-        Args:
-            power: 0 to 2.
-        """
+        """(N,) sum over queries of a power, 0 to 2, of the coefficients' absolute values in each cell, exactly."""
         steps, values = np.zeros(self.size + 1, np.int64), np.abs(self.values) ** power
         np.add.at(steps, self.lows, values)
         np.subtract.at(steps, self.highs, values)
         return np.cumsum(steps)[:-1]
 
     def energies(self, width: int = 1, power: int = 2) -> Floats:
-        """(d,) sum over blocks of cells of a power of the coefficients' sum in the block.
-
-        Args:
-            width: cells of a block.
-            power: an even number.
-        """
+        """(d,) sum over blocks of cells, of this width, of an even power of the coefficients' sum in the block."""
         out = np.zeros(self.rows)
         _add_energies(out, self.starts, self.lows, self.highs, self.values, width, power)
         return out
@@ -192,11 +177,7 @@ class Runs:
         return out
 
     def means(self, edges: Ints) -> Floats:
-        """(d, K) mean coefficient of each query in each block of cells.
-
-        Args:
-            edges: (K + 1,) first cell of each block, and N.
-        """
+        """(d, K) mean coefficient of each query in each block of cells; (K + 1,) edges are their first cells, and N."""
         before = [self._added(np.clip(edge - self.lows, 0, self.highs - self.lows)) for edge in edges]
         return np.diff(np.array(before, np.float64), axis=0).T / np.diff(edges)
 
@@ -228,12 +209,7 @@ class Runs:
 
     @classmethod
     def from_dict(cls, size: int, rows: int, data: Any) -> Runs:
-        """The runs that `to_dict` described.
-
-        Raises:
-            SpecError: these data describe no runs.
-            FormatError: bytes of other lengths.
-        """
+        """The runs that `to_dict` described."""
         counts = unpacked(data["counts"], rows)
         require_few(rows, int(np.abs(counts).sum()))
         lows, lengths, values = (unpacked(data[name], int(counts.sum())) for name in ("lows", "lengths", "values"))
@@ -241,11 +217,7 @@ class Runs:
 
 
 def require_few(queries: int, runs: int) -> None:
-    """Refuse more queries or runs than can be held and published.
-
-    Raises:
-        SpecError: there are more.
-    """
+    """Refuse more queries or runs than can be held and published."""
     if max(queries, runs) > MAX_RUNS:
         msg = f"expected at most 2^22 queries and 2^22 runs of cells, found {queries:,} and {runs:,}; ask fewer queries"
         raise SpecError(msg)

@@ -34,9 +34,7 @@ def add_ball_noise(out: Ints, rate2: Fraction, entropy: WordSource | None = None
     """Add one exact draw to a vector, in place, wrapping.
 
     Args:
-        out: (r,) int64, C-contiguous, 1 <= r <= 16.
         rate2: square of the rate: (epsilon / (W sqrt(D2)))^2, above 0.
-        entropy: words for tests; by default keystreams under keys that are erased.
     """
     view = flat(out, (np.int64,))
     below_rate = laplace_rate(rate2, view.size)
@@ -62,14 +60,7 @@ def laplace_rate(rate2: Fraction, size: int) -> Fraction:
 
 
 def accepted(values: list[int], rate2: Fraction, below_rate: Fraction, scratch: Scratch) -> bool:
-    """One draw of the event with probability exp(-(rate |v| - t |v|_1)).
-
-    Args:
-        values: v.
-        rate2: square of the rate.
-        below_rate: t.
-        scratch: gives words.
-    """
+    """One draw of the event with probability exp(-(rate |v| - t |v|_1)), v the values and t the rate below."""
     square = rate2 * sum(value * value for value in values)
     linear = below_rate * sum(map(abs, values))
     if square == linear * linear:  # the exponent is 0

@@ -28,7 +28,6 @@ def enclosing_weights(columns: Floats, tolerance: float = 1e-3) -> Floats:
     k is the largest c' M^-1 c over the columns; it is r at the optimum. For any p the ellipsoid holds the columns.
 
     Args:
-        columns: (r, N) matrix of full row rank.
         tolerance: relative distance of every c' M^-1 c from r at which the search stops.
 
     Returns:
@@ -106,9 +105,6 @@ def enclosing_shape(reduced: Reduced, tolerance: float = 1e-3) -> Floats:
 def blocks(columns: Floats) -> list[Floats]:
     """The paper's base decomposition: orthonormal blocks of directions, the short axes of the ellipsoid first.
 
-    Args:
-        columns: (r, N) matrix of full row rank.
-
     Returns:
         1 + floor(log2 r) matrices (r, d_i), mutually orthogonal, which span everything.
     """
@@ -127,7 +123,6 @@ def paper_shape(reduced: Reduced, *, verbatim: bool = False) -> Optimum:
     """The covariance of the paper's dense mechanism.
 
     Args:
-        reduced: the workload.
         verbatim: whether the factor is the number of blocks, as published; else it is the smallest that is private.
     """
     columns = reduced.columns

@@ -42,12 +42,8 @@ class Implicit(Strategy):
     """Sums of blocks of cells, each times the weight of its level; or the queries themselves.
 
     Args:
-        workload: the queries.
         levels: pairs (cells of a block, weight), as `BlockTree` has them; empty: a counter for each query.
         known: what stored bytes say besides, although it follows from `workload` and `levels`.
-
-    Raises:
-        SpecError: no such levels, queries over several columns with more than one level.
     """
 
     workload: Workload
@@ -80,11 +76,7 @@ class Implicit(Strategy):
 
     @cached_property
     def matrix(self) -> Ints:
-        """(m, N) the strategy written out, for audits of small ones.
-
-        Raises:
-            SpecError: it has more than 2^27 entries.
-        """
+        """(m, N) the strategy written out, for audits of small ones."""
         if self.length * self.size > MAX_STATE:
             msg = f"a strategy of {self.length} x {self.size} is too large to write out; at most 2^27 entries"
             raise SpecError(msg)
@@ -145,9 +137,6 @@ class Implicit(Strategy):
         """The x >= 0 of sum at most n that is nearest to a state; see `stretched`.
 
         Args:
-            state: (m,) int64 counters, as published.
-            bound: upper bound of the number of individuals, n; above 0.
-            tolerance: gap at which the search stops.
             metric: metric of distances; where the counters are the answers, all metrics are theirs.
         """
         workload, start = self.workload, np.zeros(self.size)
@@ -229,11 +218,7 @@ def implicit_strategies(workload: Workload, epsilon: Fraction) -> list[Implicit]
     """Every implicit strategy that applies: cells, and for one column the queries and the best tree.
 
     Args:
-        workload: the queries.
         epsilon: epsilon of a layer, for one unit of weight.
-
-    Raises:
-        SpecError: more answers than can be held, matrices of fractions beside runs.
     """
     if not workload.flat:
         return [Implicit(workload, CELLS)]
@@ -254,7 +239,6 @@ def gaussian_levels(size: int, energy: Callable[[int], float]) -> Levels:
     isotonic regression of d_l / (1/v_l - 1/v_(l+1)) with the denominators as weights.
 
     Args:
-        size: cells.
         energy: sum over answers and blocks of a width of the squares of the coefficients' sums in the block.
     """
     from scipy.optimize import isotonic_regression
@@ -270,9 +254,5 @@ def gaussian_levels(size: int, energy: Callable[[int], float]) -> Levels:
 
 
 def read_strategy(data: bytes, workload: Workload) -> Strategy:
-    """The strategy of these bytes, of either sort.
-
-    Raises:
-        FormatError: see `Strategy.from_bytes`.
-    """
+    """The strategy of these bytes, of either sort."""
     return (Implicit if "levels" in declared(data) else Strategy).from_bytes(data, workload)

@@ -79,7 +79,6 @@ class LayerLaw:
         name: "discrete-gaussian", "discrete-laplace" (both independent in each counter) or "discrete-ball" (joint).
         parameter: variance sigma2 of the Gaussian law; epsilon / (W Delta1) of the Laplace law; the square of the rate,
             epsilon^2 / (W^2 D2), of the ball's law.
-        length: counters.
     """
 
     name: LawName
@@ -108,8 +107,6 @@ class Candidate:
     """A mechanism that was considered.
 
     Args:
-        mechanism: name of the mechanism.
-        strategy: matrix from cells to counters.
         error: predicted objective for weights of 1: the variances' sum, or the largest, of one layer.
     """
 
@@ -123,11 +120,8 @@ class Task:
     """What candidates are compared for.
 
     Args:
-        workload: the queries.
-        epsilon: privacy of a layer.
         delta: privacy of a layer; only Gaussian noise uses it.
         weight: the unit's weight, W.
-        objective: "total" or "max".
         row_weights: (d,) importance of each query; None: all the same.
         n_bound: upper bound of the number of individuals; None: unknown.
     """
@@ -191,15 +185,9 @@ def layer_law(
     """The law of one layer of noise.
 
     Args:
-        mechanism: not "auto".
-        strategy: matrix from cells to counters.
-        epsilon: privacy of the layer.
         delta: privacy of the layer; 0 only for "laplace" and "l2ball".
         weight: the unit's weight, W.
         looks: views over which one unit can spread its shift, for the dimension of the lattice's correction.
-
-    Raises:
-        SpecError: no noise within the limits is private enough.
     """
     if mechanism == "laplace":
         return LayerLaw("discrete-laplace", epsilon / (weight * strategy.sensitivity1), strategy.length)
@@ -225,11 +213,7 @@ def unit_variance(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def choose(task: Task, mechanism: Mechanism) -> Candidate:
-    """The mechanism and its strategy; "auto" takes the one with the smallest predicted error of projected answers.
-
-    Raises:
-        SpecError: a mechanism that does not exist, or does not apply.
-    """
+    """The mechanism and its strategy; "auto" takes the one with the smallest predicted error of projected answers."""
     if (question := (mechanism, *task.identity)) in _CHOSEN:
         return _CHOSEN[question]
     tried = candidates(task, mechanism)
@@ -347,11 +331,7 @@ def candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
 
 
 def _implicit_candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
-    """Strategies that no matrix is made of, the best first of each mechanism.
-
-    Raises:
-        SpecError: the mechanism needs a matrix.
-    """
+    """Strategies that no matrix is made of, the best first of each mechanism."""
     workload = task.workload
     if mechanism not in ("auto", "gaussian", "laplace"):
         msg = (
@@ -370,11 +350,7 @@ def _implicit_candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
 
 
 def _optimised_candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
-    """The strategy of the best covariance with Gaussian noise and the ball's, and Laplace strategies for "auto".
-
-    Raises:
-        SpecError: the rank is too large for mechanism "l2ball".
-    """
+    """The strategy of the best covariance with Gaussian noise and the ball's, and Laplace strategies for "auto"."""
     shape = optimise(task.workload, objective=task.objective, row_weights=task.row_weights)
     rank = shape.reduced.rank
     if mechanism == "l2ball" and rank > BALL_RANK:

@@ -62,11 +62,8 @@ class Optimum:
     """A covariance of the answers for L2 sensitivity 1, with bounds on the optimum.
 
     Args:
-        reduced: the coordinates.
         covariance: (r, r) positive definite; every column c of `reduced.columns` has c' covariance^-1 c <= 1.
-        lower: lower bound of the objective's optimum.
         upper: the objective of this covariance: its trace ("total"), or the largest variance of an answer ("max").
-        steps: iterations that were needed.
     """
 
     reduced: Reduced
@@ -82,11 +79,7 @@ class Optimum:
 
 
 def reduce_matrix(matrix: Floats) -> Reduced:
-    """The row space of a matrix.
-
-    Raises:
-        SpecError: the rank exceeds 4096.
-    """
+    """The row space of a matrix."""
     rows, size = matrix.shape
     if min(rows, size) > MAX_RANK:  # the decomposition would take minutes to say so
         _require_rank(max(triangle(matrix != 0), triangle((matrix != 0).T)), "at least ")
@@ -114,9 +107,6 @@ def reduce(workload: Workload) -> Reduced:
     """The row space of a workload; from its Gram matrix if the queries are named, or many more than the cells.
 
     The Gram matrix of named queries is exact and not too badly conditioned; it takes a quarter of the time.
-
-    Raises:
-        SpecError: the rank exceeds 4096.
     """
     if too_large(workload):
         msg = (
@@ -155,7 +145,6 @@ def optimise(
     """The best covariance of Gaussian noise for a workload, with its certificate.
 
     Args:
-        workload: the queries.
         objective: "total" (the sum of the variances) or "max" (the largest).
         row_weights: (d,) importance of each query, positive; "total" only.
         tolerance: certified relative gap at which the search stops.
@@ -183,16 +172,7 @@ def optimise(
 
 
 def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps: int = MOST_STEPS) -> Optimum:
-    """The covariance with the smallest trace, by multiplicative ascent on the weights of the columns.
-
-    Args:
-        reduced: the workload.
-        tolerance: certified relative gap at which the search stops.
-        most_steps: iterations after which a gap of up to 5% is accepted.
-
-    Raises:
-        SpecError: the gap stays above 5%.
-    """
+    """The covariance with the smallest trace, by multiplicative ascent on the weights of the columns."""
     columns = reduced.columns
     used = np.einsum("ij,ij->j", columns, columns) > 0
     weights = used / used.sum()
@@ -229,16 +209,7 @@ def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps
 
 
 def smallest_maximum(matrix: Floats, *, tolerance: float = TOLERANCE, most_steps: int = MOST_STEPS) -> Optimum:
-    """The covariance whose largest variance of an answer is smallest; `upper` is the square of gamma_2.
-
-    Args:
-        matrix: (d, N) float64.
-        tolerance: certified relative gap at which the search stops.
-        most_steps: iterations after which a gap of up to 5% is accepted.
-
-    Raises:
-        SpecError: the gap stays above 5%.
-    """
+    """The covariance whose largest variance of an answer is smallest; `upper` is the square of gamma_2."""
     reduced = reduce_matrix(matrix)
     left, _, lower, upper, steps = factorisation(matrix, tolerance=tolerance, most_steps=most_steps)
     coordinates = (matrix @ reduced.right) / reduced.singular
@@ -254,17 +225,9 @@ def factorisation(
 ) -> tuple[Floats, Floats, float, float, int]:
     """A = B C with the smallest product of B's largest row norm and C's largest column norm, which is gamma_2.
 
-    Args:
-        matrix: (d, N) float64.
-        tolerance: relative gap of gamma_2 squared at which the search stops.
-        most_steps: iterations after which a gap of up to 5% is accepted.
-
     Returns:
         B (d, r), C (r, N) scaled so that C's columns have norm at most 1, a lower and an upper bound of gamma_2, and
         the number of iterations.
-
-    Raises:
-        SpecError: the gap stays above 5%.
     """
     rank = reduce_matrix(matrix).rank
     kept_rows, kept_columns = matrix.any(axis=1), matrix.any(axis=0)

@@ -48,7 +48,6 @@ class Projected:
     Args:
         histogram: (N,) float64, weights of the cells.
         gap: half the squared distance exceeds the smallest possible one by at most this.
-        steps: iterations.
     """
 
     histogram: Floats
@@ -72,11 +71,6 @@ def project(
         columns: (r, N) contribution of one individual of each cell.
         bound: upper bound of the number of individuals, n; above 0.
         feasible: "cap" (x >= 0, sum at most n), "simplex" (x >= 0, sum n), "sym" (sum of |x| at most n).
-        tolerance: gap at which the search stops.
-        most_steps: iterations after which it stops with the gap that it has.
-
-    Raises:
-        EstimateError: another set.
     """
     if feasible not in ("cap", "simplex", "sym"):
         msg = f"set must be 'cap', 'simplex' or 'sym', found {feasible!r:.40}"
@@ -143,8 +137,6 @@ def stretched(workload: Workload, strategy: Strategy, metric: Metric, total: flo
     """(k, m) map of states and (k, N) map of tables after which a metric is the length of their difference.
 
     Args:
-        workload: the queries.
-        strategy: strategy for these queries.
         metric: "state", of the counters, which have equal noise: no map of states is needed; "answers"; or "both".
         total: sum of the answers' variances for noise of variance 1 in each counter.
     """
@@ -170,15 +162,7 @@ def _answered(workload: Workload, strategy: Strategy) -> Floats:
 
 
 def nearest(point: Floats, columns: Floats, bound: float, start: Floats, tolerance: float) -> Projected:
-    """The x >= 0 of sum at most n that minimises |columns x - point|, from a start that is near for many individuals.
-
-    Args:
-        point: (r,) noisy state.
-        columns: (r, N) contribution of one individual of each cell.
-        bound: upper bound of the number of individuals, n; above 0.
-        start: (N,) start of the search, such as the estimates without constraints.
-        tolerance: gap at which the search stops.
-    """
+    """The x >= 0 of sum at most n that minimises |columns x - point|, from a start near it for many individuals."""
     histograms, gap, steps = all_nearest(point[None], columns, np.array([bound]), start[None], tolerance)
     return Projected(histograms[0], gap, steps)
 
@@ -190,11 +174,8 @@ def all_nearest(
 
     Args:
         points: (t, r) noisy states.
-        columns: (r, N) contribution of one individual of each cell.
         bounds: (t,) upper bounds of the number of individuals, each above 0.
         starts: (t, N) starts of the search, such as the estimates without constraints.
-        tolerance: gap at which the search stops, for all of them.
-        most_steps: steps after which it stops with the gaps that it has.
     """
     wide = 2 * len(columns) < columns.shape[1]  # then the cells' Gram matrix may be too large for memory
     gram = columns @ columns.T if wide else columns.T @ columns
@@ -221,10 +202,6 @@ def descend(
     Args:
         slope: gradient of half the squared distance, of (t, N) tables.
         steepest: an upper figure of its curvature.
-        bounds: (t,) upper bounds of the number of individuals, each above 0.
-        starts: (t, N) tables.
-        tolerance: gap at which the search stops, for all of them.
-        most_steps: steps after which it stops with the gaps that it has.
     """
     here = ahead = _capped(starts, bounds)
     speed, gap, step = np.ones((len(starts), 1)), np.inf, 0
@@ -248,7 +225,6 @@ def curvature(times: Callable[[Floats], Floats], start: Floats) -> float:
 
     Args:
         times: the matrix times a vector.
-        start: a vector, such as the roots of the diagonal.
     """
     for _ in range(POWERS):
         start = times(start / np.linalg.norm(start))

@@ -23,7 +23,6 @@ def best_tree(gram: Floats, epsilon: Fraction) -> Levels:
     """(cells of a block, integer weight) of each level of the best tree over ordered cells.
 
     Args:
-        gram: (N, N) Gram matrix of the workload.
         epsilon: privacy of a layer, for one unit of weight.
     """
     sums = np.zeros((len(gram) + 1, len(gram) + 1))

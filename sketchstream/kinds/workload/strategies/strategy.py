@@ -57,10 +57,8 @@ class Strategy:
             normalised square root of sums over `width` cells, the same integers on every machine).
         bits: scale of the rounding; 0 without rounding.
         workload_digest: digest of the workload that it was made for.
-        objective: "total" or "max".
         lower: lower bound of the objective for L2 sensitivity 1, from the optimiser; 0 for Laplace strategies.
         upper: the objective that the optimiser reached; 0 for Laplace strategies.
-        rank: rank of the workload.
         root: (m, m) int64, lower triangular, for "rows": the matrix is the root times the chosen queries.
         chosen: (m,) indices of these queries; None for other forms.
         width: cells of each sum, for form "causal".
@@ -316,10 +314,7 @@ def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) 
     """A strategy that needs no rounding.
 
     Args:
-        workload: workload of the strategy.
         matrix: (m, N) int64, a matrix whose row space holds the workload's.
-        form: form of the strategy, by which its decoder is computed.
-        rank: rank of the workload.
     """
     return Strategy(np.ascontiguousarray(matrix, np.int64), form, 0, workload.digest, rank=rank)
 
@@ -368,14 +363,7 @@ def from_shape(
     """The integer strategy whose noise has this covariance in the answers, up to rounding.
 
     Args:
-        workload: the queries.
-        shape: the covariance, for L2 sensitivity 1.
-        objective: objective for which the shape is the best.
-        row_weights: (d,) importance of each query in it; None: all the same.
         bits: scale of the first rounding; it is raised until rounding costs at most a factor 1.001 of the objective.
-
-    Raises:
-        SpecError: no scale up to 2^32 rounds well enough.
     """
     reduced = shape.reduced
     root = np.linalg.cholesky(shape.covariance)
