@@ -342,6 +342,47 @@ def test_docstrings_begin_with_what_they_speak_of() -> None:
     assert elsewhere.match("Of the input.")
 
 
+def undocumented(texts: list[str]) -> set[str]:
+    """Public methods without a docstring that override no documented one, each with its class."""
+    classes = classes_of(texts)
+
+    def documented_above(node: ast.ClassDef, name: str) -> bool:
+        names = (ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases)
+        return any(
+            name in documented_methods(classes[base]) or documented_above(classes[base], name)
+            for base in names
+            if base in classes
+        )
+
+    return {
+        f"{node.name}.{method.name}"
+        for text in texts
+        for node in parsed(text).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        for method in node.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not method.name.startswith("_")
+        and not any("overload" in ast.unparse(one) or ".setter" in ast.unparse(one) for one in method.decorator_list)
+        and ast.get_docstring(method) is None
+        and not documented_above(node, method.name)
+    }
+
+
+def documented_methods(node: ast.ClassDef) -> set[str]:
+    """Names of a class's methods that have docstrings."""
+    methods = (one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {one.name for one in methods if ast.get_docstring(one)}
+
+
+def test_public_methods_have_docstrings_of_their_own_or_of_what_they_override() -> None:
+    assert undocumented([path.read_text() for path in SOURCES]) == set()
+
+
+def test_a_method_without_a_docstring_is_found() -> None:
+    text = 'class A:\n    def f(self):\n        """Do."""\nclass B(A):\n    def f(self): ...\n    def g(self): ...\n'
+    assert undocumented([text]) == {"B.g"}
+
+
 def test_entries_of_arguments_stand_by_themselves() -> None:
     """Not "name: of the sketch.", which is the end of a sentence that nobody wrote."""
     fragment = re.compile(r"^ +\**\w+: of\b", re.MULTILINE)

@@ -134,7 +134,6 @@ class ConvolutionAudit(LinearAudit):
         return laws.DiscreteLaplace(epsilon * (1 - spec.counted_share) / _reach(spec))
 
     def judge(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
-        """See `LinearAudit`."""
         if spec.noise in LATTICE:
             return super().judge(spec, epsilon, delta, drawn)
         scale = np.sqrt(_scales2(spec, float(epsilon), float(delta)))

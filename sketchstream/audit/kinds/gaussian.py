@@ -75,7 +75,6 @@ class GaussianAudit(LinearAudit):
         return tuple(self.promises(name, spec, small[name]) for name, spec in specs(min(slots, SLOTS)).items())
 
     def promises(self, name: str, spec: GaussianSpec, small: GaussianSpec | None = None) -> Case:
-        """mu^2 of a unit at each epsilon and delta."""
         step = 1 << spec.fraction_bits
         most = math.floor(Fraction(spec.max_weight or spec.max_total or 1) * step)
         event = spec.unit == "event"
@@ -97,7 +96,6 @@ class GaussianAudit(LinearAudit):
         )
 
     def law(self, spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
-        """Gaussian noise in every slot."""
         return laws.DiscreteGaussian(Fraction(_sigma2(spec, epsilon, delta)))
 
     def windows(self, case: Case, parts: Sequence[Any]) -> Outcome:

@@ -83,7 +83,6 @@ class ProjectionAudit(LinearAudit):
     """See `LinearAudit`."""
 
     def cases(self, slots: int = 0) -> tuple[Case, ...]:
-        """See `LinearAudit`."""
         small = specs(16)
         return tuple(self.promises(name, spec, small[name]) for name, spec in specs(128).items())
 

@@ -91,7 +91,6 @@ class WorkloadAudit(MatrixAudit):
     """See `LinearAudit`."""
 
     def matrix(self, spec: WorkloadSpec) -> Ints:
-        """Return the matrix of the published strategy."""
         return spec.strategy.matrix
 
     def questions(self, name: str, spec: WorkloadSpec) -> Floats:
@@ -128,13 +127,11 @@ class WorkloadAudit(MatrixAudit):
         return repeated(drawn) or _judge_ball(float(epsilon) / math.sqrt(_reach(spec, 2)), drawn)
 
     def variance(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> float:
-        """Variance of the noise of a counter."""
         if spec.mechanism != "l2ball":
             return super().variance(spec, epsilon, delta)
         return (spec.length + 1) * _reach(spec, 2) / float(epsilon) ** 2
 
     def answers_slack(self, spec: WorkloadSpec) -> tuple[float, float] | None:
-        """See `MatrixAudit`."""
         return None if spec.counted_share else (1e-3, 1e-6)
 
     def checks(self, quick: bool) -> Iterator[Check]:

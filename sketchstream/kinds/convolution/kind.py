@@ -48,15 +48,12 @@ class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
     """Costs are mu^2, sqrt(2 rho) or epsilons, by the noise of the spec."""
 
     def law(self, spec: ConvolutionSpec) -> str:
-        """Name of the law: noise of the filters' shape in the spectrum, or discrete Laplace noise on the counts."""
         return spec.scheme.law
 
     def noise_cost(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
-        """Cost of noise for this epsilon and delta: mu^2, sqrt(2 rho) or epsilon."""
         return spec.layer(epsilon, delta).cost
 
     def account(self, spec: ConvolutionSpec) -> tuple[type[GaussianLedger], UnitShift]:
-        """Class of the ledger, in mu^2 or sqrt(2 rho), and the shift of a unit."""
         return (EuclideanLedger, ONE) if spec.measure == "rho" else (GaussianLedger, spec.shift)
 
     def asked_cost(self, spec: ConvolutionSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
@@ -83,7 +80,6 @@ class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
         return spec.bound**2 / words if spec.measure == "mu2" else words / spec.scheme.reach
 
     def cost(self, spec: ConvolutionSpec, parameter: Fraction) -> Fraction:
-        """Cost of a layer with this parameter: mu^2, sqrt(2 rho) or epsilon."""
         words = spec.bound**2 / parameter if spec.measure == "mu2" else parameter * spec.scheme.reach
         return words / (1 - spec.counted_share)
 
@@ -106,11 +102,9 @@ class ConvolutionIntake(Intake[ConvolutionSpec]):
         return () if spec.step_ms is not None else ("position",)
 
     def stretch_ms(self, spec: ConvolutionSpec) -> int | None:
-        """Length (ms) of one position, if positions are times."""
         return spec.step_ms
 
     def most_weight(self, spec: ConvolutionSpec) -> int | None:
-        """`max_weight` of an event, `max_total` of an item."""
         return spec.bound
 
     def events(self, spec: ConvolutionSpec, given: Events) -> Events:
@@ -140,7 +134,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     intake = ConvolutionIntake()
 
     def continues(self, spec: ConvolutionSpec) -> bool:
-        """Whether answers run on from one window to the next: they do where positions are times."""
         return spec.step_ms is not None
 
     def reaches_back(self, spec: ConvolutionSpec, name: str, window: tuple[int, int]) -> bool:
@@ -162,7 +155,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     # What is said of it.
 
     def described(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
-        """Rows of the parameters: filters, positions and noise."""
         what = "cells" if spec.columns is not None else "positions"
         return [
             ("filters", ", ".join(one.name for one in spec.filters)),
@@ -171,7 +163,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         ]
 
     def unit_said(self, spec: ConvolutionSpec) -> str:
-        """One event with its position and weight, or everything of one item."""
         if spec.unit == "event":
             return (
                 f"one event: whether it counted, at which position, and with which weight up to {spec.bound} in "
@@ -220,12 +211,10 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     # Updates and states.
 
     def index(self, spec: ConvolutionSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Updater:
-        """Positions, which every partition has."""
         self.require_all_places(keep)
         return Updater(spec)
 
     def draw(self, spec: ConvolutionSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
-        """Noise of the filters' shape."""
         add_noise(spec, state, spec.layer_of(cost))
         if progress is not None:
             progress(spec.size)
@@ -233,7 +222,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     # Publications.
 
     def closes(self, spec: ConvolutionSpec) -> int | None:
-        """The step, if positions are published when they close."""
         return spec.step_ms if spec.publish == "closed" else None
 
     def closed(self, spec: ConvolutionSpec, state: State, first: int, stop: int) -> State:
@@ -242,7 +230,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         return words.copy() if first else np.concatenate([state[spec.length :], words])
 
     def closed_answers(self, parts: Sequence[Sequence[Instalment]], positions: int, before: Published | None) -> Series:
-        """See `series.closed_series`."""
         return closed_series(parts, positions, before)
 
     # Answers.
@@ -260,7 +247,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         return "answer", math.sqrt(sum(one * one for one in errors) / len(errors))
 
     def estimate(self, published: Published, **options: Any) -> Series:
-        """See `series.estimate`."""
         return estimate(published, **options)
 
 

@@ -348,7 +348,6 @@ class ConvolutionSpec(FilteredSpec):
 
     @property
     def measure(self) -> Measure:
-        """The measure in which layers of this noise add up."""
         return self.scheme.measure
 
     def layer(self, epsilon: Epsilon | None = None, delta: Epsilon | None = None) -> NoiseLayer:
@@ -413,7 +412,6 @@ class ConvolutionSpec(FilteredSpec):
         return self.scheme.mse((self.layer(),) if layers is None else layers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, canonical: equal specs give equal dictionaries."""
         written = [one.to_data() for one in self.filters]
         out: dict[str, Any] = {"kind": self.kind, "kernel": written[0] if len(written) == 1 else written}
         out |= self._plain("length", "group", "mode", "origin", "epsilon", "delta", "noise", "layout")

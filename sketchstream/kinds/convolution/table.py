@@ -41,7 +41,6 @@ class ConvolutionTable(LinearTable):
         return position | {name: name for name in self.columns or ()}
 
     def listed(self) -> Mapping[str, tuple[str, ...]]:
-        """The values of each column."""
         return {name: tuple(map(str, values)) for name, values in (self.columns or {}).items()}
 
     @property

@@ -158,7 +158,6 @@ class GaussianEstimate(LinearAnswers):
         return self.variances
 
     def beside(self, level: float) -> Mapping[str, Column]:
-        """The published counts, as a further column of the rows."""
         return {"raw": self.raw}
 
     @property
@@ -242,7 +241,6 @@ class GaussianEstimate(LinearAnswers):
         ]
 
     def more(self, level: float) -> dict[str, Any]:
-        """The sum, the published counts, and what the method expects."""
         total = self.sum(level=level) if len(self._state) else Estimate(0.0, 0.0, 0.0)
         return {
             "asked": self.asked,

@@ -48,7 +48,6 @@ class GaussianAccounting(LinearAccounting[GaussianSpec]):
     """Costs are mu^2 of the slots and of the counters beside them."""
 
     def noise_cost(self, spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
-        """mu^2 of noise that is calibrated to (epsilon, delta)."""
         return spec.shift.cost(spec.calibrated(epsilon, delta).sigma2)
 
     def components(self, spec: GaussianSpec) -> tuple[Component, ...]:
@@ -75,17 +74,14 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
     accounting = GaussianAccounting()
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> GaussianSpec:
-        """See `GaussianSpec.from_dict`."""
         return GaussianSpec.from_dict(data, items)
 
     # What is said of it.
 
     def described(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
-        """Row of the parameters that names the domain."""
         return [("domain", f"closed, {slots:,} slots")]
 
     def unit_said(self, spec: GaussianSpec) -> str:
-        """One event with its weight, or everything of one item."""
         if spec.unit == "event":
             return (
                 f"one event: whether it counted, for which item, and with which weight up to {spec.max_weight} in "
@@ -141,7 +137,6 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         return AnswerRows(("slot", "item", *USUAL, "raw"), types=types)
 
     def expected_error(self, spec: GaussianSpec) -> tuple[str, float]:
-        """The error of one published count."""
         return "count", float(spec.step) * math.sqrt(sum(spec.published_variances))
 
     def estimate(

@@ -303,7 +303,6 @@ class GaussianSpec(LinearSpec):
 
     @property
     def needs_key(self) -> bool:
-        """Whether a hash key decides where an item goes."""
         return self.domain.listed
 
     def calibrated(self, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
@@ -320,7 +319,6 @@ class GaussianSpec(LinearSpec):
         return None if shapes is None else tuple(shapes), self.sensitivity2, self.coordinates
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, canonical: equal specs give equal dictionaries."""
         out = self._plain("kind", "epsilon", "delta", "unit", "domain", "max_weight", "fraction_bits", "capacity")
         out |= {"domain": self.domain.to_dict(), "intrusion": self.intrusion}
         out |= self._given("max_total", "max_per_slot")

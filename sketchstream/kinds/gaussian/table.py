@@ -30,7 +30,6 @@ class GaussianTable(LinearTable):
     counted: bool | None = None
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> GaussianSpec:
-        """See `GaussianSpec`."""
         if isinstance(domain, OpenDomain):
             msg = "kind 'gaussian' needs a closed domain: size (ids 0..size-1) or items_file (a list)"
             raise SpecError(msg)

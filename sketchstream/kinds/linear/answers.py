@@ -82,7 +82,6 @@ class LinearAnswers(Answers):
         return estimate_of(named[1])
 
     def types(self) -> Mapping[str, ColumnType]:
-        """Types that the kind declares for its columns."""
         return kinds.of(self.spec).rows(self.spec).types
 
     def further(self) -> Answers | None:

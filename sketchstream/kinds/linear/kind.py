@@ -71,7 +71,6 @@ class LinearAccounting(Accounting[L]):
         return DISCRETE_GAUSSIAN
 
     def creation_cost(self, spec: L) -> Fraction:
-        """Cost of noise of the spec's epsilon and delta."""
         return self.noise_cost(spec, spec.epsilon, spec.delta)
 
     def asked_cost(self, spec: L, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
@@ -111,7 +110,6 @@ class LinearAccounting(Accounting[L]):
         return (state, *quality_counters(beside, share, spec.epsilon_records))
 
     def promise(self, spec: L) -> Promise:
-        """The state, under fresh noise or bare."""
         if not spec.intrusion:
             return Promise("bare")
         return Promise("fresh", self.noise_cost(spec, spec.epsilon_publish, spec.delta_publish))
@@ -128,7 +126,6 @@ class LinearAccounting(Accounting[L]):
         return made.create(spec.unit, first, self.promise(spec), shift, budget, spec.delta)
 
     def read_ledger(self, spec: L, data: Mapping[str, Any]) -> Ledger | GaussianLedger:
-        """A ledger in the measure of the spec."""
         if spec.pure:
             return Ledger.from_dict(data)
         made, shift = self.account(spec)

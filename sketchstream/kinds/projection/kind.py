@@ -50,11 +50,9 @@ class ProjectionAccounting(LinearAccounting[ProjectionSpec]):
     """Costs are mu^2; for a secret matrix, its mean over matrices."""
 
     def noise_cost(self, spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
-        """mu^2 of noise that is calibrated to (epsilon, delta)."""
         return self.cost(spec, mechanism.sigma2(spec, epsilon, delta))
 
     def account(self, spec: ProjectionSpec) -> tuple[type[GaussianLedger], UnitShift]:
-        """mu^2; for a secret matrix, its mean over matrices."""
         shift = mechanism.unit_shift(spec)
         return SecretLedger if isinstance(shift, SecretShift) else GaussianLedger, shift
 
@@ -124,7 +122,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
     # What is said of it.
 
     def described(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
-        """The rows, and what they are projected to."""
         rows = ("rows", f"{spec.users.size:,} users, {spec.features.size:,} features")
         if spec.matrix == "identity":
             return [rows, ("projected to", f"nothing: they are kept as they are ({slots:,} counters)")]
@@ -134,7 +131,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         ]
 
     def unit_said(self, spec: ProjectionSpec) -> str:
-        """One event, or all of one user, with the promise that bounds it."""
         if spec.unit == "event":
             return f"one event: one user, one feature, an absolute weight of at most {spec.max_weight}; or its absence"
         promises = []
@@ -159,7 +155,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         )
 
     def exposes(self, spec: ProjectionSpec) -> tuple[str, ...]:
-        """Everything that is public."""
         return (
             "the users and features of the domain, k, the bounds of weights, and the class of the matrix: all are "
             "public",
@@ -248,7 +243,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         return asked(projection, options, lambda one: self._projection(one, key, lists)).about(published)
 
     def names(self, spec: ProjectionSpec) -> dict[str, Any]:
-        """The lists of users and features."""
         both = {"users": spec.users, "features": spec.features}
         return {name: domain.items for name, domain in both.items() if domain.items is not None}
 

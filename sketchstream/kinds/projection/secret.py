@@ -91,23 +91,19 @@ class SecretLoss(GaussianLoss):
 
     @property
     def known(self) -> Loss:
-        """The mean of mu^2 over matrices."""
         return self.mean
 
     @property
     def measured(self) -> str:
-        """The mean of mu^2 in words."""
         return f"mean mu^2 {float(self.mean):.4g}"
 
     def delta(self, epsilon: Epsilon) -> float:
-        """See `GaussianLoss`."""
         eps = float(exact_rational(epsilon, "epsilon must be at least 0"))
         if isinstance(self.bound.mu2, float) or self.bound.kappa > 1:
             return 1.0
         return _delta(eps, self.bound.mu2, self.bound.kappa, self.columns)
 
     def at(self, delta: Epsilon) -> EpsilonAtDelta:
-        """See `GaussianLoss`."""
         target = checked(delta, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
         bound = self.bound
         if isinstance(self.mean, float) or isinstance(bound.mu2, float) or bound.kappa > 1:
@@ -142,7 +138,6 @@ class SecretLedger(GaussianLedger):
         return GaussianLoss.without_bound_of_delta(math.inf)
 
     def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> SecretLoss:
-        """The loss of a history, over all matrices."""
         ladder = super()._loss_of(history, look=look, since=since)
         return SecretLoss.average(ladder, self.shift.columns)
 

@@ -75,11 +75,9 @@ class PairDomain(ClosedDomain):
 
     @property
     def listed(self) -> bool:
-        """Whether users or features are a list."""
         return self.users.listed or self.features.listed
 
     def to_dict(self) -> dict[str, Any]:
-        """The object as plain data."""
         return {"kind": "pairs", "users": self.users.to_dict(), "features": self.features.to_dict()}
 
 
@@ -313,7 +311,6 @@ class ProjectionSpec(EventCountingSpec):
         return Matrix(self.matrix, seed, self.features.size, self.k)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, canonical: equal specs give equal dictionaries."""
         out = self._plain("kind", "users", "features", "k", "epsilon", "delta", "unit", "matrix", "matrix_seed")
         out |= {"users": self.users.to_dict(), "features": self.features.to_dict()}
         out |= self._plain("fraction_bits", "capacity", "epsilon_publish", "delta_publish", "intrusion")

@@ -74,7 +74,6 @@ class ProjectionTable(LinearTable):
             yield "kind 'projection' needs records of one event each, with a field for the row"
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ProjectionSpec:
-        """See `ProjectionSpec`."""
         if isinstance(domain, OpenDomain):
             msg = f"kind 'projection' needs a closed domain of features: domain {ONE}"
             raise SpecError(msg)

@@ -142,7 +142,6 @@ class WorkloadAnswers(LinearAnswers):
         return columns
 
     def more(self, level: float) -> dict[str, Any]:
-        """The mechanism, the projection, and where each table is among the answers."""
         return {
             "mechanism": self.spec.mechanism,
             "projected": self.projected,
@@ -164,11 +163,9 @@ class WorkloadAnswers(LinearAnswers):
         }
 
     def _draw(self, tables: Sequence[str] | None = None) -> Figure:
-        """One panel for each table of one or two columns, or for the named ones."""
         return plots.draw(self.tables, self.values, self.interval(), self.spec.mechanism, tables)
 
     def _noted(self) -> str:
-        """The errors of all tables."""
         return " ".join(str(self).splitlines())
 
     def _errors(self, table: ProductTable) -> tuple[float, float]:

@@ -58,7 +58,6 @@ class TableCells(ColumnIndex):
         return located(items, self.spec.workload.size, None if universe is None else universe.locate_text)
 
     def add(self, state: Ints, places: Ints, weights: Ints | None) -> None:
-        """Add columns of the strategy."""
         self.spec.columns.add(state, places, weights)
 
 
@@ -66,11 +65,9 @@ class WorkloadAccounting(LinearAccounting[WorkloadSpec]):
     """Costs are mu^2, or epsilons of pure noise."""
 
     def law(self, spec: WorkloadSpec) -> str:
-        """Discrete Gaussian, discrete Laplace, or the ball's."""
         return LAWS.get(spec.mechanism, "discrete-gaussian")
 
     def noise_cost(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
-        """mu^2, or epsilon of pure noise."""
         if not spec.pure and not delta:
             msg = "delta must be > 0 for Gaussian noise"
             raise SpecError(msg)
@@ -81,7 +78,6 @@ class WorkloadAccounting(LinearAccounting[WorkloadSpec]):
         return cost if spec.mechanism == "l2ball" else spec.law_of(cost).parameter
 
     def cost(self, spec: WorkloadSpec, parameter: Fraction) -> Fraction:
-        """mu^2 of Gaussian noise, epsilon of pure noise."""
         if spec.mechanism == "l2ball":
             return parameter
         return spec.cost(LayerLaw(self.law(spec), parameter, spec.length))  # type: ignore[arg-type]
@@ -120,7 +116,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
     # What is said of it.
 
     def described(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
-        """The table, the queries, and how they are answered."""
         return [
             ("table", " x ".join(f"{name} ({size:,})" for name, size in spec.workload.columns)),
             ("queries", f"{spec.workload.count:,}"),
@@ -129,7 +124,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         ]
 
     def unit_said(self, spec: WorkloadSpec) -> str:
-        """One event with its cell, or everything of one item."""
         return unit_of_places(spec, "cell")
 
     def relation(self, spec: WorkloadSpec) -> tuple[str, ...]:
@@ -157,7 +151,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
     # Updates and states.
 
     def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> TableCells:
-        """Index of cells by their numbers."""
         self.require_all_places(keep)
         size = spec.published_size
         if size > LARGEST:
@@ -166,7 +159,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         return TableCells(spec)
 
     def draw(self, spec: WorkloadSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
-        """Exact noise of the law that this cost has."""
         add_noise(spec.law_of(cost), state)
         if progress is not None:
             progress(spec.length)

@@ -252,7 +252,6 @@ class WorkloadSpec(PlaceCountingSpec):
 
     @property
     def measure(self) -> Literal["mu2", "epsilon"]:
-        """Epsilon of pure noise, or mu^2."""
         return "epsilon" if self.mechanism in ("laplace", "l2ball") else "mu2"
 
     def cost(self, law: LayerLaw) -> Fraction:

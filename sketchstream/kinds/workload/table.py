@@ -58,11 +58,9 @@ class WorkloadTable(LinearTable):
     counted_share: Number | None = None
 
     def fields(self) -> Mapping[str, str]:
-        """The field of each column."""
         return {column.name: column.field or column.name for column in self.columns}
 
     def listed(self) -> Mapping[str, tuple[str, ...]]:
-        """The categories of columns."""
         return {column.name: tuple(map(str, column.values)) for column in self.columns if column.values}
 
     @property
@@ -101,7 +99,6 @@ class WorkloadTable(LinearTable):
         return read_queries([_path(text, folder) for text in texts], columns, ordered), universe
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> WorkloadSpec:
-        """See `WorkloadSpec`."""
         workload, universe = self.asked(around.folder)
         strategy = None
         if self.strategy is not None:

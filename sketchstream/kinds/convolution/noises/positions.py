@@ -84,7 +84,6 @@ class ByPosition(NoiseScheme):
         return self.word_variance(layers) * np.array([float(np.mean(each)) for each in self.position_variances])
 
     def variances(self, place: int, layers: Sequence[NoiseLayer], tail: tuple[int, int] | None = None) -> Floats:
-        """See `NoiseScheme`."""
         if tail is None:
             return self.word_variance(layers) * self.position_variances[place]
         length, lags = tail
@@ -224,11 +223,9 @@ class Rooted(ByPosition):
         return self._factors[self.root]
 
     def word_variance(self, layers: Sequence[NoiseLayer]) -> float:
-        """See `ByPosition`."""
         return sum(1 / self.scale_budget(layer) for layer in layers)
 
     def unit_variances(self, place: int, first: int, stop: int, length: int) -> Floats:
-        """See `ByPosition`."""
         rows = np.arange(first, stop, dtype=np.int64)
         return self.factor.variances(self.spec.filters[place].coefficients, rows, length)
 
@@ -240,7 +237,6 @@ class Toeplitz(Rooted):
 
     @cached_property
     def grid(self) -> int:
-        """The finest on which the words hold the capacity."""
         return self._finest(COLUMNS_GRID, 2**61)
 
     @cached_property
@@ -249,7 +245,6 @@ class Toeplitz(Rooted):
         return self.columns(np.zeros(1, np.int64)).tobytes()
 
     def columns(self, positions: Ints) -> Ints:
-        """See `NoiseScheme`."""
         return self.factor.columns(positions, self.grid)
 
     def _filtered(self, counts: Floats, place: int) -> Floats:
@@ -275,19 +270,16 @@ class SpreadToeplitz(Rooted, Correlated):
 
     @property
     def factor(self) -> SpreadFactor:
-        """See `Rooted`."""
         factor = super().factor
         assert isinstance(factor, SpreadFactor)
         return factor
 
     @cached_property
     def least(self) -> float:
-        """See `NoiseScheme`."""
         return self.factor.least
 
     @property
     def widest(self) -> float:
-        """See `Correlated`."""
         return self.factor.largest**2
 
     def _relative_error(self, layer: NoiseLayer) -> float:

@@ -72,7 +72,6 @@ class Spectral(NoiseScheme):
 
     @cached_property
     def least(self) -> float:
-        """See `NoiseScheme`."""
         return float(np.min(self.shape.relative[self.shape.kept]))
 
     def scales2(self, layer: NoiseLayer) -> Floats:
@@ -88,7 +87,6 @@ class Spectral(NoiseScheme):
         return np.asarray(np.sum([self.shape.mse(self.scale_budget(layer)) for layer in layers], axis=0))
 
     def density(self, layers: Sequence[NoiseLayer]) -> Floats:
-        """See `NoiseScheme`."""
         return np.asarray(np.sum([self.scales2(layer) for layer in layers], axis=0)) * self.shape.variance_factor
 
 
@@ -101,7 +99,6 @@ class FourierGaussian(Spectral):
 
     @cached_property
     def grid(self) -> int:
-        """The finest on which the words hold the capacity."""
         if self.group.bits:
             return self._finest(BITS_GRID)
         return self._finest(COLUMNS_GRID, 2**62 * math.sqrt(self.group.size / 2), math.sqrt(2 / self.group.size))
@@ -130,7 +127,6 @@ class FourierGaussian(Spectral):
         return singles, pairs, orders, period, self.grid if group.bits else round(root), cosine, sine
 
     def columns(self, positions: Ints) -> Ints:
-        """See `NoiseScheme`."""
         singles, pairs, _, period, single, cosine, sine = self.tables
         digits = self.group.digits(positions)
         odd = (digits @ singles.T) % period != 0
@@ -159,7 +155,6 @@ class FourierLaplace(FourierGaussian):
         return np.ceil(np.sqrt(self.word_scales2(layer)) * self.grid_scale * SLACK / BASE) * BASE
 
     def add_noise(self, state: Ints, layer: NoiseLayer, entropy: WordSource | None) -> None:
-        """Discrete Laplace noise of these scales."""
         add_laplace(state, self.lattice_scales(layer).astype(np.int64) // BASE, entropy)
 
 
@@ -172,7 +167,6 @@ class FourierPure(FourierLaplace):
 
     @property
     def refusal(self) -> str | None:
-        """Why the spec cannot have this noise: it needs Fourier coordinates."""
         return "noise = 'laplace_pure' needs layout = 'fourier'" if self.request.layout == "time" else None
 
     @cached_property
@@ -217,7 +211,6 @@ class Correlated(NoiseScheme):
         return self._finest(grid)
 
     def sampling_delta(self, epsilon: Fraction, delta: Fraction, grid: int | None = None) -> Fraction:
-        """See `NoiseScheme`."""
         grid = self.grid if grid is None else grid
         # A draw is off by at most 2^-SYNTHESIS_BITS of its scale; a value then by sqrt(M) times the largest.
         largest = math.sqrt(self.widest / self._least_budget(epsilon, delta))
@@ -262,7 +255,6 @@ class TimeGaussian(Spectral, Correlated):
 
     @property
     def widest(self) -> float:
-        """See `Correlated`."""
         return float(np.max(self.shape.relative))
 
     def _relative_error(self, layer: NoiseLayer) -> float:

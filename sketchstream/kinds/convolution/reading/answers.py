@@ -84,7 +84,6 @@ class FilterAnswers(LinearAnswers):
         return columns if self.times is None else columns | {"time": self.times}
 
     def _parameters(self) -> Sequence[Fraction]:
-        """Parameters of the layers that were drawn."""
         kind = kinds.of(self.spec)
         return [kind.accounting.parameter(self.spec, layer.cost) for layer in self.drawn]
 
@@ -93,11 +92,9 @@ class FilterAnswers(LinearAnswers):
         return {"partial": self.partial}
 
     def more(self, level: float) -> dict[str, Any]:
-        """See `described`."""
         return described(self.spec, (self,))
 
     def _draw(self) -> Figure:
-        """A line with the band of the intervals, or bars for a table."""
         return drawn(self.spec, (self,), self.level)
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:

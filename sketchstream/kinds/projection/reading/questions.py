@@ -81,20 +81,16 @@ class RowAnswer(LinearAnswers):
 
     @property
     def labels(self) -> Mapping[str, Column]:
-        """Columns that say whose number it is."""
         return self.names
 
     def more(self, level: float) -> dict[str, Any]:
-        """Further keys of the plain data: what the values are."""
         return {"quantity": QUANTITIES[self.question]}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        """Ends of the intervals of the question."""
         found = self._found if level == self.level else self.ask(level)
         return np.ravel(found.low), np.ravel(found.high)
 
     def _draw(self) -> Figure:
-        """The numbers as bars."""
         from sketchstream.pictures import charts
 
         names = [whose(row) for row in self.rows()]
@@ -105,7 +101,6 @@ class RowAnswer(LinearAnswers):
         return text(self.rows())
 
     def _noted(self) -> str:
-        """What the values are, and what their intervals hold for."""
         note = f"{QUANTITIES[self.question].capitalize()}, {self.level:.0%} intervals."
         if self.question == "nearest":
             note += " They hold for all candidates together, so for the chosen ones too."

@@ -132,16 +132,13 @@ class PublishedRows(LinearAnswers):
 
     @cached_property
     def labels(self) -> Mapping[str, Column]:
-        """The user of each row."""
         return {"user": [self.user_name(place) for place in range(self.spec.users.size)]}
 
     def more(self, level: float) -> dict[str, Any]:
-        """Sizes and noise, and what the values are."""
         sizes = {"users": self.spec.users.size, "features": self.spec.features.size, "k": self.spec.k}
         return {**sizes, "tau": self.tau, "quantity": "squared norm"}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        """Ends of the intervals of the squared norms."""
         found = self._norms(level)
         return found.low, found.high
 

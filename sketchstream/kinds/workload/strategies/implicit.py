@@ -66,12 +66,10 @@ class Implicit(Strategy):
 
     @property
     def length(self) -> int:
-        """Counters of the state, m."""
         return self.tree.words if self.levels else self.workload.count
 
     @property
     def size(self) -> int:
-        """Number of cells, N."""
         return self.workload.size
 
     @cached_property
@@ -88,17 +86,14 @@ class Implicit(Strategy):
 
     @cached_property
     def largest(self) -> int:
-        """Largest entry in absolute value."""
         return max(weight for _, weight in self.levels) if self.levels else int(np.abs(self.workload.runs.values).max())
 
     @cached_property
     def sensitivity2(self) -> int:
-        """Largest squared L2 norm of a column, exactly."""
         return self._reach(2)
 
     @cached_property
     def sensitivity1(self) -> int:
-        """Largest L1 norm of a column, exactly."""
         return self._reach(1)
 
     def _reach(self, power: int) -> int:
@@ -178,7 +173,6 @@ class Implicit(Strategy):
 
     @cached_property
     def digest(self) -> bytes:
-        """32 bytes that are equal exactly for equal strategies."""
         head = (VERSION, self.length, self.size, str(self.sensitivity2), self.form, self.levels)
         return hashlib.sha256(b"implicit" + repr(head).encode() + self.workload_digest).digest()
 
