@@ -24,10 +24,9 @@ import sketchstream as ss
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.noises import NOISES
 from sketchstream.kinds.workload.answers import estimate
-from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategies.mechanism import Task, candidates
+from sketchstream.kinds.workload.strategies.mechanism import Task, add_noise, candidates
 
 DELTA = Fraction(1, 10**6)
 EPSILONS = ("1/10", "1/4", "1/2", "1", "2", "4")

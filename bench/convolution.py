@@ -22,8 +22,7 @@ import numpy as np
 from scipy import fft, linalg
 
 import sketchstream as ss
-from sketchstream.kinds.convolution.state.layers import add_noise
-from sketchstream.kinds.convolution.state.update import Updater, columns
+from sketchstream.kinds.convolution.state.update import Updater, add_noise
 
 DELTA = Fraction(1, 10**6)
 LENGTH = 1024
@@ -199,7 +198,7 @@ def updates(events: int) -> bool:
     rate = took["peer"] / took["own"]
     good = target(f"updates by time, {events:,} events, over the profile kind (int64)", rate, 0.9, above=True)
     spec = ss.ConvolutionSpec("window:24", 744, **given)
-    table, dense = columns(spec, np.arange(744)), np.zeros(spec.size, np.int64)
+    table, dense = spec.scheme.columns(np.arange(744)), np.zeros(spec.size, np.int64)
     batch = random.integers(0, 744, 700)  # no more than positions: event by event
 
     def by_numpy() -> None:

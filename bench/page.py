@@ -34,10 +34,9 @@ from sketchstream.kinds.projection.forecast import best_columns, with_columns
 from sketchstream.kinds.projection.mechanism import apply, creation_sigma2
 from sketchstream.kinds.projection.reading.answers import Projection
 from sketchstream.kinds.workload.answers import estimate as workload_estimate
-from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies.ellipsoid import uniform_bound
-from sketchstream.kinds.workload.strategies.mechanism import Task, choose, unit_variance
+from sketchstream.kinds.workload.strategies.mechanism import Task, add_noise, choose, unit_variance
 from sketchstream.kinds.workload.strategies.optimise import reduce
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.noise import discrete_gaussian

@@ -27,7 +27,7 @@ from sketchstream.kernels import kernel
 from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.simulate import publish
-from sketchstream.kinds.profile.published import observed
+from sketchstream.kinds.profile.observations import observed
 from sketchstream.kinds.profile.reconstruction import reconstruct
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Layer, Origin, SealedState

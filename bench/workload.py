@@ -23,13 +23,12 @@ import numpy as np
 
 from sketchstream import Sketch
 from sketchstream.kinds.workload.answers import estimate
-from sketchstream.kinds.workload.noise import add_noise
-from sketchstream.kinds.workload.planning import forecast
+from sketchstream.kinds.workload.forecast import forecast
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.ellipsoid import enclosing_shape, paper_shape, plain_shape, uniform_bound
-from sketchstream.kinds.workload.strategies.mechanism import Task, candidates, choose, unit_variance
+from sketchstream.kinds.workload.strategies.mechanism import Task, add_noise, candidates, choose, unit_variance
 from sketchstream.kinds.workload.strategies.optimise import optimise, reduce, reduce_matrix, smallest_total
 from sketchstream.kinds.workload.strategies.projection import project
 from sketchstream.kinds.workload.update import StrategyColumns

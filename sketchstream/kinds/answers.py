@@ -162,7 +162,7 @@ class Answers(ABC):
         """
         checked = checked_level(self.level if level is None else level)
         if not self.bounded:
-            msg = "projected answers have no intervals; ask for method='unbiased', or read stderr as an upper figure"
+            msg = "these answers have no intervals; read stderr as an upper figure"
             raise EstimateError(msg)
         return np.stack(self._ends(checked), axis=-1)
 

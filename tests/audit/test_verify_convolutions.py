@@ -21,7 +21,7 @@ from sketchstream.kinds.convolution import kind
 from sketchstream.kinds.convolution.filtering.mechanism import NoiseShape
 from sketchstream.kinds.convolution.kind import ConvolutionAccounting
 from sketchstream.kinds.convolution.noises.scheme import NoiseScheme
-from sketchstream.kinds.convolution.noises.spectral import Correlated
+from sketchstream.kinds.convolution.noises.spectral import Correlated, FourierGaussian
 from sketchstream.kinds.convolution.state import update
 
 Patch = pytest.MonkeyPatch
@@ -59,8 +59,8 @@ def correlated_noise_that_is_weaker(patch: Patch) -> None:
 
 
 def columns_that_are_too_long(patch: Patch) -> None:
-    honest: Any = update.columns
-    patch.setattr(update, "columns", lambda *given: honest(*given) * 51 // 50)
+    honest: Any = FourierGaussian.columns
+    patch.setattr(FourierGaussian, "columns", lambda *given: honest(*given) * 51 // 50)
 
 
 def a_bound_that_is_not_checked(patch: Patch) -> None:

@@ -103,9 +103,9 @@ def test_mistakes_are_one_line(run: Run, tmp_path: Path, arguments: tuple[str, .
 
 
 def test_every_candidate_has_the_error_that_its_sketches_have() -> None:
-    from sketchstream.kinds.workload import planning
+    from sketchstream.kinds.workload import forecast
 
-    found = planning.plan(
+    found = forecast.plan(
         lambda mechanism, strategy: ss.WorkloadSpec("ranges:6", "1", "1e-6", mechanism, strategy=strategy)
     )
     for spec, expected in found.tried:

@@ -19,7 +19,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filtering.group import Coordinates
 from sketchstream.kinds.convolution.noises.scheme import SMOOTHING, NoiseLayer
 from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, ConvolutionSpec
-from sketchstream.kinds.convolution.state.update import Updater, columns
+from sketchstream.kinds.convolution.state.update import Updater
 from sketchstream.privacy.calibration.continuous import delta_above
 from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.losses.zcdp import zcdp_log_delta
@@ -70,7 +70,7 @@ def exact_loss(
     if spec.layout == "time" and spec.noise != "toeplitz":
         msg = "the exact loss is a sum over words of layout 'fourier'; see `spectral_loss` for layout 'time'"
         raise SpecError(msg)
-    shift = np.asarray(neighbour.weights) @ columns(spec, np.asarray(neighbour.positions))
+    shift = np.asarray(neighbour.weights) @ spec.scheme.columns(np.asarray(neighbour.positions))
     parameters = spec.scheme.lattice_scales(law) if scales is None else scales
     total = Fraction(0)
     for a, one in zip(shift.tolist(), parameters.tolist(), strict=True):

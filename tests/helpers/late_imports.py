@@ -50,7 +50,7 @@ SLOW: Final = frozenset(
 SELDOM: Final = (
     "sketchstream.kinds.profile.estimate.likelihood.estimator",
     "sketchstream.kinds.profile.estimate.open_domain.reconstruction",
-    "sketchstream.kinds.profile.overlap.published",
+    "sketchstream.kinds.profile.overlap.observations",
     "sketchstream.kinds.profile.planner",
     "sketchstream.kinds.profile.reconstruction",
 )

@@ -29,7 +29,8 @@ from helpers.paths import ROOT
 from helpers.tally import KIND
 from sketchstream import kinds
 from sketchstream.audit import cases
-from sketchstream.kinds import plans, shown
+from sketchstream.kinds import shown
+from sketchstream.kinds.forecast import plain_forecast
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 PUBLIC = {name: case for name, case in CASES.items() if name != "tally"}
@@ -411,9 +412,9 @@ def test_the_schema_is_written_from_the_model() -> None:
 def test_plans_have_the_same_keys(case: Case) -> None:
     if case is PUBLIC["profile, items in ranked groups"]:
         with pytest.raises(ss.EstimateError, match="take more slots, more levels or a larger epsilon"):
-            plans.forecast(case.spec)
+            plain_forecast(case.spec)
         return
-    plan = plans.forecast(case.spec)
+    plan = plain_forecast(case.spec)
     assert plan.keys() == PLAN
     assert json.loads(json.dumps(plan)) == plan
     assert 0 < plan["rmse"] < math.inf

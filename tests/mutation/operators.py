@@ -29,14 +29,14 @@ MODULES = (
     )),
     "stream/state/evidence", "stream/published/evidence",
     *(f"noise/{name}" for name in ("laplace", "response", "gaussian", "varied", "thresholds", "entropy", "selection")),
-    *(f"kinds/profile/{name}" for name in ("mechanism", "ranking", "groups", "kind", "published")),
+    *(f"kinds/profile/{name}" for name in ("mechanism", "ranking", "groups", "kind", "observations")),
     *(f"kinds/linear/{name}" for name in ("kind", "index")),
     "kinds/gaussian/kind",
     *(f"kinds/workload/{name}" for name in (
-        "strategies/mechanism", "kind", "noise", "strategies/pure", "strategies/ball",
+        "strategies/mechanism", "kind", "strategies/pure", "strategies/ball",
     )),
     *(f"kinds/convolution/{name}" for name in (
-        "filtering/mechanism", "kind", "noises/independent", "state/layers", "noises/synthesis",
+        "filtering/mechanism", "kind", "noises/independent", "state/update", "noises/synthesis",
     )),
     *(f"kinds/projection/{name}" for name in ("mechanism", "kind", "matrices/sensitivity", "secret")),
 )  # fmt: skip

@@ -23,7 +23,6 @@ import sketchstream as ss
 from helpers.convolution_losses import Neighbour, exact_loss, spectral_loss
 from sketchstream import kinds
 from sketchstream.audit import oracle
-from sketchstream.kinds.convolution.state.update import columns
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.privacy.losses.history import History, LayerEntry, Loss, View
@@ -97,7 +96,7 @@ def words_of(spec: Any, item: Any) -> list[float]:
     """Share of the cost of a layer that each word has: how far the unit moves it, over the scale of its noise."""
     cost = kinds.of(spec).accounting.creation_cost(spec)
     if spec.kind == "convolution" and spec.layout == "fourier":
-        moved = spec.bound * columns(spec, np.array([item]))[0]
+        moved = spec.bound * spec.scheme.columns(np.array([item]))[0]
         return [
             float(abs(a) / one / float(cost))
             for a, one in zip(moved, spec.scheme.lattice_scales(spec.layer()), strict=True)

@@ -24,8 +24,7 @@ from sketchstream.kinds.convolution.filtering.filters import LONGEST
 from sketchstream.kinds.convolution.forecast import figure
 from sketchstream.kinds.convolution.reading.series import closed_series, columns_of, estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.layers import add_noise
-from sketchstream.kinds.convolution.state.update import Updater
+from sketchstream.kinds.convolution.state.update import Updater, add_noise
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows, Types
 from sketchstream.kinds.intake import Intake

@@ -30,8 +30,8 @@ from sketchstream.kinds.options import require_options
 from sketchstream.kinds.profile import export, mechanism
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add_deferred, one_group
+from sketchstream.kinds.profile.observations import about, observed
 from sketchstream.kinds.profile.patterns import noised_patterns
-from sketchstream.kinds.profile.published import about, observed
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
@@ -298,7 +298,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
 
     def overlap(self, published: Published, groups: Sequence[str] | None = None) -> Overlap:
         """See `sketchstream.kinds.groups.overlap`."""
-        from sketchstream.kinds.profile.overlap.published import overlap_of
+        from sketchstream.kinds.profile.overlap.observations import overlap_of
 
         return overlap_of(published, groups)
 

@@ -21,7 +21,7 @@ from sketchstream.kinds.answers import Column
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.tails import BELOW_ZERO, below_zero, quantiles
 from sketchstream.kinds.noise_sums import NoiseSum
-from sketchstream.kinds.workload import plots
+from sketchstream.kinds.workload import pictures
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies import projection
@@ -163,7 +163,7 @@ class WorkloadAnswers(LinearAnswers):
         }
 
     def _draw(self, tables: Sequence[str] | None = None) -> Figure:
-        return plots.draw(self.tables, self.values, self.interval(), self.spec.mechanism, tables)
+        return pictures.draw(self.tables, self.values, self.interval(), self.spec.mechanism, tables)
 
     def _noted(self) -> str:
         return " ".join(str(self).splitlines())

@@ -25,10 +25,9 @@ from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of
 from sketchstream.kinds.linear.publication import added_up, parts_of
 from sketchstream.kinds.options import require_method, require_options
 from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
-from sketchstream.kinds.workload.noise import add_noise
-from sketchstream.kinds.workload.planning import forecast
+from sketchstream.kinds.workload.forecast import forecast
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
+from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, add_noise
 from sketchstream.kinds.workload.strategies.strategy import declared_size
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Answers of a sketch of kind `workload` as sentences, numbers by name and pictures.
 
-In: answers as plain data. Out: see `sketchstream.kinds.shown`. Touches: nothing.
+In: answers as plain data. Out: see `sketchstream.kinds.shown`; `draw` makes the figure of notebooks of answers
+themselves. Touches: nothing. Matplotlib is imported on use.
 
 Numbers: "answer.N", the answer at place N of all tables, from 0, in the order of the JSON and of the CSV rows.
 """
@@ -9,12 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import SHORT, Number, Panel, drawn, listed, table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PURPOSE: Final = "Answers a fixed list of counting questions"
 
@@ -22,6 +30,10 @@ CELLS: Final = 2500
 """Largest table that is drawn as a heat map."""
 OFFERED: Final = 300
 """Most answers that a page offers to follow."""
+PANELS: Final = 9
+"""Tables in one figure, at most."""
+BARS: Final = 40
+"""More cells than this are drawn as a line with its band."""
 
 
 def headline(answer: Mapping[str, Any]) -> str:
@@ -94,3 +106,76 @@ def _title(answer: Mapping[str, Any], at: int) -> str:
             cell = [str(column["labels"][int(place)]) for column, place in zip(part["columns"], places, strict=True)]
             return f"{part['name']}: {', '.join(cell) or 'all'}"
     return f"answer {at}"
+
+
+def draw(
+    tables: Sequence[ProductTable], values: Floats, ends: Floats, mechanism: str, chosen: Sequence[str] | None = None
+) -> Figure:
+    """One panel for each table of one or two columns, with 95% intervals if the answers have them.
+
+    A table of single cells is drawn as bars, of prefixes or windows as a line with its band; the ranges of a column
+    are a heat map of their first and last cell, and a table of two columns one of both.
+
+    Args:
+        ends: (n, 2) ends of their intervals.
+        chosen: names of tables; default the first nine that can be drawn.
+    """
+    drawable = [table for table in tables if 1 <= len(table.axes) <= 2]
+    if chosen is not None:
+        known = {table.name: table for table in drawable}
+        odd = [name for name in chosen if name not in known]
+        if odd:
+            msg = f"only tables of one or two columns are drawn: {', '.join(known)}; found {odd[0]!r:.60}"
+            raise EstimateError(msg)
+        drawable = [known[name] for name in chosen]
+    if not drawable:
+        msg = "no table has one or two columns, so that there is nothing to draw"
+        raise EstimateError(msg)
+    panelled = drawable[:PANELS]
+    across = min(len(panelled), 3) if len(panelled) != 4 else 2
+    down = -(-len(panelled) // across)
+    figure = charts.notebook_figure(5.2 * across, 4.2 * down)
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for axes, panelled_table in zip(panels, panelled, strict=False):
+        part = slice(panelled_table.offset, panelled_table.offset + panelled_table.count)
+        _draw(axes, panelled_table, values[part], ends[part])
+    for axes in panels[len(panelled) :]:
+        axes.set_visible(False)
+    rest = f", {len(panelled)} of {len(tables)} tables" if len(panelled) < len(tables) else ""
+    figure.suptitle(f"{mechanism} noise, 95% intervals{rest}", fontsize=10, color=charts.INK)
+    return figure
+
+
+def _draw(axes: Axes, table: ProductTable, value: Floats, ends: Floats) -> None:
+    """One table in one panel, with the (n, 2) ends of its intervals."""
+    first = table.axes[0]
+    low, high = ends.T
+    widest = float((high - low).max()) / 2
+    if len(table.axes) == 2:
+        charts.draw_table(
+            axes, _titled(table.name, widest), value.reshape(table.shape), first.labels, table.axes[1].labels,
+            (first.column, table.axes[1].column),
+        )  # fmt: skip
+    elif first.queries == "ranges":
+        cells = [first.labels[place] for place in _diagonal(table.count)]
+        grid = np.full((len(cells), len(cells)), np.nan)
+        grid[np.triu_indices(len(cells))] = value
+        title = _titled(f"ranges of {first.column}", widest)
+        charts.draw_table(axes, title, grid, cells, cells, (f"from {first.column}", f"to {first.column}"))
+    else:
+        name = first.column if first.queries == "identity" else f"{first.queries} of {first.column}"
+        if first.queries == "identity" and table.count <= BARS:
+            charts.draw_columns(axes, name, first.labels, value, (low, high), first.column)
+        else:
+            charts.draw_band(axes, name, first.labels, value, (low, high), first.column)
+
+
+def _diagonal(ranges: int) -> list[int]:
+    """Places of the ranges of one cell among all ranges, which are sorted by their first cell."""
+    size = int(((8 * ranges + 1) ** 0.5 - 1) / 2)
+    return [cell * size - cell * (cell - 1) // 2 for cell in range(size)]
+
+
+def _titled(name: str, widest: float) -> str:
+    """The name, and the half width of the intervals, which a heat map cannot show."""
+    return f"{name}, each within {widest:,.3g}"

@@ -14,10 +14,9 @@ import sketchstream as ss
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.convolution.filtering.filters import parse_filter
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
-from sketchstream.kinds.convolution.reading.joining import joined
+from sketchstream.kinds.convolution.reading.series import joined
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.layers import add_noise
-from sketchstream.kinds.convolution.state.update import Updater
+from sketchstream.kinds.convolution.state.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import CausalFactor, block_energies, dense_rows
 from sketchstream.kinds.linear.tree import BlockTree, best_levels
 from sketchstream.published import read

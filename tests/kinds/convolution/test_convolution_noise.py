@@ -29,8 +29,7 @@ from sketchstream.kinds.convolution.noises.independent import (
 from sketchstream.kinds.convolution.noises.spectral import LEAST_CORRELATED
 from sketchstream.kinds.convolution.noises.synthesis import FRACTION, inverse_dft, roots, synthesize
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.layers import add_noise
-from sketchstream.kinds.convolution.state.update import Updater, columns
+from sketchstream.kinds.convolution.state.update import Updater, add_noise
 from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.entropy import Keystream
 from sketchstream.noise.laws import DiscreteLaplace, battery
@@ -218,7 +217,7 @@ def test_the_worst_column_stays_within_the_ledgers_loss(spec: ConvolutionSpec) -
     layer = spec.layer()
     variances = [int(one) - 4 for one in spec.scheme.lattice_scales(layer).tolist()]
     places = np.arange(spec.length) if spec.length < 100 else np.array([0, 1, 1499, 2999])
-    for row in columns(spec, places).tolist():
+    for row in spec.scheme.columns(places).tolist():
         if spec.size < 100:
             loss = sum(Fraction(a * a, v) for a, v in zip(row, variances, strict=True)) * spec.bound**2
             assert loss <= layer.loss
@@ -230,7 +229,7 @@ def test_the_worst_column_stays_within_the_ledgers_loss(spec: ConvolutionSpec) -
 
 def test_a_mutant_with_less_noise_is_refused_by_the_same_sum() -> None:
     spec = SPECS[0]
-    row = columns(spec, np.arange(1)).tolist()[0]
+    row = spec.scheme.columns(np.arange(1)).tolist()[0]
     variances = [int(one * 0.999) for one in spec.scheme.lattice_scales(spec.layer()).tolist()]
     assert sum(Fraction(a * a, v) for a, v in zip(row, variances, strict=True)) > spec.layer().loss
 
@@ -257,7 +256,7 @@ def test_laplace_columns_stay_within_the_budget(noise: Any) -> None:
         spec = ConvolutionSpec(kernel, length, epsilon=1, delta=delta, noise=noise, max_weight=3)
         layer = spec.layer()
         scales = [int(one) for one in spec.scheme.lattice_scales(layer).tolist()]
-        for row in columns(spec, np.arange(length)).tolist():
+        for row in spec.scheme.columns(np.arange(length)).tolist():
             losses = [Fraction(abs(a) * 3, b) for a, b in zip(row, scales, strict=True)]
             total = sum(losses) if noise == "laplace_pure" else sum(one * one for one in losses) / 2
             assert total <= layer.loss

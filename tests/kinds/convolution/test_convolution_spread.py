@@ -21,10 +21,9 @@ from sketchstream.kinds.convolution.noises.independent import base_draws
 from sketchstream.kinds.convolution.noises.spectral import LEAST_CORRELATED, ROUNDING_SHARE
 from sketchstream.kinds.convolution.noises.synthesis import FRACTION, filter_draws
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
-from sketchstream.kinds.convolution.reading.joining import joined
+from sketchstream.kinds.convolution.reading.series import joined
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.layers import add_noise
-from sketchstream.kinds.convolution.state.update import Updater
+from sketchstream.kinds.convolution.state.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import CausalFactor, dense_rows
 from sketchstream.noise.entropy import Keystream
 from sketchstream.published import read

@@ -11,10 +11,9 @@ from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
 from sketchstream.kinds.convolution.filtering.filters import DeclaredColumns
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
-from sketchstream.kinds.convolution.reading.joining import joined
+from sketchstream.kinds.convolution.reading.series import joined
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.layers import add_noise
-from sketchstream.kinds.convolution.state.update import Updater, columns
+from sketchstream.kinds.convolution.state.update import Updater, add_noise
 
 
 def spec_of(kernel: object, length: int | None = None, **given: Any) -> ConvolutionSpec:
@@ -45,7 +44,7 @@ SPECS = {
 @pytest.mark.parametrize("name", SPECS)
 def test_columns_equal_dense_transforms(name: str) -> None:
     spec = SPECS[name]
-    found = columns(spec, np.arange(spec.length))
+    found = spec.scheme.columns(np.arange(spec.length))
     assert np.max(np.abs(found - exact_columns(spec))) <= 1
     assert found.dtype == np.int64
 
@@ -55,7 +54,7 @@ def test_every_way_to_update_gives_the_same_words(name: str, monkeypatch: pytest
     spec = SPECS[name]
     random = np.random.default_rng(1)
     places, weights = random.integers(0, spec.length, 200), random.integers(-1, 2, 200)
-    expected = (columns(spec, places) * weights[:, None]).sum(axis=0)
+    expected = (spec.scheme.columns(places) * weights[:, None]).sum(axis=0)
     by_batch, by_event, by_table = (
         np.zeros(spec.size, np.int64),
         np.zeros(spec.size, np.int64),

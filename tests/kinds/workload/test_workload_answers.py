@@ -17,12 +17,11 @@ from helpers.noise.words import Seeded
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.kinds.linear.tails import quantiles
 from sketchstream.kinds.workload.answers import break_even, estimate
-from sketchstream.kinds.workload.noise import add_noise
-from sketchstream.kinds.workload.planning import forecast
+from sketchstream.kinds.workload.forecast import forecast
 from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec, WorkloadWarning
-from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, Task, candidates
+from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, Task, add_noise, candidates
 from sketchstream.kinds.workload.strategies.projection import ANSWERS, stretched
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.spec import NoPrivacyWarning

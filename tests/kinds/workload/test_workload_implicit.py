@@ -20,7 +20,7 @@ import sketchstream as ss
 from helpers.commands import Run
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.kinds.linear.tree import BlockTree
-from sketchstream.kinds.workload import planning
+from sketchstream.kinds.workload import forecast
 from sketchstream.kinds.workload.queries import factors
 from sketchstream.kinds.workload.queries import runs as runs_module
 from sketchstream.kinds.workload.queries.factors import Factor
@@ -423,7 +423,7 @@ def test_products_over_several_columns_have_noise_on_their_cells() -> None:
     assert spec.strategy.levels == CELLS
     assert np.array_equal(spec.variances, np.repeat([70.0, 90.0, 1.0], [90, 70, 6300]))
     assert np.array_equal(spec.strategy.fourths, spec.variances)
-    assert planning.forecast(spec).lower == 0
+    assert forecast.forecast(spec).lower == 0
     sketch = ss.Sketch.create(spec)
     sketch.update(np.arange(6300))
     found = sketch.seal().estimate()
@@ -525,10 +525,10 @@ def test_ten_thousand_ranges_over_a_hundred_thousand_cells() -> None:
     assert np.abs((found.values - truth) / found.stderr).max() < 12
     assert peak < 400e6  # a matrix takes 8e9
     assert spec.strategy.form == "tree"
-    known = planning.forecast(spec)
-    identity = planning.forecast(ss.WorkloadSpec(workload, "1", "1e-6", "laplace", strategy=Implicit(workload, CELLS)))
+    known = forecast.forecast(spec)
+    identity = forecast.forecast(ss.WorkloadSpec(workload, "1", "1e-6", "laplace", strategy=Implicit(workload, CELLS)))
     assert known.lower < known.rmse < identity.rmse / 8
-    assert known.break_even == pytest.approx(planning.break_even(spec))
+    assert known.break_even == pytest.approx(forecast.break_even(spec))
     assert "levels=((1, " in repr(spec)
 
 

@@ -12,12 +12,11 @@ from scipy.stats import chi2
 
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies import mechanism
 from sketchstream.kinds.workload.strategies.ball import _enclose, accepted, add_ball_noise, laplace_rate
-from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, Task, choose, layer_law, unit_variance
+from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, Task, add_noise, choose, layer_law, unit_variance
 from sketchstream.noise.blocks import Scratch
 from sketchstream.privacy.calibration import verify_discrete
 

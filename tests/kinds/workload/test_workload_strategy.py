@@ -12,14 +12,14 @@ import pytest
 from sketchstream.errors import ChecksumError, FormatError, SpecError
 from sketchstream.kinds.linear.tree import Levels
 from sketchstream.kinds.workload.answers import estimate
-from sketchstream.kinds.workload.noise import add_noise
-from sketchstream.kinds.workload.planning import forecast
+from sketchstream.kinds.workload.forecast import forecast
 from sketchstream.kinds.workload.queries.packing import packed, unpacked
 from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies import mechanism
 from sketchstream.kinds.workload.strategies.mechanism import (
     Task,
+    add_noise,
     candidates,
     choose,
     layer_law,

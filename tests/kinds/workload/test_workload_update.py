@@ -7,9 +7,9 @@ import pytest
 
 from helpers.noise.words import Seeded
 from sketchstream.errors import DomainError, SpecError, WeightError
-from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategies.mechanism import add_noise
 from sketchstream.kinds.workload.strategies.strategy import Strategy, from_matrix
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.sketch import Sketch

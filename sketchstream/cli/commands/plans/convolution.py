@@ -61,10 +61,10 @@ def command(
       sketchstream plan --kind convolution --kernel sum --length 744 --epsilon 1 --delta 1e-6 --no-intrusion
       sketchstream plan --kind convolution --kernel marginal:late --column late=0,1 --column day=mo,tu --epsilon 1
     """
-    from sketchstream.kinds import plans
     from sketchstream.kinds.config_tables import COUNTED_SHARE
     from sketchstream.kinds.convolution import forecast
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
+    from sketchstream.kinds.forecast import plain_forecast
 
     arguments = {name: value for name, value in given.items() if value is not None}
     arguments |= _axis(length, window, step, timezone, columns)
@@ -75,7 +75,7 @@ def command(
     advice = forecast.advice(spec)
     if form == "json":
         facts = {"filters": [one.name for one in spec.filters], "length": spec.length, "parts": parts}
-        facts_of_spec = plans.forecast(spec) | facts | {"figures": [one.to_dict() for one in figures], "advice": advice}
+        facts_of_spec = plain_forecast(spec) | facts | {"figures": [one.to_dict() for one in figures], "advice": advice}
         click.echo(show.as_json(facts_of_spec))
         return
     table = [_row(one) for one in figures]

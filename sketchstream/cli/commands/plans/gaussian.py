@@ -89,7 +89,7 @@ def expected(
     """Expected errors as plain data; `options` are values of the spec, None where the user gave none."""
     from sketchstream.denoising.expected import expected_errors
     from sketchstream.errors import ConfigError
-    from sketchstream.kinds import plans
+    from sketchstream.kinds.forecast import plain_forecast
     from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.kinds.gaussian.table import TOTAL_SHARE
     from sketchstream.kinds.profile.planner.expectation import count_law
@@ -110,7 +110,7 @@ def expected(
     errors = expected_errors(counts, variance)
     square = sum(one * one for one in counts)
     return {
-        **plans.forecast(spec),
+        **plain_forecast(spec),
         "epsilon": str(spec.epsilon),
         "delta": float(spec.delta),
         "unit": spec.unit,

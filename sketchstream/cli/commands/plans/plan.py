@@ -172,7 +172,7 @@ def command(
     """
     from sketchstream.config.schema import StoreTable
     from sketchstream.errors import ConfigError
-    from sketchstream.kinds import plans
+    from sketchstream.kinds.forecast import plain_forecast
     from sketchstream.kinds.profile import planner
     from sketchstream.stream.windows import units
 
@@ -210,7 +210,7 @@ def command(
         notes = tuple(note for note in plan.notes if " loses " not in note)
         plan = replace(plan, loss=ledger.loss(), loss_with_intrusion=ledger.loss(intrusion=True), notes=notes)
     if form == "json":
-        forecast = plans.forecast(plan.spec, lambda tried: ("distinct items", _distinct(tried, plan, expected)))
+        forecast = plain_forecast(plan.spec, lambda tried: ("distinct items", _distinct(tried, plan, expected)))
         data = forecast | plan.to_dict() | (around.to_dict() if deployment.given else {})
         if early is not None and released is not None:
             numbers = {name: number.to_dict() for name, number in released.numbers.items()}

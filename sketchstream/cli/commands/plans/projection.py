@@ -84,7 +84,7 @@ def command(
       sketchstream plan --kind projection --rows 1000 --features 100000 --epsilon 1 --delta 1e-6 \
           --unit item --max-norm 1 --matrix-seed secret --squared-distance 1e4 --format json
     """
-    from sketchstream.kinds import plans
+    from sketchstream.kinds.forecast import plain_forecast
     from sketchstream.kinds.projection.forecast import plan
     from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 
@@ -95,7 +95,7 @@ def command(
     sized = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
     if form == "json":
         tried = [{"k": str(one.k), "rmse": one.distance} for one in sized.tried]
-        facts = plans.forecast(sized.spec, lambda _: ("squared distance", sized.best.distance), tried)
+        facts = plain_forecast(sized.spec, lambda _: ("squared distance", sized.best.distance), tried)
         click.echo(show.as_json(facts | sized.to_dict()))
     elif form == "csv":
         click.echo(show.as_csv(list(sized.rows()[0]), [list(row.values()) for row in sized.rows()]))

@@ -41,9 +41,9 @@ def command(path: Path, item_type: str, form: show.Format) -> None:
       sketchstream plan --table places.toml --format json
     """
     from sketchstream.cli.specs import spec_of_table
-    from sketchstream.kinds import plans
+    from sketchstream.kinds.forecast import plain_forecast
 
-    facts = plans.forecast(spec_of_table(path, item_type))
+    facts = plain_forecast(spec_of_table(path, item_type))
     others = [
         (", ".join(f"{k} {v}" for k, v in one.items() if k != "rmse"), one["rmse"]) for one in facts["alternatives"]
     ]

@@ -15,7 +15,7 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.workload.planning import WorkloadPlan
+    from sketchstream.kinds.workload.forecast import WorkloadPlan
     from sketchstream.kinds.workload.spec import WorkloadSpec
     from sketchstream.kinds.workload.strategies.mechanism import Mechanism
     from sketchstream.kinds.workload.strategies.strategy import Strategy
@@ -67,8 +67,8 @@ def command(
       sketchstream plan --kind workload -c sketchstream.toml --sketch tables --write
     """
     from sketchstream.errors import ConfigError
-    from sketchstream.kinds import plans
-    from sketchstream.kinds.workload import planning
+    from sketchstream.kinds.forecast import plain_forecast
+    from sketchstream.kinds.workload import forecast
 
     if (workload is None) == (config_file is None) or (workload is not None and epsilon is None):
         msg = "give either --workload with --epsilon, or -c"
@@ -82,9 +82,9 @@ def command(
             msg = "--sketch and --write belong to -c"
             raise ConfigError(msg)
         spec = _of_options(workload, epsilon, promise)
-    ready = planning.plan(spec, parts=parts)
+    ready = forecast.plan(spec, parts=parts)
     if form == "json":
-        click.echo(show.as_json(plans.forecast(ready.spec) | ready.to_dict()))
+        click.echo(show.as_json(plain_forecast(ready.spec) | ready.to_dict()))
     elif form == "csv":
         rows = ready.tables()
         click.echo(show.as_csv(list(rows[0]), [list(row.values()) for row in rows]))

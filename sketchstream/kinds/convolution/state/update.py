@@ -1,7 +1,8 @@
 """Updates of a state: whole columns in layout "fourier" and of a factor, one word in layout "time", blocks of a tree.
 
-In: the spec, positions and integer weights. Out: the state, changed in place, modulo 2^64. Touches: nothing.
-Source: docs/theory/convolution.md, section 6 (columns on the lattice).
+In: the spec, positions and integer weights, or a layer of noise. Out: the state, changed in place, modulo 2^64.
+Touches: the entropy source, for noise.
+Source: docs/theory/convolution.md, sections 6 (columns on the lattice) and 7.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Invalid, Outside
 from sketchstream.items.domains import NO_COUNTERS, Index
+from sketchstream.kinds.convolution.noises.scheme import NoiseLayer
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state import kernels
 from sketchstream.kinds.linear.events import judged
+from sketchstream.noise.blocks import flat
+from sketchstream.noise.entropy import WordSource
 
 ROWS_BYTES: Final = 1 << 25
 """Largest table of ready columns; longer transforms compute theirs from two tables of M words."""
@@ -41,7 +45,7 @@ class Updater:
         if self._columns:
             self._tables = spec.scheme.tables
             if spec.size * spec.length * 8 <= ROWS_BYTES:
-                self._rows = columns(spec, np.arange(spec.length))
+                self._rows = spec.scheme.columns(np.arange(spec.length))
 
     def locate(self, items: Items) -> Ints:
         """(n,) position of each item; -1 outside the series or the group."""
@@ -128,7 +132,7 @@ class Updater:
         elif self._tables is None:
             for start in range(0, len(places), CHUNK):
                 part = slice(start, start + CHUNK)
-                rows = columns(self.spec, places[part])
+                rows = self.spec.scheme.columns(places[part])
                 kernels.add_rows(state, np.arange(len(rows)), amounts[part], rows)
         else:
             digits = np.zeros(len(self.spec.group.shape), np.int64)
@@ -136,6 +140,12 @@ class Updater:
             digits.fill(0)
 
 
-def columns(spec: ConvolutionSpec, positions: Ints) -> Ints:
-    """(positions, size) int64, change by one event of weight 1 at each position, where it touches many words."""
-    return spec.scheme.columns(positions)
+def add_noise(
+    spec: ConvolutionSpec, state: Ints, layer: NoiseLayer | None = None, entropy: WordSource | None = None
+) -> None:
+    """Add one independent layer of exact noise, by default that of creation, to a state, in place; sums wrap."""
+    view = flat(state, (np.int64,))
+    if view.size != spec.size:
+        msg = f"state must have {spec.size} words, found {view.size}"
+        raise SpecError(msg)
+    spec.scheme.add_noise(view, spec.layer() if layer is None else layer, entropy)

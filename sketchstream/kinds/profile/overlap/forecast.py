@@ -16,7 +16,7 @@ from sketchstream.kinds.groups.expression import quoted
 from sketchstream.kinds.groups.overlap import Overlap
 from sketchstream.kinds.profile.overlap.fit import answers_of, fit
 from sketchstream.kinds.profile.overlap.law import expected_cells
-from sketchstream.kinds.profile.overlap.published import cell_noise, table_of, without_hidden
+from sketchstream.kinds.profile.overlap.observations import cell_noise, table_of, without_hidden
 from sketchstream.spec import OpenDomain
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """Which noise a workload gets: Gaussian, Laplace or the ball's, by the error that each would have.
 
-In: a workload, exact privacy parameters, the unit's weight. Out: a mechanism's name with its strategy; the law and the
-variance of a layer. Touches: nothing.
-Source: Balle & Wang 2018 (calibration); docs/theory/workload.md, sections 5 and 7.
+In: a workload, exact privacy parameters, the unit's weight. Out: a mechanism's name with its strategy; the law of a
+layer, and its noise. Touches: the states it is given, and entropy.
+Source: Balle & Wang 2018 (calibration); Canonne, Kamath & Steinke 2020 (discrete Gaussian); Ghosh, Roughgarden &
+Sundararajan 2009 (discrete Laplace); docs/theory/workload.md, sections 5 and 7.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from sketchstream.array_types import Floats
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kinds.linear.causal import LONGEST_ROOT
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies import pure
 from sketchstream.kinds.workload.strategies.ball import MAX_RANK as BALL_RANK
+from sketchstream.kinds.workload.strategies.ball import add_ball_noise
 from sketchstream.kinds.workload.strategies.ellipsoid import paper_shape, plain_shape
 from sketchstream.kinds.workload.strategies.implicit import implicit_strategies
 from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, optimise, reduce, too_large
@@ -36,6 +38,8 @@ from sketchstream.kinds.workload.strategies.strategy import (
     from_shape,
     objective_value,
 )
+from sketchstream.noise import discrete_gaussian, discrete_laplace
+from sketchstream.noise.entropy import WordSource
 from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.privacy.calibration.continuous import sigma_for
 from sketchstream.privacy.calibration.discrete import verify_discrete
@@ -196,6 +200,19 @@ def layer_law(
         return LayerLaw("discrete-ball", epsilon * epsilon / square, strategy.length)
     sigma2 = _verified_variance(epsilon, delta, square, looks * strategy.length)
     return LayerLaw("discrete-gaussian", sigma2, strategy.length)
+
+
+def add_noise(law: LayerLaw, state: Ints, entropy: WordSource | None = None) -> None:
+    """Add one independent layer to every counter of an (m,) int64 state, in place, wrapping; `entropy` is for tests."""
+    if state.shape != (law.length,):
+        msg = f"the state must be an array of {law.length} counters, found shape {state.shape}"
+        raise SpecError(msg)
+    if law.name == "discrete-gaussian":
+        discrete_gaussian(state, law.parameter, entropy)
+    elif law.name == "discrete-laplace":
+        discrete_laplace(state, law.parameter, entropy)
+    else:
+        add_ball_noise(state, law.parameter, entropy)
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,7 @@ from sketchstream.kinds.options import METHODS
 from sketchstream.kinds.profile.estimate.open_domain import cardinality
 from sketchstream.kinds.profile.estimate.open_domain.collisions import alike, read_part
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
-from sketchstream.kinds.profile.published import observed
+from sketchstream.kinds.profile.observations import observed
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 RUNS = 300

@@ -180,7 +180,7 @@ def test_some_of_many_groups_are_combined_at_a_time() -> None:
 
 
 def test_the_table_of_some_groups_is_the_sum_over_the_others() -> None:
-    from sketchstream.kinds.profile.overlap.published import _marginal
+    from sketchstream.kinds.profile.overlap.observations import _marginal
 
     cells = np.arange(16.0).reshape(2, 8)
     found = _marginal(cells, NAMES, ("c", "a"))

@@ -21,7 +21,7 @@ FACTORS: Final = (Fraction(1, 2), Fraction(2))
 """Factors of epsilon whose errors a plan tells."""
 
 
-def forecast(spec: Any, error: Error | None = None, others: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def plain_forecast(spec: Any, error: Error | None = None, others: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     """What a sketch of this spec will publish, as plain data.
 
     Args:
