@@ -48,13 +48,8 @@ _HOMES = {
     "sketchstream.kinds.workload.answers": ("WorkloadAnswers",),
     "sketchstream.kinds.groups.overlap": ("Overlap",),
     "sketchstream.kinds.gaussian.spec": ("GaussianSpec",),
-    "sketchstream.privacy.calibration": (
-        "DiscreteCalibration",
-        "calibrate",
-        "calibrate_discrete",
-        "delta_of",
-        "epsilon_of",
-    ),
+    "sketchstream.privacy.calibration.continuous": ("calibrate", "delta_of", "epsilon_of"),
+    "sketchstream.privacy.calibration.discrete": ("DiscreteCalibration", "calibrate_discrete"),
     "sketchstream.kinds.workload.spec": ("WorkloadSpec",),
     "sketchstream.kinds.workload.queries.universe": ("Column", "Universe"),
     "sketchstream.kinds.projection.spec": ("ProjectionSpec",),
@@ -206,13 +201,8 @@ if TYPE_CHECKING:
     from sketchstream.kinds.workload.answers import WorkloadAnswers
     from sketchstream.kinds.workload.queries.universe import Column, Universe
     from sketchstream.kinds.workload.spec import WorkloadSpec
-    from sketchstream.privacy.calibration import (
-        DiscreteCalibration,
-        calibrate,
-        calibrate_discrete,
-        delta_of,
-        epsilon_of,
-    )
+    from sketchstream.privacy.calibration.continuous import calibrate, delta_of, epsilon_of
+    from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_discrete
     from sketchstream.privacy.deployments.guarantee import Guarantee
     from sketchstream.privacy.hygiene import Hardened, harden
     from sketchstream.privacy.ledgers.ledger import Ledger

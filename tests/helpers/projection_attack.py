@@ -29,8 +29,7 @@ from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import _blocks
 from sketchstream.kinds.projection.mechanism import row_norm2, sensitivity2, unit_shift
 from sketchstream.kinds.projection.spec import ProjectionSpec
-from sketchstream.privacy.calibration import calibrate
-from sketchstream.privacy.calibration.continuous import checked
+from sketchstream.privacy.calibration.continuous import calibrate, checked
 from sketchstream.privacy.calibration.discrete import verify_parts
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.spec import Epsilon, whole

@@ -18,7 +18,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
-from sketchstream.privacy.calibration import discrete_delta_of
+from sketchstream.privacy.calibration.discrete import discrete_delta_of
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Promise

@@ -20,8 +20,7 @@ from typing import Final
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.privacy.calibration import calibrate
-from sketchstream.privacy.calibration.continuous import DELTA_ERROR, MAX_DELTA, MIN_DELTA, checked
+from sketchstream.privacy.calibration.continuous import DELTA_ERROR, MAX_DELTA, MIN_DELTA, calibrate, checked
 from sketchstream.privacy.calibration.discrete import GRID, MOST_SIGMA2, smoothed_delta
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.spec import Epsilon, whole

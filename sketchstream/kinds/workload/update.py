@@ -65,19 +65,19 @@ class StrategyColumns:
         if state.shape != (self.length,) or state.dtype != _INT64 or not state.flags.c_contiguous:
             msg = f"the state must be a contiguous int64 array of {self.length} counters, found shape {state.shape}"
             raise SpecError(msg)
-        given = _ONES if weights is None else weights
+        amounts = _ONES if weights is None else weights
         if len(cells) >= self.size:
             sums = np.zeros(self.size, np.int64)
-            add_up(sums, cells, given)
+            add_up(sums, cells, amounts)
             if self.starts.size:
                 _add_sparse_all(state, sums, self.starts, self.places, self.values)
             else:
-                _add_dense_all(state, sums, self.dense, self.ends)
+                _add_dense(state, np.arange(self.size), sums, self.dense, self.ends)
             sums[:] = 0
         elif self.starts.size:
-            _add_sparse(state, cells, given, self.starts, self.places, self.values)
+            _add_sparse(state, cells, amounts, self.starts, self.places, self.values)
         else:
-            _add_dense(state, cells, given, self.dense, self.ends)
+            _add_dense(state, cells, amounts, self.dense, self.ends)
 
 
 @kernel
@@ -122,23 +122,6 @@ def _add_dense(state: Any, cells: Any, weights: Any, columns: Any, ends: Any) ->
                 _add_column(state, cells[j], weights[j] if many else np.int64(1), columns, ends)
     for j in range(whole, n):
         _add_column(state, cells[j], weights[j] if many else np.int64(1), columns, ends)
-
-
-@kernel
-def _add_dense_all(state: Any, sums: Any, columns: Any, ends: Any) -> None:
-    """Add every cell's column times its sum; four cells at a time."""
-    size = columns.shape[0]
-    whole = size - size % 4
-    for j in range(0, whole, 4):
-        last = max(ends[j], ends[j + 1], ends[j + 2], ends[j + 3])
-        wa, wb, wc, wd = sums[j], sums[j + 1], sums[j + 2], sums[j + 3]
-        for k in range(last):
-            state[k] += (columns[j, k] * wa + columns[j + 1, k] * wb) + (
-                columns[j + 2, k] * wc + columns[j + 3, k] * wd
-            )
-    for j in range(whole, size):
-        for k in range(ends[j]):
-            state[k] += columns[j, k] * sums[j]
 
 
 @kernel

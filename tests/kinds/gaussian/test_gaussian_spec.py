@@ -12,7 +12,7 @@ import sketchstream as ss
 from helpers.gaussian_attack import verified
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.spec import LISTED_TOTAL, GaussianSpec
-from sketchstream.privacy.calibration import verify_discrete
+from sketchstream.privacy.calibration.discrete import verify_discrete
 from sketchstream.spec import NoPrivacyWarning
 
 SLOTS = ss.ClosedDomain(size=50)

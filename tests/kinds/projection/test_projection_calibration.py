@@ -149,13 +149,6 @@ def test_noise_without_room_is_refused() -> None:
         calibration.public_sigma2(1, "1e-6", Fraction(1 << 80), 4)
 
 
-def test_a_pass_over_too_many_features_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sensitivity, "MOST_PASSED", 10)
-    assert sensitivity.spectral(Matrix("rademacher", SEED, 10, 3)) >= 10
-    with pytest.raises(SpecError, match="needs a pass"):
-        sensitivity.spectral(Matrix("rademacher", SEED, 11, 3))
-
-
 @pytest.mark.parametrize("k", [2, 7, 60])
 def test_the_diagonal_is_lowered_by_more_than_rounding_can_hide(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rump 2006, Theorem 2.3: (k + 2) u trace of b I - G, and (k + 1) u b for the conversion and the subtraction."""

@@ -17,7 +17,7 @@ from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.mechanism import apply, creation_sigma2, sensitivity2
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
-from sketchstream.privacy.calibration import delta_of
+from sketchstream.privacy.calibration.continuous import delta_of
 
 Apply = Callable[..., None]
 

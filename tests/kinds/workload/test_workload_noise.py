@@ -18,7 +18,7 @@ from sketchstream.kinds.workload.strategies import mechanism
 from sketchstream.kinds.workload.strategies.ball import _enclose, accepted, add_ball_noise, laplace_rate
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, Task, add_noise, choose, layer_law, unit_variance
 from sketchstream.noise.blocks import Scratch
-from sketchstream.privacy.calibration import verify_discrete
+from sketchstream.privacy.calibration.discrete import verify_discrete
 
 DELTA = Fraction(1, 10**6)
 

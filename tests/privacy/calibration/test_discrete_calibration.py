@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import sketchstream as ss
 from sketchstream.errors import SpecError
-from sketchstream.privacy.calibration import discrete, discrete_delta_of, verify_discrete
+from sketchstream.privacy.calibration import discrete
+from sketchstream.privacy.calibration.discrete import discrete_delta_of, verify_discrete
 
 
 def exact_delta(epsilon: Any, sigma2: Any, shape: tuple[int, ...], reach: int = 60) -> Any:

@@ -13,7 +13,7 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.calibration import DiscreteCalibration
+    from sketchstream.privacy.calibration.discrete import DiscreteCalibration
 
 
 @click.command(short_help="Find the Gaussian noise for an epsilon and a delta, or what a given noise guarantees.")
@@ -73,7 +73,7 @@ def command(
 
 def _continuous(epsilon: str | None, delta: str | None, sigma: str | None, sensitivity: str) -> dict[str, Any]:
     """Results for noise on the real numbers."""
-    from sketchstream.privacy.calibration import calibrate, delta_of, epsilon_of
+    from sketchstream.privacy.calibration.continuous import calibrate, delta_of, epsilon_of
 
     fields: dict[str, Any] = {"noise": "gaussian", "epsilon": epsilon, "delta": delta, "sensitivity": sensitivity}
     if epsilon is None:
@@ -96,7 +96,7 @@ def _discrete(
 ) -> dict[str, Any]:
     """Results for noise on the integers."""
     from sketchstream.errors import ConfigError
-    from sketchstream.privacy.calibration import calibrate_discrete
+    from sketchstream.privacy.calibration.discrete import calibrate_discrete
 
     if epsilon is None or delta is None:
         msg = "--discrete finds sigma^2: --epsilon and --delta are needed"

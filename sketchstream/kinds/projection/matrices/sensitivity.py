@@ -46,7 +46,6 @@ def longest_row(matrix: Matrix) -> int:
         return 1
     if matrix.family != "gaussian":
         return matrix.columns
-    _require_passable(matrix)
     return max(int(np.einsum("ij,ij->i", block, block).max()) for block in _blocks(matrix))
 
 
@@ -55,19 +54,7 @@ def spectral(matrix: Matrix) -> Fraction:
     """An upper bound of the largest squared singular value: d' for srht, 1 for identity, else certified."""
     if matrix.family in ("srht", "identity"):
         return Fraction(matrix.order if matrix.family == "srht" else 1)
-    _require_passable(matrix)
     return _certified(_gram(matrix))
-
-
-def _require_passable(matrix: Matrix) -> None:
-    """Refuse a pass over too many rows."""
-    if matrix.features > MOST_PASSED:
-        other = "'rademacher' or 'srht'" if matrix.family == "gaussian" else "'srht'"
-        msg = (
-            f"matrix = {matrix.family!r} needs a pass over all features, at most {MOST_PASSED}, found "
-            f"{matrix.features}; use matrix = {other}, whose norms are known"
-        )
-        raise SpecError(msg)
 
 
 def _gram(matrix: Matrix) -> Ints:
@@ -167,8 +154,6 @@ def largest_overlap(matrix: Matrix) -> int:
 def sparse(matrix: Matrix, max_features: int) -> Fraction:
     """An upper bound of the squared norm of z R over unit vectors z with at most this many nonzero entries."""
     bound = longest_row(matrix) + (max_features - 1) * largest_overlap(matrix)
-    if matrix.family in ("gaussian", "rademacher") and matrix.features > MOST_PASSED:
-        return Fraction(bound)
     return min(Fraction(bound), spectral(matrix))
 
 
