@@ -12,22 +12,27 @@ from __future__ import annotations
 import argparse
 import math
 import resource
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import data
 import numpy as np
 
+from helpers.ellipsoids import enclosing_shape
 from sketchstream import Sketch
 from sketchstream.kinds.workload.answers import estimate
 from sketchstream.kinds.workload.forecast import forecast
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategies.ellipsoid import enclosing_shape, paper_shape, plain_shape, uniform_bound
+from sketchstream.kinds.workload.strategies.ellipsoid import paper_shape, plain_shape, uniform_bound
 from sketchstream.kinds.workload.strategies.mechanism import Task, add_noise, candidates, choose, unit_variance
 from sketchstream.kinds.workload.strategies.optimise import optimise, reduce, reduce_matrix, smallest_total
 from sketchstream.kinds.workload.strategies.projection import project

@@ -20,7 +20,13 @@ import numpy as np
 from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.items.columns import Choices
-from sketchstream.kinds.convolution.filtering.filters import LONGEST, DeclaredColumns, Filter, kernel_of, parse_filter
+from sketchstream.kinds.convolution.filtering.filters import (
+    MOST_COEFFICIENTS,
+    DeclaredColumns,
+    Filter,
+    kernel_of,
+    parse_filter,
+)
 from sketchstream.kinds.convolution.filtering.group import Group
 from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind, choose_length
 from sketchstream.kinds.convolution.noises import NOISES, scheme_of
@@ -210,9 +216,9 @@ class ConvolutionSpec(FilteredSpec):
             columns = columns if isinstance(columns, DeclaredColumns) else DeclaredColumns(columns)
             shape = columns.shape
         elif series:
-            shape = (whole(length, "length", 1, LONGEST),)
+            shape = (whole(length, "length", 1, MOST_COEFFICIENTS),)
         elif group == "bool":
-            size = whole(length, "length", 2, LONGEST)
+            size = whole(length, "length", 2, MOST_COEFFICIENTS)
             if size & (size - 1):
                 msg = f"group = 'bool' needs a length that is a power of two, found {size}"
                 raise SpecError(msg)
@@ -221,10 +227,11 @@ class ConvolutionSpec(FilteredSpec):
             msg = f"group must be 'cyclic', 'bool' or a list of orders, found {group[:40]!r}"
             raise SpecError(msg)
         else:
-            shape = tuple(whole(order, "order of a cyclic factor", 2, LONGEST) for order in group)
+            shape = tuple(whole(order, "order of a cyclic factor", 2, MOST_COEFFICIENTS) for order in group)
         positions = math.prod(shape)
-        if not shape or positions > LONGEST or (length is not None and length != positions):
-            msg = f"length must be the number of elements, here {positions}, at most {LONGEST}; found {length!r:.40}"
+        if not shape or positions > MOST_COEFFICIENTS or (length is not None and length != positions):
+            most = f"at most {MOST_COEFFICIENTS}; found {length!r:.40}"
+            msg = f"length must be the number of elements, here {positions}, {most}"
             raise SpecError(msg)
         put(length=positions, columns=columns, mode=chosen)
         filters = _filters(kernel, positions, columns, trim=chosen == "linear")
@@ -247,7 +254,7 @@ class ConvolutionSpec(FilteredSpec):
             if transform_length is None:
                 size = choose_length(widest, self.origin, positions, layout)
             else:
-                size = whole(transform_length, "transform_length", positions + len(widest) - 1, 4 * LONGEST)
+                size = whole(transform_length, "transform_length", positions + len(widest) - 1, 4 * MOST_COEFFICIENTS)
             put(group=Group((size,)))
 
     def _put_noise(self, noise: NoiseKind | Literal["auto"], request: Request) -> None:

@@ -93,7 +93,7 @@ class CausalFactor:
         step = max(1, BLOCK // size)
         for start in range(0, len(rows), step):
             chosen = rows[start : start + step]
-            full = _rows(coefficients, chosen, length, self.length) * self.norms
+            full = dense_rows(coefficients, chosen, length, self.length) * self.norms
             back = fft.irfft(fft.rfft(full, size, axis=1) * turned, size, axis=1)[:, : self.length]
             out[start : start + step] = np.einsum("ij,ij->i", back, back)
         return out
@@ -135,12 +135,7 @@ def filtered(counts: Floats, coefficients: Floats, rows: Ints) -> Floats:
     return np.asarray(_filtered(counts, np.ascontiguousarray(coefficients), rows))
 
 
-def dense_rows(coefficients: Floats, rows: Ints, length: int) -> Floats:
-    """(n, length) coefficients of the counts in the answers at rows k."""
-    return _rows(coefficients, rows, length, length)
-
-
-def _rows(coefficients: Floats, rows: Ints, length: int, size: int) -> Floats:
+def dense_rows(coefficients: Floats, rows: Ints, length: int, size: int) -> Floats:
     """(n, size) coefficients of the counts in the answers at rows k; 0 from `length` on."""
     lags = rows[:, None] - np.arange(size)
     inside = (lags >= 0) & (lags < len(coefficients)) & (np.arange(size) < length)

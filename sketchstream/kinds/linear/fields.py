@@ -5,26 +5,19 @@ In: values as users write them, or as stored specs have them. Out: exact numbers
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Final
 
 from sketchstream.errors import SpecError
 from sketchstream.spec import (
-    NO_PRIVACY,
     ClosedDomain,
     Epsilon,
     Item,
-    NoPrivacyWarning,
     exact_delta,
     exact_epsilon,
     exact_rational,
     stored_domain,
 )
-
-LARGE_DELTA: Final = Fraction(1, 1000)
-"""Delta above which a warning is given: a mechanism that shows one unit in a thousand whole would be allowed."""
 
 
 class Stored(str):
@@ -72,28 +65,3 @@ def stored_closed(described: object, items: Sequence[Item] | None, what: str) ->
         raise SpecError(msg) from None
     assert isinstance(domain, ClosedDomain)
     return domain
-
-
-def require_fresh_noise(intrusion: bool, values: Iterable[object]) -> None:
-    """Refuse parameters of noise that `seal` does not add.
-
-    Args:
-        values: `epsilon_publish` and `delta_publish` as given; None: not given. Stored ones are allowed.
-    """
-    if not intrusion and any(one is not None and not isinstance(one, Stored) for one in values):
-        msg = "epsilon_publish and delta_publish are for the fresh noise of seal, which intrusion=False leaves out"
-        raise SpecError(msg)
-
-
-def warn_of_little_privacy(epsilon: Fraction, delta: Fraction, stacklevel: int) -> None:
-    """Warn of parameters that protect nobody, or not everybody.
-
-    Args:
-        stacklevel: frames from here to the user's line.
-    """
-    if epsilon > NO_PRIVACY:
-        text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
-        warnings.warn(text, NoPrivacyWarning, stacklevel=stacklevel)
-    if delta > LARGE_DELTA:
-        text = "delta above 1e-3 allows whole units to be shown now and then; 1e-6 or less is usual"
-        warnings.warn(text, NoPrivacyWarning, stacklevel=stacklevel)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 L = TypeVar("L", bound=LinearSpec)
 
-DRAWN: Final = 1 << 22
+DRAWN_AT_ONCE: Final = 1 << 22
 """Counters whose noise is drawn between two reports of progress."""
 BOUNDS: Final = {
     "max_weight": "largest weight of an event",
@@ -202,8 +202,8 @@ class LinearKind(Kind[L]):
     def draw(self, spec: L, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Add discrete Gaussian noise to every counter."""
         sigma2 = self.accounting.parameter(spec, cost)
-        for start in range(0, len(state), DRAWN):
-            part = state[start : start + DRAWN]
+        for start in range(0, len(state), DRAWN_AT_ONCE):
+            part = state[start : start + DRAWN_AT_ONCE]
             noise.discrete_gaussian(part, sigma2)
             if progress is not None:
                 progress(start + len(part))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,13 +18,7 @@ import msgpack
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.linear.fields import (
-    Stored,
-    parse_delta,
-    parse_epsilon,
-    require_fresh_noise,
-    warn_of_little_privacy,
-)
+from sketchstream.kinds.linear.fields import Stored, parse_delta, parse_epsilon
 from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_parts
 from sketchstream.privacy.losses.gaussian import Part, UnitShift
 from sketchstream.spec import (
@@ -31,6 +26,7 @@ from sketchstream.spec import (
     UNITS,
     Domain,
     Epsilon,
+    NoPrivacyWarning,
     Unit,
     exact_counted_share,
     exact_records,
@@ -42,6 +38,8 @@ from sketchstream.spec import (
 MAX_WEIGHT: Final = (1 << 30) - 1
 CAPACITY: Final = 1 << 40
 """Largest weight of a unit, and default of the sum of absolute weights that counters must hold."""
+LARGE_DELTA: Final = Fraction(1, 1000)
+"""Delta above which a warning is given: a mechanism that shows one unit in a thousand whole would be allowed."""
 PRIVATE: Final = ("epsilon", "delta", "epsilon_publish", "delta_publish")
 """Parameters of privacy, in which parts of a stack may differ."""
 
@@ -112,13 +110,20 @@ class LinearSpec:
         again = first if epsilon_publish is None else parse_epsilon(epsilon_publish, "epsilon_publish", allowed)
         later = small if delta_publish is None else parse_delta(delta_publish, "delta_publish", zero=zero)
         fresh = flag(intrusion, "intrusion")
-        require_fresh_noise(fresh, (epsilon_publish, delta_publish))
+        asked = [one for one in (epsilon_publish, delta_publish) if one is not None and not isinstance(one, Stored)]
+        if not fresh and asked:
+            msg = "epsilon_publish and delta_publish are for the fresh noise of seal, which intrusion=False leaves out"
+            raise SpecError(msg)
         self._put(epsilon=first, delta=small, epsilon_publish=again, delta_publish=later, intrusion=fresh)
 
-    def _warn_of_privacy(self, stacklevel: int = 4) -> None:
-        """Warn of parameters that protect little; called by the constructor, or further down."""
-        epsilon, delta = max(self.epsilon, self.epsilon_publish), max(self.delta, self.delta_publish)
-        warn_of_little_privacy(epsilon, delta, stacklevel)
+    def _warn_of_privacy(self, stacklevel: int = 3) -> None:
+        """Warn of parameters that protect nobody, or not everybody; called by the constructor, or further down."""
+        if self.no_privacy:
+            text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
+            warnings.warn(text, NoPrivacyWarning, stacklevel=stacklevel)
+        if max(self.delta, self.delta_publish) > LARGE_DELTA:
+            text = "delta above 1e-3 allows whole units to be shown now and then; 1e-6 or less is usual"
+            warnings.warn(text, NoPrivacyWarning, stacklevel=stacklevel)
 
     @property
     def slots(self) -> int:

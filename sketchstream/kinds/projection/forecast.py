@@ -179,6 +179,9 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
             msg = f"{name} must be at least 0 and finite, found {value!r:.40}"
             raise SpecError(msg)
     whole(layers, "layers", 1, 1 << 20)
+    unprojected = spec if spec.matrix == "identity" else with_columns(spec, None, "identity")
+    bare_tau, bare_excess = _noise(unprojected, layers)
+    bare = MatrixLaw.of(unprojected.outline).squared_norm(distance2, 2 * bare_tau, excess=2 * bare_excess)
     tau, excess = _noise(spec, layers)
     unit, law = spec.entry_variance * 4.0**spec.fraction_bits, MatrixLaw.of(spec.outline)
     return ExpectedErrors(
@@ -189,15 +192,8 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
         sq_norm=math.sqrt(law.squared_norm(norm2, tau, excess=excess)),
         inner=math.sqrt(law.inner(norm2, norm2, max(0.0, norm2 - distance2 / 2), tau)),
         feature=math.sqrt(law.with_vector(norm2, 1.0, 0.0, tau)),
-        identity=identity_stderr(spec, distance2, layers),
+        identity=math.sqrt(bare),
     )
-
-
-def identity_stderr(spec: ProjectionSpec, distance2: float, layers: int = 1) -> float:
-    """Standard error of a squared distance between rows that are kept without a projection, with the same promise."""
-    unprojected = spec if spec.matrix == "identity" else with_columns(spec, None, "identity")
-    tau, excess = _noise(unprojected, layers)
-    return math.sqrt(MatrixLaw.of(unprojected.outline).squared_norm(distance2, 2 * tau, excess=2 * excess))
 
 
 def _noise(spec: ProjectionSpec, layers: int) -> tuple[float, float]:

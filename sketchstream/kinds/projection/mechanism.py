@@ -31,9 +31,9 @@ from sketchstream.privacy.calibration.discrete import GRID, calibrate_discrete, 
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
 from sketchstream.privacy.losses.gaussian import UnitShift
 
-LISTED: Final = 64
+LISTED_WEIGHTS: Final = 64
 """Weights of an event, in lattice units, that are listed for the exact calibration of "identity"."""
-ONE: Final = np.ones((1, 1), np.int16)
+IDENTITY_ROW: Final = np.ones((1, 1), np.int16)
 EVENTS: Final = 1 << 16
 """Events whose rows of the matrix are made at a time, at most, where the matrix is too large to be kept."""
 
@@ -101,7 +101,7 @@ def sigma2(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction
 
 def _shapes(spec: ProjectionSpec) -> list[tuple[int, ...]]:
     """Every shift by one event of rows that are kept as they are, if they are few; else none."""
-    few = spec.matrix == "identity" and spec.unit == "event" and spec.lattice.most <= LISTED
+    few = spec.matrix == "identity" and spec.unit == "event" and spec.lattice.most <= LISTED_WEIGHTS
     return [(one,) for one in range(1, spec.lattice.most + 1)] if few else []
 
 
@@ -181,7 +181,7 @@ def _add(matrix: Matrix, state: Ints, events: tuple[Ints, Ints, Ints], limits: I
         cells = np.where(inside, users * matrix.columns + touched, -1)
         nothing = np.zeros(len(cells), np.int64)
         flat = np.array([state.size, 1, limits[2]], np.int64)
-        add_rows(state.reshape(-1, 1), (cells, nothing, amounts, nothing), ONE, flat, done)
+        add_rows(state.reshape(-1, 1), (cells, nothing, amounts, nothing), IDENTITY_ROW, flat, done)
         cells.fill(0)
         return
     if matrix.precomputable:

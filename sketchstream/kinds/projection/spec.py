@@ -244,7 +244,7 @@ class ProjectionSpec(EventCountingSpec):
 
     def _warn(self) -> None:
         """Warn of parameters without meaningful privacy, or with avoidable errors."""
-        self._warn_of_privacy(5)
+        self._warn_of_privacy(4)
         dense = self.max_norm is not None and self.max_total is None and self.max_features is None
         random = self.matrix_seed == "public" and self.matrix != "identity"
         if dense and random and self.users.size * self.features.size <= IDENTITY_CELLS:

@@ -18,7 +18,7 @@ from sketchstream.kinds.projection.matrices.matrix import Family
 from sketchstream.kinds.projection.spec import CAPACITY, MatrixSeed, ProjectionSpec
 from sketchstream.spec import ClosedDomain, OpenDomain
 
-ONE: Final = "takes exactly one of size (ids 0..size-1) or items_file (a list)"
+SIZE_OR_LIST: Final = "takes exactly one of size (ids 0..size-1) or items_file (a list)"
 
 
 class RowsTable(ConfigTable):
@@ -31,7 +31,7 @@ class RowsTable(ConfigTable):
     def to_domain(self, folder: Path) -> ClosedDomain:
         """The rows."""
         if (self.size is None) == (self.items_file is None):
-            msg = f"rows {ONE}"
+            msg = f"rows {SIZE_OR_LIST}"
             raise ConfigError(msg)
         if self.items_file is None:
             return ClosedDomain(size=self.size)
@@ -75,7 +75,7 @@ class ProjectionTable(LinearTable):
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ProjectionSpec:
         if isinstance(domain, OpenDomain):
-            msg = f"kind 'projection' needs a closed domain of features: domain {ONE}"
+            msg = f"kind 'projection' needs a closed domain of features: domain {SIZE_OR_LIST}"
             raise SpecError(msg)
         arguments = self.arguments(ProjectionSpec, around)
         rows = self.rows.to_domain(around.folder)

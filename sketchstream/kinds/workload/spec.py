@@ -27,13 +27,14 @@ from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Universe
 from sketchstream.kinds.workload.strategies.implicit import Implicit, read_strategy
 from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, LayerLaw, Mechanism, Task, choose, layer_law
+from sketchstream.kinds.workload.strategies.optimise import Objective
 from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import ClosedDomain, Epsilon, Unit, require_choice, whole
 
-SPREAD: Final = 1e6
+WARNED_RATIO: Final = 1e6
 """Ratio of column norms above which a warning says that small queries will drown."""
 
 
@@ -83,7 +84,7 @@ class WorkloadSpec(PlaceCountingSpec):
     max_weight: int
     max_total: int | None
     n_bound: int | None
-    objective: str
+    objective: Objective
     row_weights: tuple[float, ...] | None
     capacity: int
     counted_share: Fraction
@@ -104,7 +105,7 @@ class WorkloadSpec(PlaceCountingSpec):
         max_weight: int = 1,
         max_total: int | None = None,
         n_bound: int | None = None,
-        objective: str = "total",
+        objective: Objective = "total",
         row_weights: Sequence[float] | None = None,
         capacity: int = CAPACITY,
         intrusion: bool = True,
@@ -168,11 +169,11 @@ class WorkloadSpec(PlaceCountingSpec):
 
     def _warn(self) -> None:
         """Warn of parameters that are allowed but probably not intended."""
-        self._warn_of_privacy(5)
+        self._warn_of_privacy(4)
         if len(self.workload.products) == 1 and self.workload.products[0][0].name == "matrix":
             matrix = self.workload.dense()
             norms = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
-            if norms.max() > SPREAD * norms[norms > 0].min():
+            if norms.max() > WARNED_RATIO * norms[norms > 0].min():
                 text = "columns of the workload differ in norm by more than 1e6: small queries drown; set row_weights"
                 warnings.warn(text, WorkloadWarning, stacklevel=4)
             if len(np.unique(matrix, axis=0)) < len(matrix):
@@ -351,7 +352,7 @@ def _workload(value: object) -> Workload:
     return Workload.named(value) if isinstance(value, str) else Workload.of_matrix(value)
 
 
-def _row_weights(row_weights: Sequence[float] | None, count: int, objective: str) -> tuple[float, ...] | None:
+def _row_weights(row_weights: Sequence[float] | None, count: int, objective: Objective) -> tuple[float, ...] | None:
     """Importance of each query, checked."""
     if row_weights is None:
         return None

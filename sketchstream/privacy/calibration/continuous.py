@@ -263,7 +263,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     low, high, range_text = allowed
     expected = f"{name} must be {range_text}"
     if not isinstance(value, (np.ndarray, list, tuple)):
-        return np.array(checked_float(value, name, allowed))
+        return np.array(float(checked(value, name, allowed)))
     try:
         array = np.asarray(value)
     except ValueError:
@@ -272,7 +272,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
         msg = f"{expected}: a number or an array of numbers, found an array of {array.dtype}"
         raise SpecError(msg)
     if array.dtype.kind in "OU":
-        flat = [checked_float(one, name, allowed) for one in array.reshape(-1).tolist()]
+        flat = [float(checked(one, name, allowed)) for one in array.reshape(-1).tolist()]
         return np.array(flat, np.float64).reshape(array.shape)
     narrow = array.dtype.kind == "f" and array.dtype.itemsize < 8
     floats = (array.astype(str) if narrow else array).astype(np.float64)
@@ -281,11 +281,6 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
         msg = f"{expected}, found {floats[~inside].flat[0]}"
         raise SpecError(msg)
     return floats
-
-
-def checked_float(value: Any, name: str, allowed: _Range) -> float:
-    """The float nearest to the exact number that a user wrote, which is in range."""
-    return float(checked(value, name, allowed))
 
 
 def checked(value: Any, name: str, allowed: _Range) -> Fraction:

@@ -215,7 +215,7 @@ def test_answers_of_a_tree_with_little_noise_are_covered(
     for filtered, answer in zip(spec.filters, found, strict=True):
         for place in (0, 1, 5, size - 1):
             row = np.zeros((1, size))
-            row[:, :size] = dense_rows(filtered.coefficients, np.array([place]), size)
+            row[:, :size] = dense_rows(filtered.coefficients, np.array([place]), size, size)
             error = np.zeros(runs)
             for coefficient in spec.scheme.tree.coefficients(row)[0]:
                 for _ in range(2 if abs(coefficient) > 1e-12 else 0):

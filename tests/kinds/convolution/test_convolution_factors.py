@@ -71,7 +71,7 @@ def test_answers_and_their_variances_are_those_of_dense_matrices(noise: str, dat
     layers = [spec.layer()]
     state = (matrix @ counts * (spec.grid if noise == "toeplitz" else 1)).round().astype(np.int64)
     for place, one in enumerate(spec.filters):
-        rows = dense_rows(one.coefficients, np.arange(spec.length) + spec.origin, spec.length)
+        rows = dense_rows(one.coefficients, np.arange(spec.length) + spec.origin, *[spec.length] * 2)
         full = spec.scheme.decode(state, place)
         assert full[: spec.length] == pytest.approx(rows @ counts, abs=1e-5)
         expected = np.sum((rows @ inverse) ** 2, axis=1)
@@ -98,7 +98,7 @@ def test_energies_of_blocks_are_sums_over_the_blocks(data: st.DataObject) -> Non
     kernel = np.array(data.draw(st.lists(st.integers(-4, 4), min_size=1, max_size=50)), np.float64)
     first = data.draw(st.integers(0, 60))
     stop = first + data.draw(st.integers(1, 30))
-    rows = dense_rows(kernel, np.arange(first, stop), length)
+    rows = dense_rows(kernel, np.arange(first, stop), length, length)
     rows = np.concatenate([rows, np.zeros((len(rows), -length % width))], axis=1)
     expected = np.sum(rows.reshape(len(rows), -1, width).sum(axis=2) ** 2, axis=1)
     assert block_energies(kernel, first, stop, length, width) == pytest.approx(expected)
@@ -153,7 +153,7 @@ def test_short_windows_are_completed_with_the_window_before(noise: Any) -> None:
     whole = joined(current, states[0], layers, 35)
     assert whole.values == pytest.approx(np.convolve(ones, np.ones(9))[35:70], abs=1e-6)
     inverse = decoder_of(spec)[:35]
-    tails = dense_rows(np.ones(9), 35 + np.arange(8), 35)
+    tails = dense_rows(np.ones(9), 35 + np.arange(8), 35, 35)
     expected = spec.scheme.word_variance(layers) * np.sum((tails @ inverse) ** 2, axis=1)
     assert whole.stderr[:8] ** 2 - current.stderr[:8] ** 2 == pytest.approx(expected, rel=1e-6)
     widths = np.diff(whole.interval(0.95), axis=1)[:, 0] / whole.stderr

@@ -32,7 +32,7 @@ def little(**fields: object) -> ss.Sketch:
 
 
 def test_every_slot_gets_noise_however_many_are_drawn_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "DRAWN", 7)
+    monkeypatch.setattr(linear, "DRAWN_AT_ONCE", 7)
     cells, told, source = np.zeros(50, np.int64), list[int](), Seeded(31)
     monkeypatch.setattr("sketchstream.noise.discrete_gaussian", lambda out, s2: discrete_gaussian(out, s2, source))
     spec = ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=50))

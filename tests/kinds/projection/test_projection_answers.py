@@ -434,7 +434,7 @@ def test_nearest_of_many_equals_the_sorted_block(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sketchstream.kinds.projection.reading.neighbours.SEARCHED", 120)
     best = nearest(found, [5, 1, 30, 31, 2], 4)
     assert np.array_equal(best.nearest, np.argsort(block, axis=1)[[5, 1, 30, 31, 2], :4])
-    assert json.loads(json.dumps(best.to_dict()))["users"] == [5, 1, 30, 31, 2]
+    assert best.users.tolist() == [5, 1, 30, 31, 2]
     table = list(asked(found, {"nearest": [5, 1, 30, 31, 2], "count": 4}).rows())
     assert (len(table), table[5]["user"], table[5]["rank"]) == (20, 1, 2)
     assert table[5]["neighbour"] == best.nearest[1, 1]

@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 
+from helpers.ellipsoids import enclosing_shape
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.kinds.workload.strategies.ellipsoid import (
     blocks,
-    enclosing_shape,
     paper_shape,
     plain_shape,
     uniform_bound,

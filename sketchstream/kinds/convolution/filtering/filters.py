@@ -19,9 +19,9 @@ from sketchstream.errors import SpecError
 from sketchstream.spec import exact_rational
 
 NAMED: Final = "window:W, average:W, sum, decay:A, difference, identity"
-LONGEST: Final = 1 << 22
+MOST_COEFFICIENTS: Final = 1 << 22
 """Most coefficients of a filter."""
-LARGEST: Final = 1e100
+LARGEST_COEFFICIENT: Final = 1e100
 """Largest absolute value of a coefficient."""
 
 
@@ -106,14 +106,15 @@ def kernel_of(written: object) -> Floats:
     if not np.all(np.isfinite(out)):
         msg = "kernel must be finite, found NaN or infinity"
         raise SpecError(msg)
-    if np.abs(out).max() > LARGEST:
-        msg = f"kernel must have coefficients of at most {LARGEST:g}: errors are sums of their squares; scale them down"
+    if np.abs(out).max() > LARGEST_COEFFICIENT:
+        most = f"{LARGEST_COEFFICIENT:g}"
+        msg = f"kernel must have coefficients of at most {most}: errors are sums of their squares; scale them down"
         raise SpecError(msg)
     if not np.any(out):
         msg = "kernel must not be all zero"
         raise SpecError(msg)
-    if out.size > LONGEST:
-        msg = f"kernel must have at most {LONGEST} coefficients, found {out.size}"
+    if out.size > MOST_COEFFICIENTS:
+        msg = f"kernel must have at most {MOST_COEFFICIENTS} coefficients, found {out.size}"
         raise SpecError(msg)
     return out
 

@@ -31,7 +31,6 @@ from sketchstream.noise.entropy import WordSource
 Mode = Literal["linear", "circular"]
 Publish = Literal["state", "closed"]
 Measure = Literal["mu2", "rho", "epsilon"]
-Tables = tuple[Ints, Ints, Ints, int, int, Ints, Ints]
 
 SLACK: Final = 1 + 1e-12
 """Factor that covers the floating-point errors of sums of positive terms."""
@@ -103,6 +102,28 @@ class FilteredSpec(EventCountingSpec):
     def weighted(self, errors: Sequence[float]) -> float:
         """The sum of the errors of all filters, each times the weight of its filter."""
         return sum(float(weight) * error for weight, error in zip(self.weights, errors, strict=True))
+
+
+class Tables(NamedTuple):
+    """Tables from which the columns of events are computed, in the order that `state.kernels.add_columns` takes.
+
+    Attributes:
+        singles: (s, factors) characters that are their own conjugate, times period / order.
+        pairs: (p, factors) characters of the pairs, times period / order.
+        orders: (factors,) orders of the cyclic factors.
+        period: least common multiple of the orders.
+        single: lattice value of a self-conjugate character.
+        cosine: (period,) lattice values of cos.
+        sine: (period,) lattice values of sin.
+    """
+
+    singles: Ints
+    pairs: Ints
+    orders: Ints
+    period: int
+    single: int
+    cosine: Ints
+    sine: Ints
 
 
 class Request(NamedTuple):

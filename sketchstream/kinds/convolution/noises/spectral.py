@@ -124,7 +124,7 @@ class FourierGaussian(Spectral):
         cosine = np.rint(root * math.sqrt(2) * np.cos(turn)).astype(np.int64)
         sine = np.rint(root * math.sqrt(2) * np.sin(turn)).astype(np.int64)
         singles, pairs = (group.digits(each) * (period // orders) for each in (coordinates.singles, coordinates.pairs))
-        return singles, pairs, orders, period, self.grid if group.bits else round(root), cosine, sine
+        return Tables(singles, pairs, orders, period, self.grid if group.bits else round(root), cosine, sine)
 
     def columns(self, positions: Ints) -> Ints:
         singles, pairs, _, period, single, cosine, sine = self.tables

@@ -170,8 +170,7 @@ def _words(scheme: Blocks, place: int, rows: Ints, length: int) -> _Words:
     coefficients = scheme.spec.filters[place].coefficients
     for start in range(0, len(chosen), LEAST_ROWS):
         some = chosen[start : start + LEAST_ROWS]
-        full = np.zeros((len(some), scheme.spec.length))
-        full[:, :length] = dense_rows(coefficients, some, length)
+        full = dense_rows(coefficients, some, length, scheme.spec.length)
         sizes = np.abs(scheme.tree.coefficients(full))
         squares = sizes**2
         total = squares.sum(axis=1)

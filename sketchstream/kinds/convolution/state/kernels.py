@@ -46,21 +46,7 @@ def add_columns(
     cosine: Ints,
     sine: Ints,
 ) -> None:
-    """Add weights times columns that are computed from two tables.
-
-    Args:
-        state: (singles + 2 pairs,) words.
-        positions: (n,) elements.
-        weights: (n,) weights.
-        digits: scratch of (factors,) words.
-        singles: (s, factors) characters times period / order.
-        pairs: (p, factors) table of pairs.
-        orders: (factors,) orders of the cyclic factors.
-        period: least common multiple of the orders.
-        single: the lattice value of a self-conjugate character.
-        cosine: (period,) lattice values of cos.
-        sine: (period,) lattice values of sin.
-    """
+    """Add weights times columns that are computed from `scheme.Tables`; digits is scratch of (factors,) words."""
     # state is [singles | cosines of the pairs | sines of the pairs]; pair j has the words s + j and s + p + j.
     # A character of a product of cyclic groups has the phase sum over f of digit_f * character_f / order_f of a turn.
     # The tables hold the characters in units of 1 / period of a turn, so phases are whole numbers modulo period, and

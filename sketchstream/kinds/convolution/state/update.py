@@ -8,7 +8,7 @@ Source: docs/theory/convolution.md, sections 6 (columns on the lattice) and 7.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Invalid, Outside
 from sketchstream.items.domains import NO_COUNTERS, Index
-from sketchstream.kinds.convolution.noises.scheme import NoiseLayer
+from sketchstream.kinds.convolution.noises.scheme import NoiseLayer, Tables
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state import kernels
 from sketchstream.kinds.linear.events import judged
@@ -40,7 +40,7 @@ class Updater:
         self.slots = spec.size
         self._positions = replace(Index.build(spec.domain, None), max_weight=spec.bound)
         self._rows: Ints | None = None
-        self._tables: tuple[Any, ...] | None = None
+        self._tables: Tables | None = None
         self._columns = spec.scheme.by_columns
         if self._columns:
             self._tables = spec.scheme.tables

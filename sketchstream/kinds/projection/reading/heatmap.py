@@ -27,7 +27,7 @@ PIXELS: Final = 512
 """Most rows of a picture; with more users, each row stands for a run of users."""
 NAMED: Final = 120
 """Most rows that have their names beside the picture."""
-HELD: Final = 1 << 24
+DISTANCES_AT_ONCE: Final = 1 << 24
 """Distances that are held at a time, at most."""
 
 
@@ -62,7 +62,7 @@ def heat_map(projection: PublishedRows) -> HeatMap:
     run = -(-n // PIXELS)
     starts = np.arange(0, n, run)
     sums = np.empty((len(starts), len(starts)))
-    step = max(run, HELD // n // run * run)
+    step = max(run, DISTANCES_AT_ONCE // n // run * run)
     for start, block in Distances(projection).blocks(step):
         columns = np.add.reduceat(block, starts, axis=1)
         rows = np.add.reduceat(columns, np.arange(0, len(block), run), axis=0)
@@ -101,7 +101,7 @@ def write_arrow(projection: PublishedRows, path: str | Path) -> None:
     names = pa.array([projection.user_name(place) for place in range(n)])
     schema = pa.schema([("user", names.type), ("squared_distances", pa.list_(pa.float64(), n))])
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        for start, block in Distances(projection).blocks(max(1, HELD // n)):
+        for start, block in Distances(projection).blocks(max(1, DISTANCES_AT_ONCE // n)):
             distances = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), n)
             writer.write_batch(pa.record_batch([names.slice(start, len(block)), distances], schema=schema))
 

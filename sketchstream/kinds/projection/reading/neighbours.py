@@ -50,10 +50,6 @@ class Neighbours:
     nearest: Ints
     distances: RowEstimates
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {"users": self.users.tolist(), "nearest": self.nearest.tolist(), "distances": self.distances.to_dict()}
-
 
 class Distances:
     """Squared distances between all rows of a projection, block by block."""

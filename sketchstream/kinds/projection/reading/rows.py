@@ -31,7 +31,7 @@ from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.spec import ClosedDomain, Item
 
-HELD = 1 << 20
+CELLS_AT_ONCE = 1 << 20
 """Cells of pairs of rows that are compared at a time."""
 Who = Item | Sequence[Item] | npt.NDArray[Any]
 """A user or a feature, or several: their ids or, where the domain is a list, the items themselves."""
@@ -360,7 +360,7 @@ class PublishedRows(LinearAnswers):
             later: sketch of the second users; this one, or another with the same matrix.
         """
         gaps, first, second = np.zeros(u.size), np.ravel(u), np.ravel(v)
-        for start in range(0, u.size if self.kept else 0, most := max(1, HELD // self.spec.k)):
+        for start in range(0, u.size if self.kept else 0, most := max(1, CELLS_AT_ONCE // self.spec.k)):
             part = slice(start, start + most)
             gaps[part] = np.abs(self.cells[first[part]] - later.cells[second[part]]).max(axis=-1)
         return self._steps(gaps.reshape(u.shape))

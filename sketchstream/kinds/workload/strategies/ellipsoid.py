@@ -92,16 +92,6 @@ def _walk(columns: Any, inverse: Any, heights: Any, weights: Any, tolerance: Any
     return False
 
 
-def enclosing_shape(reduced: Reduced, tolerance: float = 1e-3) -> Floats:
-    """(r, r) the matrix F F' of the enclosing ellipsoid F B_2, which holds every column."""
-    columns = reduced.columns
-    weights = enclosing_weights(columns, tolerance)
-    moment = (columns * weights) @ columns.T
-    heights = np.einsum("ij,ij->j", columns, np.linalg.solve(moment, columns))
-    out: Floats = moment * float(heights.max())
-    return out
-
-
 def blocks(columns: Floats) -> list[Floats]:
     """The paper's base decomposition: orthonormal blocks of directions, the short axes of the ellipsoid first.
 

@@ -26,7 +26,7 @@ from sketchstream.kinds.workload.strategies.ball import MAX_RANK as BALL_RANK
 from sketchstream.kinds.workload.strategies.ball import add_ball_noise
 from sketchstream.kinds.workload.strategies.ellipsoid import paper_shape, plain_shape
 from sketchstream.kinds.workload.strategies.implicit import implicit_strategies
-from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, optimise, reduce, too_large
+from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, Objective, optimise, reduce, too_large
 from sketchstream.kinds.workload.strategies.projection import MOST_MOVED, all_nearest, stretched
 from sketchstream.kinds.workload.strategies.strategy import (
     MOST_SPREAD,
@@ -49,7 +49,7 @@ Mechanism = Literal["auto", "gaussian", "laplace", "l2ball", "paper", "plain"]
 LawName = Literal["discrete-gaussian", "discrete-laplace", "discrete-ball"]
 
 MECHANISMS: Final = ("auto", "gaussian", "laplace", "l2ball", "paper", "plain")
-TIE: Final = 1.03
+GAUSSIAN_TIE: Final = 1.03
 """Gaussian noise is taken if its error is at most this factor above the least one: it composes better."""
 SLACK: Final = 4
 """Amount added to the variance of a Gaussian layer, which pays for the lattice (docs/theory/workload.md, 7)."""
@@ -57,20 +57,20 @@ MARGIN: Final = Fraction(1, 1 << 40)
 """Relative amount of epsilon and delta that is left to the lattice; `verify_discrete` checks that it is enough."""
 OPTIMISED: Final = 512
 """Cells up to which mechanism "gaussian" searches the best covariance of prefixes and trailing sums, in about 10 s."""
-HOPELESS: Final = 8.0
+HOPELESS_FACTOR: Final = 8.0
 """Candidates whose error before projection is above 8 times the least are not tried with projection. Measured: the best
 candidate lies beyond in 1 of 99 tasks, 30 individuals in 64 cells at epsilon 8."""
 MOST_TRIED: Final = 1 << 17
 """Entries of a strategy up to which candidates are tried on invented tables: bounds the time of a choice."""
-MANY: Final = (100, 1000, 10_000)
+TRIED_NUMBERS: Final = (100, 1000, 10_000)
 """Numbers of individuals that are tried where none is known: projection helps much with few, little with many."""
 TRIED_GAP: Final = 0.05
 """Gap, over the noise, at which projections of invented tables stop. Measured: smaller ones move no error by 3%."""
 TRIED_STEPS: Final = 30
 """Steps after which projections of invented tables stop at the latest; see `TRIED_GAP`."""
-DRAWN: Final = 8
+TABLES_OF_EACH: Final = 8
 """Invented tables of each population and number of individuals. Measured: with 64 no error moves by more than 13%."""
-REMEMBERED: Final = 8
+CHOICES_REMEMBERED: Final = 8
 """Choices that are remembered: a configuration that is read again must not search again."""
 _CHOSEN: dict[tuple[object, ...], Candidate] = {}
 
@@ -134,7 +134,7 @@ class Task:
     epsilon: Fraction
     delta: Fraction = Fraction(0)
     weight: int = 1
-    objective: str = "total"
+    objective: Objective = "total"
     row_weights: Floats | None = None
     n_bound: int | None = None
 
@@ -236,9 +236,9 @@ def choose(task: Task, mechanism: Mechanism) -> Candidate:
     tried = candidates(task, mechanism)
     projected = mechanism == "auto" and task.unweighted
     errors = projected_errors(task, tried) if projected else [candidate.error for candidate in tried]
-    gaussian = tried[0].mechanism == "gaussian" and errors[0] <= TIE * min(errors)
+    gaussian = tried[0].mechanism == "gaussian" and errors[0] <= GAUSSIAN_TIE * min(errors)
     chosen = tried[0] if gaussian else tried[int(np.argmin(errors))]
-    while len(_CHOSEN) >= REMEMBERED:
+    while len(_CHOSEN) >= CHOICES_REMEMBERED:
         del _CHOSEN[next(iter(_CHOSEN))]
     return _CHOSEN.setdefault(question, chosen)
 
@@ -250,10 +250,10 @@ def projected_errors(task: Task, tried: list[Candidate]) -> list[float]:
     are made from digests, so that all readers of a configuration choose alike. Nothing here is ever published.
     """
     errors = [candidate.error for candidate in tried]
-    near = [candidate for candidate in tried if candidate.error <= HOPELESS * min(errors)]
+    near = [candidate for candidate in tried if candidate.error <= HOPELESS_FACTOR * min(errors)]
     if len(near) == 1 or max(candidate.strategy.length * candidate.strategy.size for candidate in near) > MOST_TRIED:
         return errors
-    numbers = MANY if task.n_bound is None else (task.n_bound,)
+    numbers = TRIED_NUMBERS if task.n_bound is None else (task.n_bound,)
     truths = np.concatenate([_invented(task.workload.size, n) for n in numbers])
     counts = np.repeat(np.array(numbers, np.float64), len(truths) // len(numbers))
     return [_projected_error(task, one, truths, counts) if one in near else math.inf for one in tried]
@@ -312,7 +312,7 @@ def _invented(size: int, n: int) -> Floats:
     place = np.arange(size) / size
     zipf = 1 / (1.0 + np.argsort(_even("order", size), kind="stable"))
     shares = np.array([np.ones(size), zipf, np.exp(-(((place - 0.3) / 0.15) ** 2)) + 0.02])
-    means = np.repeat(n * shares / shares.sum(axis=1)[:, None], DRAWN, axis=0)
+    means = np.repeat(n * shares / shares.sum(axis=1)[:, None], TABLES_OF_EACH, axis=0)
     return np.floor(means + _even(f"table {n}", means.size).reshape(means.shape))
 
 

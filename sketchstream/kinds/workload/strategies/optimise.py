@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ import numpy.typing as npt
 from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.queries import Workload
+
+Objective = Literal["total", "max"]
 
 MAX_RANK: Final = 4096
 TOLERANCE: Final = 1e-3
@@ -137,7 +139,7 @@ def too_large(workload: Workload) -> bool:
 def optimise(
     workload: Workload,
     *,
-    objective: str = "total",
+    objective: Objective = "total",
     row_weights: Floats | None = None,
     tolerance: float = TOLERANCE,
     most_steps: int = MOST_STEPS,

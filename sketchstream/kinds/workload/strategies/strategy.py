@@ -26,7 +26,7 @@ from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 from sketchstream.kinds.workload.queries.packing import packed, unpacked
 from sketchstream.kinds.workload.queries.queries import Workload
-from sketchstream.kinds.workload.strategies.optimise import Optimum
+from sketchstream.kinds.workload.strategies.optimise import Objective, Optimum
 
 Form = Literal["cells", "rows", "rounded", "identity", "queries", "tree", "causal"]
 
@@ -68,7 +68,7 @@ class Strategy:
     form: Form
     bits: int
     workload_digest: bytes
-    objective: str = "total"
+    objective: Objective = "total"
     lower: float = 0.0
     upper: float = 0.0
     rank: int = 0
@@ -358,7 +358,12 @@ def _causal_matrix(size: int, width: int, bits: int) -> Ints:
 
 
 def from_shape(
-    workload: Workload, shape: Optimum, *, objective: str = "total", row_weights: Floats | None = None, bits: int = BITS
+    workload: Workload,
+    shape: Optimum,
+    *,
+    objective: Objective = "total",
+    row_weights: Floats | None = None,
+    bits: int = BITS,
 ) -> Strategy:
     """The integer strategy whose noise has this covariance in the answers, up to rounding.
 
@@ -402,7 +407,7 @@ def from_shape(
 
 
 def attained(
-    workload: Workload, strategy: Strategy, objective: str = "total", row_weights: Floats | None = None
+    workload: Workload, strategy: Strategy, objective: Objective = "total", row_weights: Floats | None = None
 ) -> float:
     """The objective that an integer strategy reaches for L2 sensitivity 1."""
     scale = float(strategy.sensitivity2)
@@ -413,7 +418,7 @@ def attained(
     return objective_value(workload.variances(strategy.spread) * scale, objective, row_weights)
 
 
-def objective_value(variances: Floats, objective: str, row_weights: Floats | None) -> float:
+def objective_value(variances: Floats, objective: Objective, row_weights: Floats | None) -> float:
     """The largest of the answers' variances, or their weighted sum."""
     if objective == "max":
         return float(variances.max())
