@@ -18,11 +18,7 @@ from sketchstream.errors import SpecError
 from sketchstream.items.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.kinds.linear.fields import parse_epsilon, stored_closed
 from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrated
-from sketchstream.privacy.calibration.discrete import (
-    DiscreteCalibration,
-    calibrate_discrete,
-    verify_discrete,
-)
+from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_discrete, verify_discrete
 from sketchstream.privacy.losses.gaussian import Part, UnitShift
 from sketchstream.spec import (
     UNITS,

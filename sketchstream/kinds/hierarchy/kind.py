@@ -149,9 +149,9 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         require_method(method, METHODS)
         require_options(self.name, options, ("levels",))
         parts = parts_of(self, published)
-        spec: HierarchySpec = parts[0].spec
+        spec: HierarchySpec = published.spec
         variance = sum((one for part in parts for one in part.parameters), Fraction(0))
-        return estimate(spec, variance, added_up(parts), method, **options).about(published)
+        return estimate(spec, variance, added_up(spec, parts), method, **options).about(published)
 
 
 KIND: Final = HierarchyKind()

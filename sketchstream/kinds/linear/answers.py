@@ -18,6 +18,7 @@ from sketchstream.kinds.linear.publication import parts_of
 from sketchstream.privacy.losses.history import parameter_name
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.linear.spec import LinearSpec
     from sketchstream.published import Published
 
 
@@ -28,7 +29,7 @@ NAMED: Final = 5
 class LinearAnswers(Answers):
     """Numbers of one publication of a linear kind."""
 
-    spec: Any
+    spec: LinearSpec
     """Spec of the sketch."""
     published: Published | None = None
     """What the answers were computed from; None if they were computed from bare numbers."""

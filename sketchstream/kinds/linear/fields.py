@@ -9,15 +9,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from sketchstream.errors import SpecError
-from sketchstream.spec import (
-    ClosedDomain,
-    Epsilon,
-    Item,
-    exact_delta,
-    exact_epsilon,
-    exact_rational,
-    stored_domain,
-)
+from sketchstream.spec import ClosedDomain, Epsilon, Item, exact_delta, exact_epsilon, exact_rational, stored_domain
 
 
 class Stored(str):

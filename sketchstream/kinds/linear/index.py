@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from sketchstream.kinds.linear.events import hint_of, in_units, judged
 
 if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid, Outside
+    from sketchstream.kinds.linear.spec import PlaceCountingSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class ColumnIndex(ABC):
         spec: spec of the sketch; with `max_weight`, a whole number.
     """
 
-    spec: Any
+    spec: PlaceCountingSpec
 
     @property
     def slots(self) -> int:

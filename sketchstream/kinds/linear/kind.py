@@ -23,7 +23,7 @@ from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Compone
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.accounting import Accounting
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
-from sketchstream.kinds.linear.spec import LinearSpec
+from sketchstream.kinds.linear.spec import LinearSpec, PlaceCountingSpec
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee, merged_from, not_protected
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
@@ -227,7 +227,7 @@ def _privacy(spec: LinearSpec, epsilon: Fraction, delta: Fraction) -> str:
     return f"epsilon {epsilon}" if spec.pure else f"epsilon {epsilon}, delta {float(delta):g}"
 
 
-def unit_of_places(spec: Any, place: str) -> str:
+def unit_of_places(spec: PlaceCountingSpec, place: str) -> str:
     """The protected unit in words, for specs whose events are at places and have weights up to `max_weight`."""
     several = "leaves" if place == "leaf" else f"{place}s"
     if spec.unit == "item":

@@ -22,11 +22,9 @@ class PublishedPart:
     """One published part.
 
     Args:
-        spec: spec of the part; parts of a stack may differ in privacy.
         fresh: parameter of the release's own noise, if it is one.
     """
 
-    spec: Any
     origin: Origin
     key_id: bytes | None
     numbers: State
@@ -47,10 +45,10 @@ def parts_of(kind: Kind[Any], published: Published) -> list[PublishedPart]:
         layers = tuple(layer.parameter for layer in part.layers)
         numbers = part.state if part.cost is None else part.noised
         own = () if part.cost is None else (kind.accounting.parameter(part.spec, part.cost),)
-        out.append(PublishedPart(part.spec, part.origin, part.key_id, numbers, layers, own))
+        out.append(PublishedPart(part.origin, part.key_id, numbers, layers, own))
     return out
 
 
-def added_up(parts: Sequence[PublishedPart]) -> State:
+def added_up(spec: Any, parts: Sequence[PublishedPart]) -> State:
     """The sum of the numbers of parts of one sketch."""
-    return kinds.add(parts[0].spec, [part.numbers for part in parts])
+    return kinds.add(spec, [part.numbers for part in parts])

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.groups.group_list import GroupRule, Groups, GroupSample, OneOfGroups
-from sketchstream.kinds.profile.overlap_rule import OverlapRule
+from sketchstream.kinds.profile.overlap_rule import Counts, Noise, OverlapRule
 from sketchstream.kinds.profile.presence import best_modulus
 from sketchstream.spec import (
     MAX_MODULUS,
@@ -165,8 +165,8 @@ class ProfileSpec:
         overlap: bool | Sequence[str | int] | None = None,
         epsilon_overlap: Epsilon | None = None,
         histograms: bool | None = None,
-        counts: str = "modulus",
-        noise: str = "groups",
+        counts: Counts = "modulus",
+        noise: Noise = "groups",
     ) -> None:
         if not isinstance(domain, (ClosedDomain, OpenDomain)):
             msg = f"domain must be a ClosedDomain or an OpenDomain, found {type(domain).__name__}"
@@ -321,8 +321,8 @@ class ProfileSpec:
         overlap: bool | Sequence[str | int] | None,
         epsilon: Epsilon | None,
         histograms: bool | None,
-        counts: str,
-        noise: str,
+        counts: Counts,
+        noise: Noise,
         epsilon_publish: Epsilon | None,
     ) -> None:
         """Check and set what is published of several groups together."""

@@ -14,12 +14,7 @@ from typing import Any, Final
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS, Family
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
-from sketchstream.kinds.projection.mechanism import (
-    creation_sigma2,
-    noise_fourth,
-    noise_variance,
-    publication_sigma2,
-)
+from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_fourth, noise_variance, publication_sigma2
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.spec import whole
 

@@ -23,6 +23,7 @@ from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Mask
+from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.linear.publication import added_up, parts_of
 from sketchstream.kinds.options import require_method
@@ -226,7 +227,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         """The error that noise alone makes of the squared norm of an empty row."""
         return "squared norm", expected(spec, 0.0).sq_norm
 
-    def estimate(self, published: Published, **options: Any) -> Any:
+    def estimate(self, published: Published, **options: Any) -> LinearAnswers:
         """Distances, norms and inner products.
 
         Without a question the answer is a `Projection`, which takes any number of them. Parts of a stack are added up.
@@ -268,7 +269,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
                 msg = "the sketch was made with another hash key; give the one it was created with"
                 raise EstimateError(msg)
             matrix = matrix_of(spec, key, secret_scope(parts[0].origin))
-        cells = added_up(parts).reshape(spec.shape)
+        cells = added_up(spec, parts).reshape(spec.shape)
         return Projection(spec, cells, variance, matrix, fourth)
 
 

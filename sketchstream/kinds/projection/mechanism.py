@@ -16,11 +16,7 @@ import numpy as np
 
 from sketchstream.array_types import Ints
 from sketchstream.errors import ItemError
-from sketchstream.kinds.projection.calibration import (
-    on_grid,
-    public_sigma2,
-    secret_sigma2,
-)
+from sketchstream.kinds.projection.calibration import on_grid, public_sigma2, secret_sigma2
 from sketchstream.kinds.projection.matrices.kernels import add_rows
 from sketchstream.kinds.projection.matrices.matrix import PRECOMPUTED, Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import longest_row, sparse, spectral

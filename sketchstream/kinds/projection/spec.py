@@ -25,17 +25,7 @@ from sketchstream.kinds.linear.fields import stored_closed
 from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.projection.matrices.matrix import FAMILIES, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import MOST_PASSED
-from sketchstream.spec import (
-    MAX_SLOTS,
-    UNITS,
-    ClosedDomain,
-    Epsilon,
-    Item,
-    Unit,
-    exact_rational,
-    require_choice,
-    whole,
-)
+from sketchstream.spec import MAX_SLOTS, UNITS, ClosedDomain, Epsilon, Item, Unit, exact_rational, require_choice, whole
 
 MatrixSeed = Literal["public", "secret"]
 

@@ -17,7 +17,7 @@ from sketchstream.array_types import Floats
 from sketchstream.kinds.workload.answers import break_even
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.implicit import Implicit
-from sketchstream.kinds.workload.strategies.mechanism import Mechanism, candidates
+from sketchstream.kinds.workload.strategies.mechanism import candidates
 from sketchstream.kinds.workload.strategies.strategy import Strategy, causal_bound, causal_total
 
 
@@ -119,16 +119,20 @@ class WorkloadPlan:
         return (causal_total(strategy) if strategy.form == "causal" else strategy.upper) / lower - 1
 
 
-def plan(spec_of: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts: int = 1) -> WorkloadPlan:
+def plan(spec_of: Callable[..., WorkloadSpec], *, parts: int = 1) -> WorkloadPlan:
     """Compare the chosen mechanism with all others.
 
     Args:
-        spec_of: the spec with this mechanism and strategy; ("auto", None) gives the chosen one.
+        spec_of: the spec with this `mechanism` and `strategy`; "auto" without a strategy gives the chosen one.
     """
-    spec = spec_of("auto", None)
+    spec = spec_of(mechanism="auto", strategy=None)
     tried = candidates(spec.task, "auto")
     ours = spec.mechanism, spec.strategy.form
-    others = [spec_of(one.mechanism, one.strategy) for one in tried if (one.mechanism, one.strategy.form) != ours]
+    others = [
+        spec_of(mechanism=one.mechanism, strategy=one.strategy)
+        for one in tried
+        if (one.mechanism, one.strategy.form) != ours
+    ]
     forecasts = [(one, forecast(one, parts=parts)) for one in (spec, *others)]
     return WorkloadPlan(spec, forecasts[0][1], tuple(sorted(forecasts, key=lambda pair: pair[1].rmse)))
 

@@ -186,10 +186,10 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         require_method(method, METHODS)
         require_options(self.name, options, ("metric", "n_bound"))
         parts = parts_of(self, published)
-        spec: WorkloadSpec = parts[0].spec
+        spec: WorkloadSpec = published.spec
         laws = [spec.law_of(self.accounting.cost(spec, one)) for part in parts for one in part.parameters]
         feasible = None if method == "unbiased" else method
-        return estimate(spec, laws, added_up(parts), feasible=feasible, **options).about(published)
+        return estimate(spec, laws, added_up(spec, parts), feasible=feasible, **options).about(published)
 
 
 KIND: Final = WorkloadKind()

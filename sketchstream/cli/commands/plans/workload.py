@@ -7,6 +7,7 @@ file; no data and no sketch are read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -100,14 +101,7 @@ def _of_options(workload: Any, epsilon: Any, promise: Mapping[str, Any]) -> Call
     from sketchstream.kinds.workload.queries.queries import Workload
     from sketchstream.kinds.workload.spec import WorkloadSpec
 
-    questions = Workload.named(workload)
-    delta = promise["delta"]
-    rest = {name: value for name, value in promise.items() if name != "delta"}
-
-    def wanted(mechanism: Mechanism, strategy: Strategy | None) -> WorkloadSpec:
-        return WorkloadSpec(questions, epsilon, delta, mechanism, strategy=strategy, **rest)
-
-    return wanted
+    return partial(WorkloadSpec, Workload.named(workload), epsilon, **promise)
 
 
 def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]:

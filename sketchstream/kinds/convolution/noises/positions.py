@@ -21,13 +21,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filtering.group import Group
 from sketchstream.kinds.convolution.filtering.mechanism import NoiseKind, smooth_length
 from sketchstream.kinds.convolution.filtering.spread import LONGEST_SPREAD, SpreadFactor
-from sketchstream.kinds.convolution.noises.scheme import (
-    COLUMNS_GRID,
-    FilteredSpec,
-    NoiseLayer,
-    NoiseScheme,
-    Request,
-)
+from sketchstream.kinds.convolution.noises.scheme import COLUMNS_GRID, FilteredSpec, NoiseLayer, NoiseScheme, Request
 from sketchstream.kinds.convolution.noises.spectral import UP, Correlated
 from sketchstream.kinds.convolution.noises.synthesis import Objects, filter_draws
 from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor, block_energies, filtered

@@ -247,7 +247,7 @@ def _held(published: Published) -> tuple[list[NoiseLayer], Ints, tuple[int, int]
     layers = [spec.layer_of(kind.accounting.cost(spec, one)) for part in parts for one in part.parameters]
     windows = {part.origin.window for part in parts}
     window = windows.pop() if len(windows) == 1 else None
-    return layers, added_up(parts), window
+    return layers, added_up(spec, parts), window
 
 
 def columns_of(spec: ConvolutionSpec) -> tuple[str, ...]:
