@@ -29,10 +29,7 @@ def require_delta(delta: Fraction) -> None:
 
 @lru_cache(maxsize=64)
 def mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Largest mu = sensitivity / sigma for which Gaussian noise is (epsilon, delta)-private.
-
-    Returns:
-        A Fraction at most a relative 2e-11 below the true value, never above it.
+    """Largest mu = sensitivity / sigma of (epsilon, delta)-private Gaussian noise, at most a relative 2e-11 too low.
 
     Source: Balle & Wang 2018, Theorem 8.
     """
@@ -42,10 +39,7 @@ def mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=64)
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Largest rho for which rho-zCDP implies (epsilon, delta).
-
-    Returns:
-        A Fraction at most a relative 2e-9 below the true value of the bound, never above it.
+    """Largest rho for which rho-zCDP implies (epsilon, delta), at most a relative 2e-9 below the bound.
 
     Source: Canonne, Kamath & Steinke 2020, Proposition 7: delta = min over alpha > 1 of
     exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1).

@@ -258,11 +258,7 @@ class ConvolutionSpec(FilteredSpec):
             put(group=Group((size,)))
 
     def _put_noise(self, noise: NoiseKind | Literal["auto"], request: Request) -> None:
-        """Check the noise, or choose it.
-
-        Raises:
-            SpecError: the noise does not go with other parameters, or no noise does.
-        """
+        """Check the noise, or choose it."""
         if self.delta:
             exact_delta(self.delta_publish, "delta_publish")
         candidates = [scheme_of(name, self, request) for name in (NOISES if noise == "auto" else (noise,))]
@@ -279,21 +275,13 @@ class ConvolutionSpec(FilteredSpec):
         self._put_scheme(self._best(candidates) if len(candidates) > 1 else candidates[0])
 
     def _put_scheme(self, scheme: NoiseScheme) -> None:
-        """Set the noise and what it determines.
-
-        Raises:
-            SpecError: the noise cannot be had, as its words could not hold it or the capacity.
-        """
+        """Set the noise and what it determines."""
         self._put(scheme=scheme, noise=scheme.name, layout=scheme.layout, group=scheme.group)
         self._put(levels=scheme.tree.levels if scheme.tree else (), root=scheme.root, grid=scheme.grid)
         scheme.require_scales([self.layer()] + ([published] if (published := self.published_layer) else []))
 
     def _best(self, candidates: Sequence[NoiseScheme]) -> NoiseScheme:
-        """The noise whose weighted error is smallest, of equal ones the first.
-
-        Raises:
-            SpecError: none of them can be had.
-        """
+        """The noise whose weighted error is smallest, of equal ones the first."""
         errors: dict[str, float] = {}
         refused: SpecError | None = None
         for scheme in candidates:
@@ -387,11 +375,7 @@ class ConvolutionSpec(FilteredSpec):
         return largest
 
     def layer_of(self, cost: Fraction) -> NoiseLayer:
-        """The law of a layer, or of fresh noise, that costs this much: mu^2, sqrt(2 rho) or epsilon.
-
-        Args:
-            cost: above 0.
-        """
+        """The law of a layer, or of fresh noise, that costs this much: mu^2, sqrt(2 rho) or epsilon."""
         return NoiseLayer(self.measure, cost**2 / 2 if self.measure == "rho" else cost)
 
     @property

@@ -55,7 +55,6 @@ class GaussianEstimate(LinearAnswers):
     """Counts of one published sketch.
 
     Args:
-        spec: spec of the sketch.
         variances: parameters sigma2 of every layer and fresh noise in the state, in squared lattice units.
         state: (slots,) int64, the published state.
         method: one of `denoising.methods.METHODS`.

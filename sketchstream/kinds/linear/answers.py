@@ -65,10 +65,6 @@ class LinearAnswers(Answers):
     def number(self, name: str, level: float = LEVEL) -> Estimate:
         """A number by the name that series, pages and `--metric` know it by, such as "sum", "answer.0" or "norm.7".
 
-        Args:
-            name: name of the number.
-            level: level of its interval.
-
         Raises:
             EstimateError: these answers have no number of that name.
         """

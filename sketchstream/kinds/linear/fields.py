@@ -19,11 +19,7 @@ class Stored(str):
 
 
 def parse_epsilon(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] | None = None) -> Fraction:
-    """An exact epsilon from 1e-6 to 50; stored specs of some kinds have had a wider range.
-
-    Args:
-        allowed: range of stored specs of the kind, or None.
-    """
+    """An exact epsilon from 1e-6 to 50; of stored specs one that is allowed, as some kinds have had a wider range."""
     if allowed is None or not isinstance(value, Stored):
         return exact_epsilon(value, name)
     expected = f"{name} must be a rational number from {allowed[0]} to {allowed[1]}, such as '1', '0.1' or '1/2'"
@@ -35,11 +31,7 @@ def parse_epsilon(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] 
 
 
 def parse_delta(value: Epsilon, name: str, *, zero: bool) -> Fraction:
-    """An exact delta from 1e-300 to 1/2.
-
-    Args:
-        zero: whether it may be 0, for noise whose privacy is pure.
-    """
+    """An exact delta from 1e-300 to 1/2, or 0 where the noise may be pure."""
     if zero and not exact_rational(value, f"{name} must be 0 or in [1e-300, 0.5], such as '1e-6'"):
         return Fraction(0)
     return exact_delta(value, name)

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ColumnIndex(ABC):
-    """Finds the place of each item, such as a cell or a leaf, and adds the columns of places.
-
-    Args:
-        spec: spec of the sketch; with `max_weight`, a whole number.
-    """
+    """Finds the place of each item, such as a cell or a leaf, and adds the columns of places."""
 
     spec: PlaceCountingSpec
 

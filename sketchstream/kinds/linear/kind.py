@@ -56,11 +56,7 @@ class LinearAccounting(Accounting[L]):
 
     @abstractmethod
     def noise_cost(self, spec: L, epsilon: Fraction, delta: Fraction) -> Fraction:
-        """Cost of noise of this privacy, for the whole unit.
-
-        Args:
-            delta: privacy of the noise; not used where it is pure.
-        """
+        """Cost of noise of this privacy, for the whole unit."""
 
     def account(self, spec: L) -> tuple[type[GaussianLedger], UnitShift]:
         """The ledger of noise that is not pure, and how far a unit moves what has it: by default mu^2 of all of it."""

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PublishedPart:
-    """One published part.
-
-    Args:
-        fresh: parameter of the release's own noise, if it is one.
-    """
+    """One published part."""
 
     origin: Origin
     key_id: bytes | None

@@ -137,7 +137,6 @@ def secret_sigma2(
 
     Args:
         norm2: the largest squared norm of a change of a row of the data, lattice units.
-        entry_variance: E[R_jc^2].
     """
     eps, target = _lowered(epsilon, delta)
     sigma = Fraction(sub_gaussian(eps, target, k)) * (1 + TABLE_EXCESS)

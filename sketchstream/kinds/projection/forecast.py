@@ -206,7 +206,6 @@ def best_columns(
     """The number of columns for which the error of a squared distance is smallest, and what each would give.
 
     Args:
-        spec: any k; everything else as it will be.
         candidates: the numbers that are tried; for srht those up to d'.
     """
     errors: dict[int, ExpectedErrors] = {}

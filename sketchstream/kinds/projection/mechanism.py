@@ -78,11 +78,7 @@ def unit_shift(spec: ProjectionSpec) -> UnitShift:
 
 @lru_cache(maxsize=256)
 def sigma2(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Parameter of the discrete Gaussian noise of every cell of one layer; verified.
-
-    Args:
-        epsilon: privacy of this layer: the spec's epsilon, its epsilon_publish, or that of a release.
-    """
+    """Parameter of the discrete Gaussian noise of every cell of one layer; verified."""
     if spec.matrix_seed == "secret":
         return secret_sigma2(epsilon, delta, row_norm2(spec), spec.k, spec.entry_variance)
     if shapes := _shapes(spec):

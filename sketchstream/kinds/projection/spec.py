@@ -319,7 +319,6 @@ class ProjectionSpec(EventCountingSpec):
         """The spec that `to_dict` described.
 
         Args:
-            data: dictionary of the spec.
             users: the list of users, if the domain is a list; without it results can be read by position only.
             features: the list of features, likewise.
 

@@ -50,11 +50,9 @@ class WorkloadAnswers(LinearAnswers):
     """Answers to all queries of a workload.
 
     Args:
-        spec: spec of the sketch.
         values: (d,) answers, in units of weight.
         stderr: (d,) standard deviation of each answer before projection; after it, a figure that is rarely exceeded.
         tails: (d,) excess kurtosis of each answer's noise; 0 for Gaussian noise.
-        tables: tables that name the answers.
         layer_count: number of noise layers in the publication.
         projected: the set on which the answers were projected, or None.
         gap: certified gap of the projection.
@@ -64,7 +62,6 @@ class WorkloadAnswers(LinearAnswers):
         integral: whether the unprojected answers and their noise are whole numbers; then intervals are closed at whole
             numbers, and hold at least at their level.
         epsilons: epsilons of the discrete Laplace noise of each layer; none for other noise.
-        notes: notes for readers.
     """
 
     question = "queries"

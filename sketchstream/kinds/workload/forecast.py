@@ -145,11 +145,7 @@ def least_total(strategy: Strategy) -> float:
 
 
 def forecast(spec: WorkloadSpec, *, parts: int = 1) -> WorkloadForecast:
-    """Expected errors of what `seal` publishes.
-
-    Args:
-        parts: number of published states that are added up, such as those of partitions.
-    """
+    """Expected errors of what `seal` publishes, of this number of states that are added up."""
     laws = [spec.layer(), *([spec.fresh()] if spec.intrusion else [])] * parts
     variance = sum(law.variance for law in laws)
     stderr = np.sqrt(variance * spec.variances)

@@ -152,10 +152,7 @@ def spectral_shape(spectrum: Spectrum, noise: NoiseKind, layout: Layout, floor: 
 
 
 def pure_shape(spectrum: Spectrum, positions: int) -> NoiseShape:
-    """Laplace noise for delta = 0: scales in the proportion |h_k|^(-2/3), sized by the worst position.
-
-    Args:
-        positions: elements 0..positions-1 may receive events.
+    """Laplace noise for delta = 0: scales in the proportion |h_k|^(-2/3), sized by the worst of the first positions.
 
     Source: docs/theory/convolution.md, theorem 4.
     """
@@ -170,12 +167,9 @@ def pure_shape(spectrum: Spectrum, positions: int) -> NoiseShape:
 
 
 def worst_loss(coordinates: Coordinates, weight: Floats, positions: int) -> float:
-    """Upper bound of the largest sum over coordinates of |phi_j(n)| weight_j over the positions n.
+    """Upper bound of the largest sum over coordinates of |phi_j(n)| times their weights, over n < positions.
 
     The sum is scanned exactly if that is cheap; otherwise |cos| + |sin| is bounded by sqrt 2.
-
-    Args:
-        weight: (M,) float64 by character.
     """
     group = coordinates.group
     root = 1 / math.sqrt(group.size)

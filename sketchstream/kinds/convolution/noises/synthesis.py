@@ -59,11 +59,7 @@ def _times_floats(values: Any, floats: Floats, places: int) -> Objects:
 
 
 def synthesize(coordinates: Coordinates, drawn: Objects, scales: Floats) -> Objects:
-    """(M,) integers with FRACTION places: the function whose real Fourier coordinates are drawn * scales / 2^128.
-
-    Args:
-        scales: (M,) float64, each read as the exact rational it is.
-    """
+    """(M,) integers with FRACTION places: the function whose real Fourier coordinates are drawn * scales / 2^128."""
     group = coordinates.group
     values = _times_floats(drawn, scales, FRACTION + 64 - SYNTHESIS_BITS)  # in units of 2^-(FRACTION + 64)
     s, p = len(coordinates.singles), len(coordinates.pairs)
@@ -87,11 +83,7 @@ def synthesize(coordinates: Coordinates, drawn: Objects, scales: Floats) -> Obje
 
 
 def inverse_dft(real: Objects, imaginary: Objects) -> tuple[Objects, Objects]:
-    """Unnormalised inverse transforms of the columns: sum over k of x[k] exp(2 pi i k n / N).
-
-    Args:
-        real: (N, batch) integers with FRACTION places.
-    """
+    """Unnormalised inverse transforms of (N, batch) columns: the sum over k of x[k] exp(2 pi i k n / N)."""
     size, batch = real.shape
     if size == 1:
         return real, imaginary

@@ -39,8 +39,6 @@ class FilterAnswers(LinearAnswers):
     """One filter's answers.
 
     Attributes:
-        spec: the specification.
-        place: number of the filter.
         drawn: the layers whose noise is in the answers.
         positions: (n,) int64, positions of the answers.
         values: (n,) float64, unbiased.

@@ -55,11 +55,7 @@ class Term:
 
 
 def laplace_half_widths(scheme: NoiseScheme, place: int, terms: Sequence[Term], stderr: Floats, level: float) -> Floats:
-    """(n,) half widths of central intervals for the Laplace kinds.
-
-    Args:
-        terms: the windows whose noise is in the answers, each with its n positions.
-    """
+    """(n,) half widths of central intervals for the Laplace kinds."""
     if isinstance(scheme, Blocks):
         return _tree(scheme, place, terms, level)
     if isinstance(scheme, Counts):

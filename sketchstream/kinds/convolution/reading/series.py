@@ -43,7 +43,6 @@ class Series(LinearAnswers):
     """Answers of all filters of a sketch, or of selected ones.
 
     Args:
-        spec: spec of the sketch.
         answers: one object for each filter.
         level: level of the intervals in rows, data and text.
 

@@ -49,12 +49,7 @@ class HeatMap:
 
 
 def heat_map(projection: PublishedRows) -> HeatMap:
-    """The distances of all rows, with similar rows next to each other.
-
-    Args:
-        projection: published projection; of many users, averages over runs of users in the order of the domain are
-            shown.
-    """
+    """The distances of all rows, similar ones next to each other; of many users, averages over runs of them."""
     n = projection.spec.users.size
     if n < 2:
         msg = "a heat map needs at least two users, found one"

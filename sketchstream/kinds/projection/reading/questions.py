@@ -47,12 +47,10 @@ class RowAnswer(LinearAnswers):
     """The answer to one question, a number for each pair, row or step.
 
     Args:
-        spec: spec of the sketch.
         names: columns that say whose number it is.
         ask: computes the numbers with the intervals of a level. Those of "nearest" hold for all candidates together,
             so for the chosen ones too.
         question: one of `QUANTITIES`.
-        level: level of the intervals.
     """
 
     spec: ProjectionSpec = field(repr=False)
@@ -192,11 +190,7 @@ def _summed(vector: Mapping[Item, float] | Iterable[tuple[Item, float]]) -> dict
 
 
 def neighbours(projection: PublishedRows, users: Any, count: int, level: float) -> RowAnswer:
-    """The rows that look nearest to some users' rows.
-
-    Args:
-        count: number of neighbours of each; all other users, if there are fewer.
-    """
+    """The rows that look nearest to some users' rows: this number of each, or all others if they are fewer."""
     others = projection.spec.users.size - 1
     most = min(whole(count, "count", 1, projection.spec.users.size + (1 << 32)), max(others, 1))
     rows = nearest(projection, users, most, level)
@@ -214,11 +208,7 @@ def neighbours(projection: PublishedRows, users: Any, count: int, level: float) 
 
 
 def drift(windows: Sequence[PublishedRows], users: Any, level: float, names: Sequence[str] | None = None) -> RowAnswer:
-    """Squared distances between a user's rows in consecutive windows.
-
-    Args:
-        windows: publications in order of time, with the same users, features and matrix.
-    """
+    """Squared distances between a user's rows in consecutive windows, of the same users, features and matrix."""
     if len(windows) < 2:
         msg = f"drift needs at least two windows, found {len(windows)}"
         raise EstimateError(msg)

@@ -90,7 +90,6 @@ class PublishedRows(LinearAnswers):
     """The rows of a published projection, and every estimate from them.
 
     Args:
-        spec: spec of the sketch.
         cells: (users, k) int64, as published.
         variance: V, noise variance of a cell, lattice units: the sum over its layers and fresh noise.
         matrix: projection matrix; a secret one only if its seed is available. `with_vector` and `feature`
@@ -147,11 +146,7 @@ class PublishedRows(LinearAnswers):
         return self._norms_of(np.arange(self.spec.users.size), level)
 
     def user_name(self, place: int) -> Item:
-        """The user of a row: its id or, if the list is available, the item.
-
-        Args:
-            place: number of the row.
-        """
+        """The user of a row: its id or, if the list is available, the item."""
         return place if self.spec.users.items is None else self.spec.users.items[place]
 
     @cached_property
@@ -183,9 +178,7 @@ class PublishedRows(LinearAnswers):
         """Squared distances between rows; a row's distance from itself is exactly 0.
 
         Args:
-            u: users.
             v: users; as many, or one.
-            level: level of the intervals.
 
         Raises:
             DomainError: an unknown user.
@@ -201,10 +194,6 @@ class PublishedRows(LinearAnswers):
 
     def sq_norm(self, u: Who, level: float = LEVEL) -> RowEstimates:
         """Squared norms of rows.
-
-        Args:
-            u: users.
-            level: level of the intervals.
 
         Raises:
             DomainError: an unknown user.
@@ -222,9 +211,7 @@ class PublishedRows(LinearAnswers):
         """Inner products of two rows each.
 
         Args:
-            u: users.
             v: users; as many, or one; none equal to its partner.
-            level: level of the intervals.
 
         Raises:
             DomainError: an unknown user.
@@ -241,9 +228,7 @@ class PublishedRows(LinearAnswers):
         """Inner products of rows with a public vector.
 
         Args:
-            u: users.
             vector: (features,) numbers, or a mapping from features to numbers.
-            level: level of the intervals.
 
         Raises:
             DomainError: an unknown user or feature.
@@ -269,9 +254,7 @@ class PublishedRows(LinearAnswers):
         """Single entries of rows: total weight of a feature in a user's row.
 
         Args:
-            u: users.
             j: features; as many, or one.
-            level: level of the intervals.
 
         Raises:
             DomainError: an unknown user or feature.
@@ -287,8 +270,6 @@ class PublishedRows(LinearAnswers):
 
         Args:
             later: a sketch with the same users, features and matrix.
-            u: users.
-            level: level of the intervals.
 
         Raises:
             MergeError: users, features or matrix differ.
@@ -334,10 +315,8 @@ class PublishedRows(LinearAnswers):
         """Estimates of squared norms from squared norms of cells.
 
         Args:
-            quantity: name of the estimated quantity.
             sums: squared norms of cells or of their differences, squared lattice units.
             tau: noise variance a cell in `sums`, signal units.
-            level: level of the intervals.
             share: part of the error probability that each interval may have; 1 over their number makes all of them
                 hold together.
             excess: fourth cumulant of the noise of a cell in `sums`, in the square of signal units.
@@ -355,7 +334,6 @@ class PublishedRows(LinearAnswers):
         """How far one unit of noise in one cell moves squared distances between rows, if they are kept as they are.
 
         Args:
-            u: positions of users.
             v: positions of users of `later`, as many.
             later: sketch of the second users; this one, or another with the same matrix.
         """

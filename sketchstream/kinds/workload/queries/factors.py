@@ -190,12 +190,9 @@ class Factor:
         return both
 
     def power_sums(self, values: Floats, power: int) -> Floats:
-        """(rows,) sum over columns of matrix x values to a power, for a named factor; without the product if long.
+        """(rows,) sum over columns of matrix x values to an even power; without the product if it is long.
 
         Answers are differences of the sums up to both ends: the binomial theorem leaves products of powers of these.
-
-        Args:
-            power: an even number.
         """
         if self.rows <= self.size:
             return np.asarray(np.sum(np.square(self.apply(values, 0)) ** (power // 2), axis=1))

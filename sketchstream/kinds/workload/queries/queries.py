@@ -181,11 +181,7 @@ class Workload:
         return self.products[0][0].runs
 
     def norms(self, power: int = 2) -> Floats:
-        """(d,) sum of a power of each query's coefficients.
-
-        Args:
-            power: an even number.
-        """
+        """(d,) sum of an even power of each query's coefficients."""
         require_few(self.count, 0)
         return np.concatenate(
             [_kron([factor.runs.energies(1, power)[None] for factor in product])[0] for product in self.products]
@@ -269,11 +265,7 @@ class Workload:
         return np.concatenate(parts)
 
     def variances(self, covariance: Floats) -> Floats:
-        """(d,) variances of the answers, without the matrix.
-
-        Args:
-            covariance: (N, N) float64, covariance of the cells' estimates.
-        """
+        """(d,) variances of the answers, without the matrix."""
         return np.concatenate([self._product_variances(product, covariance) for product in self.products])
 
     def _product_variances(self, product: Product, covariance: Floats) -> Floats:
