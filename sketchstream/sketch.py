@@ -36,6 +36,7 @@ from sketchstream import kinds, wire
 from sketchstream.components import Counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.files import replace_secret, write_durably
+from sketchstream.forks import process, require_home
 from sketchstream.image import StateImage, is_large
 from sketchstream.items.arrays import arguments_of
 from sketchstream.items.batch import Outside, require_invalid, require_outside, require_sums
@@ -43,7 +44,6 @@ from sketchstream.items.domains import closed_items
 from sketchstream.items.hashing import Key
 from sketchstream.kinds import closing, deferring, view, with_noise
 from sketchstream.kinds.capabilities import HavingGroups, Scoped
-from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
     Instalment,
     Layer,

@@ -1,7 +1,7 @@
 """The source of random words: an AES-256-CTR keystream under a key that is used once and erased.
 
 In: 32 bytes from the operating system. Out: uniform 32-bit words, written into the caller's buffer.
-Touches: /dev/urandom, and one fork handler that is registered when the first keystream is made.
+Touches: /dev/urandom.
 Source: NIST SP 800-38A (CTR mode); Bernstein, "Fast-key-erasure random-number generators", 2017.
 
 The key lives in one bytearray, which is overwritten as soon as the cipher has expanded it; the expanded key lives in
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.forks import process
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import AEADEncryptionContext, CipherContext
 
@@ -33,8 +35,6 @@ _KEY_BYTES = 32
 _COUNTER = bytes(16)
 _ZEROS = bytes(1 << 18)
 """What is encrypted: the keystream itself comes out. Encrypting zeros piece by piece beats clearing the buffer."""
-_forks = 0
-_watching_forks = False
 
 
 class WordSource(Protocol):
@@ -55,16 +55,15 @@ class Keystream:
     __slots__ = ("_context", "_home", "_left")
 
     def __init__(self) -> None:
-        _watch_forks()
         self._context: CipherContext | AEADEncryptionContext | None = None
-        self._home = _process()
+        self._home = process()
         self._left = 0
 
     def fill(self, words: Words) -> None:
         """Overwrite `words` (C-contiguous uint32) with fresh uniform words."""
         octets = words.reshape(-1).view(np.uint8).data
         while len(octets):
-            if self._context is None or self._left <= 0 or self._home != _process():
+            if self._context is None or self._left <= 0 or self._home != process():
                 self._rekey()
             assert self._context is not None
             size = min(len(octets), len(_ZEROS), self._left)
@@ -88,7 +87,7 @@ class Keystream:
         finally:
             secret[:] = bytes(_KEY_BYTES)
         self._left = REKEY_BYTES
-        self._home = _process()
+        self._home = process()
 
     def __enter__(self) -> Self:
         return self
@@ -139,22 +138,3 @@ def fresh_key() -> bytearray:
     if got != _KEY_BYTES:  # no device (a bare chroot) or a short read: a copy stays on the heap until it is reused
         secret[:] = os.urandom(_KEY_BYTES)
     return secret
-
-
-def _process() -> tuple[int, int]:
-    """Changes in a forked child, also when a process number is reused or the fork was made in C."""
-    return os.getpid(), _forks
-
-
-def _watch_forks() -> None:
-    """Count forks from now on, in each child."""
-    global _watching_forks
-    if not _watching_forks:
-        _watching_forks = True
-        os.register_at_fork(after_in_child=_forked)
-
-
-def _forked() -> None:
-    """One more fork between this process and the one that loaded the module."""
-    global _forks
-    _forks += 1

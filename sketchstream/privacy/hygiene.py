@@ -1,6 +1,6 @@
-"""Open states in this process: core dumps off, forks noticed.
+"""Open states in this process: core dumps off, memory closed to other processes.
 
-In: nothing. Out: what the system agreed to; refusals. Touches: this process's dumpable flag and core limit.
+In: nothing. Out: what the system agreed to. Touches: this process's dumpable flag and core limit.
 Source: prctl(2), getrlimit(2).
 
 All of it is best effort against somebody who reads this machine's memory: registers, swap, freed heap and a cipher
@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import resource
 import sys
 from dataclasses import dataclass
-
-from sketchstream.errors import SealedError
 
 _PR_SET_DUMPABLE = 4
 _PR_GET_DUMPABLE = 3
@@ -54,40 +51,3 @@ def harden() -> Hardened:
             libc = ctypes.CDLL(None, use_errno=True)
             undumpable = libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 and libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
     return Hardened(undumpable, no_core)
-
-
-# Forks: a forked child holds a second copy of every open state. Two copies that are both used are two looks.
-
-_forks = 0
-
-
-def _forked() -> None:
-    """One more fork between this process and the one that loaded the module."""
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
-def process() -> tuple[int, int]:
-    """Identity of this process: differs in a forked child, also when a process number is used again."""
-    return os.getpid(), _forks
-
-
-def require_home(home: tuple[int, int], what: str) -> None:
-    """Refuse to use an open state in a child that was forked after the state was created.
-
-    Args:
-        home: `process()` at the time the state was made.
-        what: the step that is refused.
-
-    Raises:
-        SealedError: in a forked child.
-    """
-    if process() != home:
-        msg = (
-            f"{what} is refused in a forked process: parent and child would both go on with one noise, and two such "
-            "states together show exact counts; create the sketch in the process that uses it"
-        )
-        raise SealedError(msg)

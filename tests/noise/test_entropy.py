@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from helpers.noise.words import Recorded, Seeded
-from sketchstream import noise
+from sketchstream import forks, noise
 from sketchstream.errors import SketchstreamError, SpecError
 from sketchstream.kinds.convolution.noises.independent import add_gaussian, add_laplace
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
@@ -155,23 +155,9 @@ def test_a_forked_child_with_a_reused_process_number_draws_under_its_own_key(mon
     stream = Keystream()
     words_of(stream, 16)
     before = stream._context
-    monkeypatch.setattr(entropy, "_forks", entropy._forks + 1)  # what the handler does in the child
+    monkeypatch.setattr(forks, "_forks", forks._forks + 1)  # what the handler does in the child
     words_of(stream, 16)
     assert stream._context is not before
-
-
-def test_forks_are_counted_from_the_first_keystream_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers: list[dict[str, Callable[[], None]]] = []
-    monkeypatch.setattr(os, "register_at_fork", lambda **given: handlers.append(given))
-    monkeypatch.setattr(entropy, "_watching_forks", False)
-    monkeypatch.setattr(entropy, "_forks", 7)
-    streams = [Keystream(), Keystream()]
-    assert [list(one) for one in handlers] == [["after_in_child"]], "one handler for all of them"
-    words_of(streams[0], 4)
-    before = streams[0]._context
-    handlers[0]["after_in_child"]()
-    words_of(streams[0], 4)
-    assert streams[0]._context is not before
 
 
 @pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])

@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 
 from sketchstream.errors import SealedError
+from sketchstream.forks import process, require_home
 from sketchstream.privacy import hygiene
-from sketchstream.privacy.hygiene import harden, process, require_home
+from sketchstream.privacy.hygiene import harden
 
 
 def test_a_hardened_process_leaves_no_core() -> None:
