@@ -127,7 +127,7 @@ spark: setup  ## backfill on a real Spark in local mode (installs 470 MB; not pa
 	@$(BIN)/python -m pytest -q -m spark tests/connectors/lake
 
 registry: setup  ## schemas in a real registry, Apicurio's (fetches 140 MB through Maven; not part of `make test`)
-	@$(BIN)/python -m pytest -q -m registry tests/connectors/registry
+	@$(BIN)/python -m pytest -q -m registry tests/connectors/schema_registry
 
 bench: $(BENCH_READY) jars  ## every benchmark, each with named peers in the same run (QUICK=1 for short ones)
 	@for script in $$(grep -l -e --quick bench/*.py); do echo "== $$script"; $(BIN)/python $$script $(if $(QUICK),--quick); done

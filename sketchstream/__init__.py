@@ -33,7 +33,7 @@ _HOMES = {
     "sketchstream.privacy.ledgers.ledger": ("Ledger",),
     "sketchstream.query.window_sequence": ("Window", "Windows"),
     "sketchstream_connectors.lake.table": ("backfill",),
-    "sketchstream_connectors.published": ("windows",),
+    "sketchstream_connectors.readers": ("windows",),
     "sketchstream.kinds.answers": ("Answers",),
     "sketchstream.kinds.estimates": ("Estimate",),
     "sketchstream.kinds.profile_answers": ("Profile",),
@@ -212,7 +212,7 @@ if TYPE_CHECKING:
     from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
     from sketchstream.storage import load
     from sketchstream_connectors.lake.table import backfill
-    from sketchstream_connectors.published import windows
+    from sketchstream_connectors.readers import windows
 
 
 def __getattr__(name: str) -> object:

@@ -31,7 +31,7 @@ from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import CopiedPositions
 from sketchstream.privacy.deployments.guarantee import Context
 from sketchstream.privacy.losses.history import History, LayerEntry, View, parameter_name
-from sketchstream.privacy.losses.said import cost_said
+from sketchstream.privacy.losses.loss_texts import cost_text
 from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import read_rational, whole
 from sketchstream.topics import APART, HISTORY, MOST_TOPICS
@@ -415,7 +415,7 @@ class Release(_Part):
     @property
     def loss(self) -> str:
         """Loss to this publication alone, with the name of its measure."""
-        return cost_said(self.ledger, self.cost, getattr(self.spec, "delta", 0))
+        return cost_text(self.ledger, self.cost, getattr(self.spec, "delta", 0))
 
     @cached_property
     def digest(self) -> bytes:

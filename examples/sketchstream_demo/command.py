@@ -200,7 +200,7 @@ def _write_stream(folder: Path, flights: Flights, dials: Dials) -> Config:
 def _profiles(configuration: Path) -> Iterator[Profile]:
     """The profile of each month, from its publication."""
     from sketchstream.cli import clusters
-    from sketchstream_connectors.published import open_published
+    from sketchstream_connectors.readers import open_published
 
     with open_published(clusters.load(configuration)) as published:
         for window in published.every(SKETCH, None, None):

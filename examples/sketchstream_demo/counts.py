@@ -72,7 +72,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
 def _july(configuration: Path) -> Any:
     """The answers for July, from publications."""
     from sketchstream.cli import clusters
-    from sketchstream_connectors.published import open_published
+    from sketchstream_connectors.readers import open_published
 
     with open_published(clusters.load(configuration)) as windows:
         return windows.estimates(list(windows.every(SKETCH, None, None))[SHOWN]).answers

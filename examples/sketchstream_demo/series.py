@@ -44,7 +44,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
         flights: flights of the stream.
     """
     from sketchstream.cli import clusters
-    from sketchstream_connectors.published import open_published
+    from sketchstream_connectors.readers import open_published
 
     with open_published(clusters.load(CHAPTER.count(folder))) as windows:
         published: Any = windows.result(next(iter(windows.every("departures", None, None))))

@@ -99,7 +99,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
 def _july(configuration: Path) -> Iterator[tuple[WorkloadSpec, WorkloadAnswers]]:
     """The publications of each sketch for July, and their answers."""
     from sketchstream.cli import clusters
-    from sketchstream_connectors.published import open_published
+    from sketchstream_connectors.readers import open_published
 
     with open_published(clusters.load(configuration)) as windows:
         for sketch in SHOWN_OF:

@@ -66,7 +66,7 @@ class AnswerSource:
         """The windows of the configuration, while they can be read."""
         from sketchstream.cli import clusters
         from sketchstream.query.times import to_span
-        from sketchstream_connectors.published import open_published
+        from sketchstream_connectors.readers import open_published
 
         assert self.config_file is not None, "there is a file"
         with open_published(clusters.load(self.config_file)) as published:

@@ -53,14 +53,14 @@ def _numba() -> Any:
     class Notice(event.Listener):
         """Tell the user that the first use compiles: on a terminal or in a notebook, once per process."""
 
-        said = False
+        shown = False
 
         def on_start(self, event: Any) -> None:
             """Called before a function is compiled because it was not found in the cache."""
             ours = event.data["dispatcher"].py_func.__module__.startswith("sketchstream")
             seen = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-            if ours and seen and not self.said:
-                self.said = True
+            if ours and seen and not self.shown:
+                self.shown = True
                 sys.stderr.write(_NOTICE)
                 sys.stderr.flush()
 

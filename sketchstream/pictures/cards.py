@@ -46,7 +46,7 @@ def stack(published: Any) -> str:
 
 def ledger(account: Any) -> str:
     """Card of a ledger: layers, views and their costs."""
-    columns = ("what", f"cost ({account.said})", f"an event after it ({account.said})")
+    columns = ("what", f"cost ({account.symbol})", f"an event after it ({account.symbol})")
     rows = [
         (" ".join(filter(None, (row["part"], row["what"]))), row["cost"], row["an event after it"])
         for row in account.rows()

@@ -19,7 +19,7 @@ from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 from sketchstream_connectors.kafka import results as kafka_results
 from sketchstream_connectors.kafka.results import KafkaResults
-from sketchstream_connectors.published import open_published
+from sketchstream_connectors.readers import open_published
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 Run = Callable[..., Any]

@@ -19,7 +19,7 @@ from helpers.outlet import Outlet
 from sketchstream.config.loader import Config
 from sketchstream_connectors.kafka import results as kafka_results
 from sketchstream_connectors.kafka.results import KafkaResults
-from sketchstream_connectors.published import open_published
+from sketchstream_connectors.readers import open_published
 
 # The total's small share of so large an epsilon leaves it little noise: no epsilon is known at this delta.
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")

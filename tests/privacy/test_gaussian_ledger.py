@@ -25,8 +25,8 @@ from sketchstream.privacy.ledgers.ledger import Promise
 from sketchstream.privacy.losses.gaussian import SHORT, Exact, GaussianLoss, Part, Smoothed, UnitShift, loss_of
 from sketchstream.privacy.losses.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.looks import event_losses, with_one_more_look, worst_loss, worst_loss_with_look
+from sketchstream.privacy.losses.loss_texts import cost_text
 from sketchstream.privacy.losses.measures import MU_SQUARED, MuSquared, PureEpsilon
-from sketchstream.privacy.losses.said import cost_said
 from sketchstream.privacy.losses.zcdp import zcdp_epsilon
 from sketchstream.published import Release
 
@@ -649,7 +649,7 @@ def test_noise_of_which_a_rho_is_known_says_what_the_same_rho_is_on_the_real_num
 def test_a_release_of_a_spec_without_a_delta_says_its_loss_at_the_usual_one() -> None:
     held = GaussianLedger.create("event", layer(F(1, 9)), Promise("bare"), ONE)
     part = SimpleNamespace(ledger=held, cost=F(1, 9), spec=object())
-    assert Release.loss.fget(part) == cost_said(held, F(1, 9), F(1, 10**6))  # type: ignore[attr-defined]
+    assert Release.loss.fget(part) == cost_text(held, F(1, 9), F(1, 10**6))  # type: ignore[attr-defined]
 
 
 def test_several_noises_that_are_shifted_at_once_count_each_time() -> None:

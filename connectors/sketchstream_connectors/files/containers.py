@@ -34,7 +34,7 @@ from sketchstream_connectors.files.blocks import chunk_of
 from sketchstream_connectors.files.codecs import Codec, codec
 from sketchstream_connectors.files.layout import Layout, require_length
 from sketchstream_connectors.files.rows import files_of
-from sketchstream_connectors.registry import sources
+from sketchstream_connectors.schema_registry import sources
 
 log = logging.getLogger("sketchstream.worker")
 

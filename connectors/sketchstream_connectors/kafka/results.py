@@ -18,8 +18,8 @@ from sketchstream.errors import EstimateError, MergeError
 from sketchstream.log_events import say
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Log
-from sketchstream_connectors.kafka.published import published_in_topic
 from sketchstream_connectors.kafka.publishing.publisher import Outlet
+from sketchstream_connectors.kafka.readers import published_in_topic
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config

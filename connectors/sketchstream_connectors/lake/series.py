@@ -14,7 +14,7 @@ from sketchstream.stream.interfaces import Publisher, SealedEntry
 from sketchstream.topics import HISTORY
 from sketchstream_connectors.files import store
 from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
-from sketchstream_connectors.published import open_published
+from sketchstream_connectors.readers import open_published
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config

@@ -34,7 +34,7 @@ from sketchstream.privacy.deployments.surroundings import (
 from sketchstream.privacy.ledgers.ledger import Loss, show
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.privacy.losses.gaussian import GaussianLoss
-from sketchstream.privacy.losses.said import MEANING, UNLIMITED, AnyLoss, plain, said
+from sketchstream.privacy.losses.loss_texts import MEANING, UNLIMITED, AnyLoss, loss_text, plain
 from sketchstream.privacy.losses.sketch_history import SketchHistory
 from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY, no_privacy_warning
@@ -227,7 +227,7 @@ class Guarantee(PrintedStatement):
         return no_privacy_warning(published, looked if self.table is None else published)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: losses as text (`privacy.losses.said`), and in full."""
+        """Plain data: losses as text (`privacy.losses.loss_texts`), and in full."""
         named = (
             ("published", self.published),
             ("published_and_one_copy", self.looked),
@@ -240,7 +240,7 @@ class Guarantee(PrintedStatement):
             "swap_factor": 2,
             "delta": float(self.delta),
             "measure": self.measure,
-            **{name: said(loss, self.delta) for name, loss in named},
+            **{name: loss_text(loss, self.delta) for name, loss in named},
             "total_zcdp": show(self.total.rho),
             "losses": {name: _in_full(loss, self.delta) for name, loss in named},
         }
@@ -261,7 +261,7 @@ class Guarantee(PrintedStatement):
     @property
     def summary(self) -> str:
         """The statement in one sentence."""
-        texts = said(self.published, self.delta), said(self.looked, self.delta)
+        texts = loss_text(self.published, self.delta), loss_text(self.looked, self.delta)
         return summary(self.unit, texts[0], texts[1] if self.table is None else NOT_CLAIMED, self.warning)
 
 
@@ -277,7 +277,7 @@ def _in_full(loss: AnyLoss, delta: Fraction) -> dict[str, Any]:
 NOT_CLAIMED: Final = "not claimed: the source is kept"
 """Text instead of the loss against a copy of the open state, where raw data are kept."""
 STATED: Final = re.compile(r"\(epsilon ([^,]+), delta ([^;)]+)")
-"""Beginning of the text of `said` for a loss that is not pure."""
+"""Beginning of the text of `loss_text` for a loss that is not pure."""
 
 
 def summary(unit: str, published: str, looked: str, warning: str | None = None) -> str:
@@ -298,7 +298,7 @@ def summary(unit: str, published: str, looked: str, warning: str | None = None) 
 
 
 def _bound(text: str) -> str:
-    """A loss, as `said` puts it, in a sentence: its epsilon, at its delta if it has one."""
+    """A loss, as `loss_text` puts it, in a sentence: its epsilon, at its delta if it has one."""
     if text == UNLIMITED:
         return "has no bound"
     stated = STATED.match(text)
@@ -314,7 +314,7 @@ def _early(around: Context) -> Iterator[str]:
         )
 
 
-def windows_said(around: Context) -> list[str]:
+def windows_texts(around: Context) -> list[str]:
     """The number of windows in a day, for a sentence; empty if it is one."""
     number = windows_a_day(around)
     if around.overlap > 1:
@@ -323,7 +323,7 @@ def windows_said(around: Context) -> list[str]:
     return [f"{number} windows {day}"] if number > 1 else []
 
 
-def overlap_said(around: Context) -> list[str]:
+def overlap_texts(around: Context) -> list[str]:
     """The number of windows that an event lies in, for a sentence; empty if it is one."""
     return [f"{around.overlap} overlapping windows that hold it"] if around.overlap > 1 else []
 
@@ -390,7 +390,7 @@ def _seen(
     several = spec.unit == "item" and (around.window_ms is not None or copies > 1)
     if around.beside or around.overlap > 1 or several:
         what = [f"{len(around.beside) + 1} sketches"] if around.beside else []
-        what += overlap_said(around) if spec.unit == "event" else windows_said(around)
+        what += overlap_texts(around) if spec.unit == "event" else windows_texts(around)
         what += [f"{copies} partitions"] if copies > 1 else []
         pure = not total.gaussian.mu2 and to_approximate(total.rho, DELTA) < total.pure
         less = f", or {approximate(total.rho)} by zCDP" if pure else ""

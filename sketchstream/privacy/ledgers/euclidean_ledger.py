@@ -37,8 +37,8 @@ class EuclideanLedger(GaussianLedger):
     """
 
     laws: ClassVar[tuple[str, ...]] = ("spectral-laplace",)
-    measured: ClassVar[str] = "l2"
-    said: ClassVar[str] = "norm"
+    measure_key: ClassVar[str] = "l2"
+    symbol: ClassVar[str] = "norm"
 
     @property
     def measure(self) -> Measure[Loss]:

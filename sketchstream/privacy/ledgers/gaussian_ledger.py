@@ -101,10 +101,10 @@ class GaussianLedger(SketchHistory):
 
     laws: ClassVar[tuple[str, ...]] = GAUSSIAN_LAWS
     alike: ClassVar[tuple[str, ...]] = ("shift",)
-    measured: ClassVar[str] = "mu2"
+    measure_key: ClassVar[str] = "mu2"
     """Name of the measure in plain data."""
-    said: ClassVar[str] = "mu^2"
-    """Name of the measure in texts."""
+    symbol: ClassVar[str] = "mu^2"
+    """Symbol of the measure, for texts."""
 
     @property
     def measure(self) -> Measure[Loss]:
@@ -142,7 +142,7 @@ class GaussianLedger(SketchHistory):
         entries = (layers,) if isinstance(layers, LayerEntry) else tuple(layers)
         if unit not in ("event", "item") or not entries or any(one.law not in cls.laws for one in entries):
             laws = " or ".join(cls.laws)
-            msg = f"a ledger in {cls.said} needs unit 'event' or 'item' and layers of {laws}, found {unit!r:.20}"
+            msg = f"a ledger in {cls.symbol} needs unit 'event' or 'item' and layers of {laws}, found {unit!r:.20}"
             raise ValueError(msg)
         ledger = cls(unit, 1, History(entries), promised, budget, shift, usual)
         loss = ledger.loss()
@@ -163,7 +163,7 @@ class GaussianLedger(SketchHistory):
             if isinstance(room, Fraction) and room > 0:
                 advice = self._advice(room)
             msg = (
-                f"a release of {self.said} {cost} would bring the loss of an {self.unit} from epsilon {spent:.4g} to "
+                f"a release of {self.symbol} {cost} would bring the loss of an {self.unit} from epsilon {spent:.4g} to "
                 f"{loss.at(self.budget.delta)} (promised publication included), the budget is {self.budget}: {advice}"
             )
             raise BudgetError(msg, asked=cost, spent=spent, limit=self.budget.epsilon)
@@ -226,14 +226,14 @@ class GaussianLedger(SketchHistory):
         delta = self.delta
         quiet, looked = self.loss(), self.loss(intrusion=True)
         return {
-            "measure": self.said,
+            "measure": self.symbol,
             "delta": str(delta),
             "loss": str(quiet.at(delta)),
             "loss_with_intrusion": str(looked.at(delta)),
             "cost": show(quiet.known),
             "cost_with_intrusion": show(looked.known),
             "budget": None if self.budget is None else str(self.budget),
-            "affordable": None if self.budget is None else f"{self.said} {float(self.affordable()):.4g}",
+            "affordable": None if self.budget is None else f"{self.symbol} {float(self.affordable()):.4g}",
         }
 
     def loss_of_cost(self, cost: Fraction) -> GaussianLoss:
@@ -244,7 +244,7 @@ class GaussianLedger(SketchHistory):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for headers and JSON; the unit's shift is not in it, for the spec says it."""
-        out = super().to_dict() | {"measure": self.measured}
+        out = super().to_dict() | {"measure": self.measure_key}
         if self.budget is not None:
             out["budget"] = {"epsilon": str(self.budget.epsilon), "delta": str(self.budget.delta)}
         return out
@@ -267,7 +267,7 @@ class GaussianLedger(SketchHistory):
             FormatError: for anything that `to_dict` does not write.
         """
         with damaged():
-            if data["measure"] != cls.measured or data["max_weight"] != 1:
+            if data["measure"] != cls.measure_key or data["max_weight"] != 1:
                 refuse()
             fields = cls._read(data, {"measure", "budget"})
             limit = data.get("budget")
@@ -283,7 +283,7 @@ class GaussianLedger(SketchHistory):
         lines[-1] += f" with one unannounced look at the open state at most {looked}"
         if self.budget is not None:
             room = self.affordable()
-            number = f"{self.said} {float(room):.4g}"
+            number = f"{self.symbol} {float(room):.4g}"
             affordable = "nothing more" if not room else "any release" if room == math.inf else number
             lines.append(f"budget {self.budget}, at most {affordable} can be afforded now")
         return "\n".join(lines)

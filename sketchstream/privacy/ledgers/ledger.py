@@ -49,7 +49,7 @@ class Ledger(SketchHistory):
 
     budget: Fraction | None = None
 
-    said: ClassVar[str] = "epsilon"
+    symbol: ClassVar[str] = "epsilon"
     laws: ClassVar[tuple[str, ...]] = (
         "discrete-laplace",
         "randomized-response",
@@ -187,7 +187,7 @@ class Ledger(SketchHistory):
     def totals(self) -> dict[str, Any]:
         """Pure epsilons, and rho of zCDP, as plain data."""
         return {
-            "measure": self.said,
+            "measure": self.symbol,
             "delta": "0",
             **dict.fromkeys(("loss", "cost"), show(self.loss())),
             **dict.fromkeys(("loss_with_intrusion", "cost_with_intrusion"), show(self.loss(intrusion=True))),

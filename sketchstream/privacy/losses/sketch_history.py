@@ -107,8 +107,8 @@ class SketchHistory(ABC):
 
     laws: ClassVar[tuple[str, ...]]
     """Laws of noise that this ledger can account for."""
-    said: ClassVar[str]
-    """Name of the measure of its costs, in texts."""
+    symbol: ClassVar[str]
+    """Symbol of the measure of its costs, in texts."""
     alike: ClassVar[tuple[str, ...]] = ()
     """Further fields in which merged ledgers must agree."""
 
@@ -306,7 +306,7 @@ class SketchHistory(ABC):
     def _table(self) -> list[str]:
         """The lines of that table for people."""
         wide = [("part", 8), ("what", 26), ("cost", 16), ("an event after it", 18)]
-        named = [*wide[:2], (f"cost ({self.said})", 16), (f"an event after it ({self.said})", 18)]
+        named = [*wide[:2], (f"cost ({self.symbol})", 16), (f"an event after it ({self.symbol})", 18)]
         lines = ["".join(name.ljust(width) for name, width in named).rstrip()]
         return lines + ["".join(row[name].ljust(width) for name, width in wide).rstrip() for row in self.rows()]
 

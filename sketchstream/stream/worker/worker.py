@@ -109,7 +109,7 @@ class Worker:
         self._idle_partitions = IdlePartitions(settings.idle_ms, settings.idle_topic_ms, rules.lateness_ms)
         self._closed = False
         self._mixed = MixedConfigurations(rules.fingerprint)
-        self._mixed_said = False
+        self._mixed_logged = False
         self._peers: Future[Sequence[Peer]] | None = None
         self._hearing: Future[Frontiers] | None = None
         self._tasks = tasks = IoTasks(rules, store, publisher, sink, self._clock)
@@ -428,9 +428,9 @@ class Worker:
         if self._peers is None and self._partitions and self._mixed.due(now):
             self._peers = self._executor.submit(self._tasks.peers)
         trouble = self._mixed.trouble(now)
-        if trouble and not self._mixed_said:
+        if trouble and not self._mixed_logged:
             say(log, logging.WARNING, "mixed_configurations", reason=trouble)
-        self._mixed_said = bool(trouble)
+        self._mixed_logged = bool(trouble)
 
     def _durable_within_s(self) -> float:
         """The age of a commit, in seconds, up to which nobody need worry: large states are written slowly, in turn."""

@@ -22,7 +22,7 @@ from sketchstream.stream.interfaces import SealedEntry
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource, read_key
 from sketchstream_connectors.kafka.results import PRELIMINARY
-from sketchstream_connectors.published import open_published
+from sketchstream_connectors.readers import open_published
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE

@@ -29,7 +29,7 @@ from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log
 from sketchstream_connectors.kafka.publishing.feed import KafkaFeed, _Reading
 from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
 from sketchstream_connectors.kafka.publishing.sealed import Trimmed, entry_records, frontier_record
-from sketchstream_connectors.published import open_feed, open_published
+from sketchstream_connectors.readers import open_feed, open_published
 
 T0 = 1_700_000_040_000
 

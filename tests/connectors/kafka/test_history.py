@@ -28,7 +28,7 @@ from sketchstream_connectors.kafka.cluster import topics
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.history import KafkaHistory
 from sketchstream_connectors.lake.job import Backfill
-from sketchstream_connectors.published import open_feed, open_published
+from sketchstream_connectors.readers import open_feed, open_published
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE

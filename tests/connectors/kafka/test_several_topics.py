@@ -25,7 +25,7 @@ from sketchstream.cli import main
 from sketchstream.published import SealedState
 from sketchstream.topics import APART
 from sketchstream_connectors.kafka.cluster.client import Connection
-from sketchstream_connectors.published import open_feed, open_published
+from sketchstream_connectors.readers import open_feed, open_published
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE

@@ -23,7 +23,7 @@ from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
 from sketchstream_connectors.decode.named_fields import assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.decode.slots import binary_times, slots_of, varint
-from sketchstream_connectors.registry import sources
+from sketchstream_connectors.schema_registry import sources
 
 
 class AvroReader:

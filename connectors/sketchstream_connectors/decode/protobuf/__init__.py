@@ -35,7 +35,7 @@ from sketchstream_connectors.decode.protobuf.schema import (
 )
 from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.decode.slots import Slot, binary_times, slots_of, varint
-from sketchstream_connectors.registry import sources
+from sketchstream_connectors.schema_registry import sources
 
 LARGEST_S = 1 << 53
 """Seconds below this have milliseconds that are an int64."""

@@ -65,7 +65,7 @@ def command(
     from sketchstream.cli import clusters
     from sketchstream.query.times import to_ms
     from sketchstream_connectors.lake.job import Backfill
-    from sketchstream_connectors.published import open_published
+    from sketchstream_connectors.readers import open_published
 
     start, end = to_ms(from_, "--from"), to_ms(to, "--to")
     assert start is not None

@@ -55,7 +55,7 @@ def command(
     """
     from sketchstream.cli import clusters
     from sketchstream.errors import ConfigError
-    from sketchstream_connectors.published import open_published
+    from sketchstream_connectors.readers import open_published
 
     config = clusters.load(config_file)
     if not config.from_kafka and place not in (None, "beginning"):

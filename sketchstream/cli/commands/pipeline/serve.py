@@ -87,7 +87,7 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
     from sketchstream.serve.service import Service
     from sketchstream.serve.settings import ServeSettings
     from sketchstream.serve.store.store import Store
-    from sketchstream_connectors.published import open_feed
+    from sketchstream_connectors.readers import open_feed
 
     settings = ServeSettings.of(config, port=port, host=host, database=database)
     with contextlib.ExitStack() as stack:

@@ -76,7 +76,7 @@ def command(
     from sketchstream.cli import clusters, sketches
     from sketchstream.errors import ConfigError
     from sketchstream.files import PUBLIC, write_durably
-    from sketchstream_connectors.published import open_published
+    from sketchstream_connectors.readers import open_published
 
     if bool(files) == (config_file is not None):
         msg = "give either sketch files or -c"

@@ -52,7 +52,7 @@ def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format
     """
     from sketchstream.cli import clusters
     from sketchstream.errors import ConfigError
-    from sketchstream_connectors.published import open_published
+    from sketchstream_connectors.readers import open_published
 
     if bool(files) == (config_file is not None):
         msg = "give either sketch files or -c"

@@ -25,7 +25,7 @@ MEANING: Final = (
 )
 
 
-def said(loss: AnyLoss, delta: Fraction | float = 0) -> str:
+def loss_text(loss: AnyLoss, delta: Fraction | float = 0) -> str:
     """A loss as text: '3/2'; '(epsilon 1.05, delta 1e-06; ...), mu^2 0.0154'; 'unlimited'.
 
     Args:
@@ -36,7 +36,7 @@ def said(loss: AnyLoss, delta: Fraction | float = 0) -> str:
     if isinstance(loss, Losses):
         if loss.gaussian.mu2 and loss.pure:
             return str(compose(loss.pure, loss.rho, loss.gaussian, at))
-        return said(loss.gaussian, at) if loss.gaussian.mu2 else show(loss.pure)
+        return loss_text(loss.gaussian, at) if loss.gaussian.mu2 else show(loss.pure)
     if not isinstance(loss, GaussianLoss):
         return show(loss)
     if not loss.mu2:
@@ -45,15 +45,15 @@ def said(loss: AnyLoss, delta: Fraction | float = 0) -> str:
 
 
 def plain(loss: AnyLoss, delta: Fraction | float = 0) -> str:
-    """A loss for a sentence: as `said`, and '3/2 (1.5)' for fractions."""
-    text = said(loss, delta)
+    """A loss for a sentence: as `loss_text`, and '3/2 (1.5)' for fractions."""
+    text = loss_text(loss, delta)
     value = loss.pure if isinstance(loss, Losses) else loss
     return (
         f"{text} ({float(value):.4g})" if isinstance(value, Fraction) and text == str(value) and "/" in text else text
     )
 
 
-def cost_said(ledger: SketchHistory, cost: Fraction, delta: Fraction | float = 0) -> str:
+def cost_text(ledger: SketchHistory, cost: Fraction, delta: Fraction | float = 0) -> str:
     """What one layer or view costs by itself: 'epsilon 1/2', '(epsilon 0.5, delta 1e-06; ...), mu^2 0.0154'.
 
     Args:
@@ -62,4 +62,4 @@ def cost_said(ledger: SketchHistory, cost: Fraction, delta: Fraction | float = 0
         delta: delta at which losses that are not pure are stated; 0: 1e-6.
     """
     loss = ledger.loss_of_cost(cost)
-    return said(loss, delta) if isinstance(loss, GaussianLoss) else f"epsilon {show(loss)}"
+    return loss_text(loss, delta) if isinstance(loss, GaussianLoss) else f"epsilon {show(loss)}"

@@ -23,7 +23,7 @@ from sketchstream.config.schema import PayloadTable
 from sketchstream.errors import ConfigError, SchemaUnavailableError
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.registry.client import FREE_DENIALS, MOST_DENIED, RegistryAccess, SchemaRegistry
+from sketchstream_connectors.schema_registry.client import FREE_DENIALS, MOST_DENIED, RegistryAccess, SchemaRegistry
 
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "long"}]}
 

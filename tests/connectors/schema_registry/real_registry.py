@@ -1,6 +1,6 @@
 """Reads what confluent-kafka's serializers register in a real schema registry; run by hand where one can be reached.
 
-    python tests/connectors/registry/real_registry.py http://127.0.0.1:8081 [USER:PASSWORD]
+    python tests/connectors/schema_registry/real_registry.py http://127.0.0.1:8081 [USER:PASSWORD]
 
 In: the URL of a registry that may be written to. Out: a line for each step, or an error. Touches: two subjects of the
 registry, `sketchstream-check-avro` and `sketchstream-check-protobuf`, which it deletes at the end.

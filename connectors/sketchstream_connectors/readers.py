@@ -55,7 +55,7 @@ def open_published(config: Config) -> Iterator[PublishedWindows]:
             source, topics = DirectorySealed(_folder(config)), len(config.apart())
             published = PublishedWindows(config, SealedReader(source, config.quality_rule, topics), source, around)
         else:
-            from sketchstream_connectors.kafka.published import published_in_topic
+            from sketchstream_connectors.kafka.readers import published_in_topic
 
             published = published_in_topic(connection, config)
         with contextlib.closing(published.reader):
@@ -73,7 +73,7 @@ def open_feed(config: Config) -> Iterator[tuple[Feed, Surroundings]]:
         if connection is None or config.sealed_topic is None:
             yield DirectoryFeed(_folder(config)), around
         else:
-            from sketchstream_connectors.kafka.published import feed_of
+            from sketchstream_connectors.kafka.readers import feed_of
 
             yield feed_of(connection, config), around
 
@@ -86,7 +86,7 @@ def _surroundings(config: Config) -> Iterator[tuple[Connection | None, Surroundi
         return
     # imported here: files need no client
     from sketchstream_connectors.kafka.cluster.client import Connection
-    from sketchstream_connectors.kafka.published import KafkaSurroundings
+    from sketchstream_connectors.kafka.readers import KafkaSurroundings
 
     with contextlib.closing(Connection(config.kafka, config.folder)) as connection:
         yield connection, KafkaSurroundings(connection, config)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sketchstream.errors import ConfigError, meant
 from sketchstream.log_events import say
-from sketchstream_connectors.registry.client import RegistryAccess, SchemaRegistry, urls_of
+from sketchstream_connectors.schema_registry.client import RegistryAccess, SchemaRegistry, urls_of
 
 log = logging.getLogger("sketchstream.registry")
 

@@ -23,7 +23,7 @@ from helpers.apicurio import running
 from sketchstream.config.schema import PayloadTable
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.registry.client import RegistryAccess, SchemaRegistry
+from sketchstream_connectors.schema_registry.client import RegistryAccess, SchemaRegistry
 
 pytestmark = [pytest.mark.slow, pytest.mark.registry]
 
