@@ -70,6 +70,12 @@ class ItemError(SketchstreamError, ValueError):
 class WeightError(ItemError):
     """A weight that is not an integer, or larger than the specification's `max_weight`."""
 
+    @classmethod
+    def at(cls, position: int, limit: object, bound: str = "max_weight", hint: str = "") -> WeightError:
+        """The weight at a position of its batch is beyond a limit; `bound`: parameter that sets it; `hint`: more."""
+        where = f"the weight at position {position}"
+        return cls(f"{where} is not within -{limit}..{limit} ({bound}); nothing was applied{hint}")
+
 
 class DomainError(ItemError, LookupError):
     """An item that a closed domain does not contain."""

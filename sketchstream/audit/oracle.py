@@ -23,10 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Floats
-from sketchstream.privacy.losses.history import History, LayerEntry, View
+from sketchstream.privacy.losses.history import GapPath, History, LayerEntry, View
 
-Place = tuple[tuple[int, ...], int]
-"""A part of the history (path of indices) and a gap in it."""
 LINEAGE = bytes(16)
 
 
@@ -98,7 +96,7 @@ WRAPPED_RING = Ring(8, wrapped_laplace, half_circle_release, (1, -1))
 class _Seen:
     """One view: which layers it sees, and where it stands."""
 
-    place: Place
+    place: GapPath
     cost: Fraction | None
     layers: frozenset[int]
 
@@ -109,7 +107,7 @@ class Transcript:
 
     layers: list[LayerEntry] = field(default_factory=list)
     views: list[_Seen] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
+    places: list[GapPath] = field(default_factory=list)
 
     @classmethod
     def of(cls, history: History) -> Transcript:
@@ -135,7 +133,7 @@ class Transcript:
             self.places.append((path, len(history.entries)))
         return layers
 
-    def sees(self, view: _Seen, place: Place) -> bool:
+    def sees(self, view: _Seen, place: GapPath) -> bool:
         """Whether a view comes after what was applied at a place, in the same part or in one that holds it."""
         (path, at), (applied, gap) = view.place, place
         return at >= gap if path == applied else applied[: len(path)] == path
@@ -168,7 +166,7 @@ def log_ratio(laws: Sequence[Floats]) -> float:
 
 def exact_event_losses(
     history: History, ring: Ring, *, max_weight: int = 1, baselines: Sequence[Sequence[int]] | None = None
-) -> dict[Place, float]:
+) -> dict[GapPath, float]:
     """Exact loss of an event for every place where it can have been applied.
 
     Args:
@@ -180,7 +178,7 @@ def exact_event_losses(
     transcript = Transcript.of(history)
     others = baselines or [[start] * len(transcript.views) for start in range(ring.size)]
     without = [transcript.law(ring, path, max_weight) for path in others]
-    losses: dict[Place, float] = {}
+    losses: dict[GapPath, float] = {}
     for place in transcript.places:
         after = [int(transcript.sees(view, place)) for view in transcript.views]
         losses[place] = 0.0

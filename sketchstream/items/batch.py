@@ -73,8 +73,7 @@ def refuse_first(
     if outside[at]:
         msg = f"the event at position {start + at} is not in the domain; nothing was applied"
         raise DomainError(msg)
-    msg = f"the weight at position {start + at} is not within -{limit}..{limit} ({bound}); nothing was applied{hint}"
-    raise WeightError(msg)
+    raise WeightError.at(start + at, limit, bound, hint)
 
 
 def require_sums(sums: object, events: object, n: int, most: int | None) -> tuple[Ints, Ints]:

@@ -22,11 +22,12 @@ class Events:
     Args:
         record: (u,) ascending index of the record that holds each event; None: event i is record i, u = n.
         items: (u,) a batch with `take`: `Items`, placeholders where `valid` is False; kinds may make `Pairs` of them.
-        weights: (u,) int64, or None if all are 1; 0 where `weight` is no integer; kinds may make `Units` of them.
+        weights: (u,) int64, or None if all are 1; 0 where `weight_column` is no integer; kinds may make `Units` of
+            them.
         valid: (u,) whether the event is to be applied (its type, its weight). Not valid and not null: a poison payload.
         times: (n,) event times in ms since 1970; NO_TIME where unreadable: moves no watermark, opens no window.
         null: (n,) tombstones, null items, missing fields: no-ops that are not errors (never dead letters).
-        weight: (u,) the weights as they were found, where they may be decimal.
+        weight_column: (u,) the weights as they were found, where they may be decimal.
         columns: (n,) further fields, by name, and for a kind by role, those that `Intake.roles` names; u = n then.
         window: [start, end) of the sketch, ms, where `Intake.stretch_ms` says so; else that of any window of the chunk.
             None: the sketch has none.
@@ -39,7 +40,7 @@ class Events:
     valid: Flags
     times: Ints
     null: Flags
-    weight: RecordColumn | None = None
+    weight_column: RecordColumn | None = None
     columns: Mapping[str, RecordColumn] = field(default_factory=dict)
     window: tuple[int, int] | None = None
     good: Flags | None = None
@@ -73,7 +74,7 @@ class Events:
             chosen[chosen],
             self.event_times[chosen],
             ~chosen[chosen],
-            None if self.weight is None else self.weight.take(chosen),
+            None if self.weight_column is None else self.weight_column.take(chosen),
             {name: column.take(chosen) for name, column in self.columns.items()},
             self.window,
         )

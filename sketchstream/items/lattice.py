@@ -123,12 +123,7 @@ class Lattice:
         """
         units, good = self.weights(values)
         if not good.all():
-            place = int(np.argmin(good))
-            msg = (
-                f"the weight at position {place} is not within -{self.max_weight}..{self.max_weight} (max_weight); "
-                "nothing was applied"
-            )
-            raise WeightError(msg)
+            raise WeightError.at(int(np.argmin(good)), self.max_weight)
         return units
 
     def texts(self, data: Bytes, starts: Ints, ends: Ints, good: Flags) -> Ints:

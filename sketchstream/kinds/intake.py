@@ -61,7 +61,7 @@ class Intake(Generic[S]):
             spec: spec of the sketch.
             given: what the records hold.
         """
-        column, lattice = given.weight, self.lattice(spec)
+        column, lattice = given.weight_column, self.lattice(spec)
         if column is None:
             return given
         if lattice is None or not self.decimal_weights(spec):

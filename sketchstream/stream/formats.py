@@ -46,7 +46,7 @@ class Fields:
         time: `RECORD_TIME`, or a dotted field with integer milliseconds or an RFC 3339
             string. packed: t where the map has it, else the record's timestamp; "t" makes it obligatory.
         columns: dotted fields that are wanted as they are.
-        decimals: a weight may be any number; `Events.weight` has it.
+        decimals: a weight may be any number; `Events.weight_column` has it.
         time_unit: what a number in the field of the time counts since 1970: "s", "ms", "us" or "ns"; texts and types
             of times say it.
     """

@@ -326,7 +326,7 @@ def test_columns_and_what_is_made_of_them_show_no_value() -> None:
     units = Units(np.array([UNUSUAL]), 3)
     for one in (
         decoded,
-        decoded.weight,
+        decoded.weight_column,
         decoded.columns["who"],
         Choices([MARK]),
         units,

@@ -31,7 +31,7 @@ class Layout:
         weight: field or column of an integer weight.
         time: field or column of the event time; None: not read.
         columns: fields or columns that are wanted as they are (named formats).
-        decimals: a weight may be any number (named formats); `Events.weight` has it.
+        decimals: a weight may be any number (named formats); `Events.weight_column` has it.
         time_unit: what a number in the field of the time counts since 1970: "s", "ms", "us" or "ns".
 
     Raises:

@@ -260,11 +260,7 @@ class GroupIndex:
         if limit and len(weights):
             wrong = (weights > limit) | (weights < -limit)
             if wrong.any():
-                msg = (
-                    f"the weight at position {int(np.argmax(wrong))} is not within -{limit}..{limit} (max_weight); "
-                    "nothing was applied"
-                )
-                raise WeightError(msg)
+                raise WeightError.at(int(np.argmax(wrong)), limit)
 
 
 def add_deferred(

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from sketchstream.errors import KeyMismatchError
 from sketchstream.items.arrays import Items
-from sketchstream.items.hashing import Key, Kind
+from sketchstream.items.hashing import ItemType, Key
 from sketchstream.kinds.groups.group_list import Codes, Groups
 
-_KINDS: tuple[Kind, ...] = ("int", "str", "bytes")
+_KINDS: tuple[ItemType, ...] = ("int", "str", "bytes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Ranking:
         most: groups in which an item counts.
     """
 
-    keys: dict[Kind, tuple[np.uint64, np.uint64]] = field(repr=False)
+    keys: dict[ItemType, tuple[np.uint64, np.uint64]] = field(repr=False)
     groups: int
     most: int
 

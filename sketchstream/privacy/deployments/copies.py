@@ -20,10 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from sketchstream.privacy.losses.history import History, LayerEntry, Loss
+from sketchstream.privacy.losses.history import GapPath, History, LayerEntry, Loss
 
-Place = tuple[tuple[int, ...], int]
-"""Merged part (path of indices) and number of entries."""
 UNKNOWN = b""
 """The name of a publication that has none, for example of a part of a merge."""
 
@@ -66,7 +64,7 @@ class Chain:
     """
 
     history: History
-    taken: dict[Place, bytes] = field(default_factory=dict)
+    taken: dict[GapPath, bytes] = field(default_factory=dict)
     members: list[int] = field(default_factory=list)
     closed: list[tuple[bytes, frozenset[bytes], CopiedPositions]] = field(default_factory=list)
 
@@ -144,7 +142,7 @@ def _chains(
             continue
         layers = frozenset(layer.lineage for layer in history.layers())
         closed = [] if positions is None else [(name, layers, positions)]
-        taken: dict[Place, bytes] = {} if number in early else {((), len(history.entries)): name}
+        taken: dict[GapPath, bytes] = {} if number in early else {((), len(history.entries)): name}
         chains.append(Chain(history, taken, [number], closed))
     return chains
 
@@ -182,7 +180,7 @@ def _views(history: History) -> Iterator[tuple[Fraction | None, Fraction]]:
             yield entry.cost, min(seen, default=Fraction(0))
 
 
-def _place(longer: History, shorter: History, path: tuple[int, ...] = ()) -> Place | None:
+def _place(longer: History, shorter: History, path: tuple[int, ...] = ()) -> GapPath | None:
     """The place where another history ends that this one begins with; also inside a part that was merged later."""
     n = len(shorter.entries)
     whole = shorter.seal is None or (shorter.seal == longer.seal and n == len(longer.entries))

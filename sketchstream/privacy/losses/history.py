@@ -58,6 +58,8 @@ class View:
 
 
 Entry = LayerEntry | View
+GapPath = tuple[tuple[int, ...], int]
+"""A merged part of a history (path of indices, () for the sketch itself) and a number of entries of that part."""
 
 
 @dataclass(frozen=True)

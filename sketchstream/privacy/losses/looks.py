@@ -27,7 +27,7 @@ Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Place(Generic[Cost]):
+class GapCosts(Generic[Cost]):
     """One gap of a history.
 
     Args:
@@ -43,7 +43,7 @@ class Place(Generic[Cost]):
     later: Cost
 
 
-def sides(history: History, measure: Measure[Cost], earlier: Measure[Cost] | None = None) -> list[Place[Cost]]:
+def sides(history: History, measure: Measure[Cost], earlier: Measure[Cost] | None = None) -> list[GapCosts[Cost]]:
     """The costs on both sides of every gap at which an event can have been applied; linear in the history.
 
     Args:
@@ -56,13 +56,13 @@ def sides(history: History, measure: Measure[Cost], earlier: Measure[Cost] | Non
 
 def _sides(
     history: History, measure: Measure[Cost], earlier: Measure[Cost], path: Path, end: Cost
-) -> Iterator[Place[Cost]]:
+) -> Iterator[GapCosts[Cost]]:
     """The places of `sides`, for a part after whose end a shift costs `end`."""
     before, later = _before(history, earlier), [end]
     for entry in reversed(history.entries):
         later.append(_step(entry, later[-1], measure))
     later.reverse()
-    yield from (Place(path, gap, before[gap], later[gap]) for gap in history.moments)
+    yield from (GapCosts(path, gap, before[gap], later[gap]) for gap in history.moments)
     if history.parts:
         # A shift at the end of one part is hidden by the layers of the others, or by what follows the merge.
         ends = [_before(part, earlier)[-1] for part in history.parts]

@@ -52,7 +52,9 @@ class ListedValues:
         usable = events.usable()
         spec, kind = self.plan.spec, kinds.of(self.plan.spec)
         columns = {role: usable.columns[name] for role, name in self.plan.fields.items()}
-        counted = kind.intake.events(spec, replace(usable, weights=None, weight=None, columns=columns, window=(0, 1)))
+        counted = kind.intake.events(
+            spec, replace(usable, weights=None, weight_column=None, columns=columns, window=(0, 1))
+        )
         good = np.ones(len(usable), np.bool_) if counted.good is None else counted.good
         if self._index is not None:
             good = good & (self._index.locate(counted.items) != -1)

@@ -128,8 +128,8 @@ class Sample:
         self.usable += int(np.count_nonzero(usable))
         if events.weights is not None and self.wanted.max_weight is not None:
             weights, limit = events.weights, self.wanted.max_weight
-            if events.weight is not None:
-                units, number = events.weight.decimals(0)
+            if events.weight_column is not None:
+                units, number = events.weight_column.decimals(0)
                 weights = np.where(number, units, weights)
             weights = weights[events.valid]
             light = (weights <= limit) & (weights >= -limit)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sketchstream.published import Instalment, Release, SealedState
 from sketchstream.stream.interfaces import Frontier, SealedEntry
@@ -53,6 +54,13 @@ def entry_of(
     return SealedEntry(*place, published.seal_id, published.to_bytes(), positions, early)
 
 
+class Publications(NamedTuple):
+    """Sealed entries, and the frontiers that cover them."""
+
+    entries: tuple[SealedEntry, ...]
+    frontiers: tuple[Frontier, ...]
+
+
 class Outbox:
     """The sealed entries and frontiers of one partition that are to be published."""
 
@@ -89,9 +97,9 @@ class Outbox:
         self.frontiers.update(self.pending)
         self.pending.clear()
 
-    def captured(self) -> tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]:
-        """The contents of the last snapshot: entries, then the frontiers that cover them."""
-        return tuple(one.entry for one in self.entries if one.saved), tuple(self.frontiers.values())
+    def captured(self) -> Publications:
+        """What the last snapshot holds."""
+        return Publications(tuple(one.entry for one in self.entries if one.saved), tuple(self.frontiers.values()))
 
     def published(self, entries: Iterable[SealedEntry], frontiers: Iterable[Frontier]) -> bool:
         """Remove what has been published; return whether anything was."""

@@ -1,7 +1,7 @@
 """Tasks for a worker's threads: take a partition, commit a snapshot, publish what is committed.
 
-In: a store, a publisher, an optional sink; snapshots and outboxes that the worker captured. Out: states and results.
-Touches: its interfaces; never a state that the worker is updating.
+In: a store, a publisher, an optional sink; snapshots that the worker captured, and what they hold for publication.
+Out: states and results. Touches: its interfaces; never a state that the worker is updating.
 """
 
 from __future__ import annotations
@@ -18,23 +18,19 @@ from sketchstream.log_events import say
 from sketchstream.stream.interfaces import (
     Clock,
     Fresh,
-    Frontier,
     Peer,
     Publisher,
-    SealedEntry,
     Sink,
     Snapshot,
     StateStore,
 )
 from sketchstream.stream.state.checkpoint import boundary
+from sketchstream.stream.state.outbox import Publications
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.windows import NO_TIME, iso
 
 log = logging.getLogger("sketchstream.worker")
-
-Outbox = tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]
-"""Sealed entries, and the frontiers that cover them."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +38,14 @@ class Done:
     """The result of a job: its snapshot, if any, is durable; publishing may have failed.
 
     Args:
-        outbox: what was to be published.
+        publications: what was to be published.
         error: error of the publication, which does not affect the state.
         blob_bytes: size of the blobs of the committed snapshot.
         seconds: time that the commit took.
         begins: when the sketches configured now begin in all partitions; see `Snapshot`.
     """
 
-    outbox: Outbox = field(repr=False)
+    publications: Publications = field(repr=False)
     error: SketchstreamError | None
     blob_bytes: int = 0
     seconds: float = 0.0
@@ -90,8 +86,8 @@ class IoTasks:
                 elsewhere[frontier.sketch] = max(through, elsewhere.get(frontier.sketch, through))
         return replace(taken, sealed_elsewhere=elsewhere, peers=self.store.peers())
 
-    def commit(self, partition: int, snapshot: Snapshot, outbox: Outbox) -> Done:
-        """Wait for the acknowledgement of refused records, commit the snapshot, publish its outbox."""
+    def commit(self, partition: int, snapshot: Snapshot, publications: Publications) -> Done:
+        """Wait for the acknowledgement of refused records, commit the snapshot, publish what it holds."""
         began = self.clock.monotonic()
         try:
             if self.sink is not None:
@@ -100,12 +96,12 @@ class IoTasks:
         finally:
             snapshot.release()
         seconds = self.clock.monotonic() - began
-        published = self.publish(partition, outbox)
+        published = self.publish(partition, publications)
         begins = NO_TIME
         if snapshot.newest < snapshot.begins:
             with suppress(BrokerError):  # the next commit asks again
                 begins = boundary(self.store.peers(), self.rules.fingerprint, NO_TIME)
-        return Done(outbox, published.error, snapshot.blob_bytes, seconds, begins)
+        return Done(publications, published.error, snapshot.blob_bytes, seconds, begins)
 
     def live_from(self, sketch: str, revision: int, start: int) -> int:
         """Claim the windows of a sketch that begin at `start` or later; returns the time (ms) where live ones begin."""
@@ -125,15 +121,14 @@ class IoTasks:
         except SketchstreamError:
             return ()
 
-    def publish(self, partition: int, outbox: Outbox) -> Done:
+    def publish(self, partition: int, publications: Publications) -> Done:
         """Publish what is committed."""
-        entries, frontiers = outbox
         try:
-            if entries or frontiers:
-                self.publisher.publish(partition, entries, frontiers)
+            if any(publications):
+                self.publisher.publish(partition, *publications)
         except SketchstreamError as error:
-            return Done(outbox, error)
-        return Done(outbox, None)
+            return Done(publications, error)
+        return Done(publications, None)
 
 
 class Inline(Executor):

@@ -362,9 +362,9 @@ class PartitionManager:
             self._metrics.observe("snapshot_seconds", done.seconds)
             state.postpone(done.begins)
         failed_before = assigned.publish_error is not None
-        assigned.published(done.error, self._clock.monotonic(), anything=any(done.outbox))
+        assigned.published(done.error, self._clock.monotonic(), anything=any(done.publications))
         if done.error is None:
-            entries, frontiers = done.outbox
+            entries, frontiers = done.publications
             state.published(entries, frontiers)
             self._loss = account.published_reason(frontiers) or self._loss
             self._metrics.add("published", len(entries))

@@ -119,7 +119,7 @@ def test_values_of_fastavro_are_read() -> None:
     assert items_of(found.items)[1:7] == [str(i - 5).encode() for i in range(1, 7)]
     when = datetime.datetime(2024, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
     assert set(found.times.tolist()) == {int(when.timestamp()) * 1000 + 789}
-    units, good = found.weight.decimals(2)
+    units, good = found.weight_column.decimals(2)
     assert [int(one) for one in units[good]] == [i for i in range(30) if i % 7]
     assert (~good).sum() == 5
     codes = found.columns["kind"].codes(Choices(["BUY", "VIEW"]))

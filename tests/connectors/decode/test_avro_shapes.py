@@ -147,8 +147,8 @@ def test_rows_of_change_data_capture_are_counted_by_what_they_are_after_the_chan
     assert found.valid.tolist() == [True, True, False, False]
     assert found.null.tolist() == [False, False, True, True]  # deleted; a customer that is null
     assert items_of(found.items)[:2] == [b"c1", b"c2"]
-    assert found.weight is not None
-    units, good = found.weight.decimals(2)
+    assert found.weight_column is not None
+    units, good = found.weight_column.decimals(2)
     assert (units[good].tolist(), good.tolist()) == ([1, 2, 3], [True, True, False, True])
     assert found.times.tolist() == [MOMENT_MS + 1, NO_TIME, MOMENT_MS + 1, MOMENT_MS + 1]
     assert found.columns["op"].codes(Choices(["c", "u", "d"])).tolist() == [0, 1, 2, 1]

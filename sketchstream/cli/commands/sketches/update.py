@@ -158,7 +158,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
             if left_out is not None:
                 left_out.unreadable += unreadable
                 left_out.outside += sketch.outside(items)
-                if records.weight is not None:
+                if records.weight_column is not None:
                     left_out.heavy += len(records.items) - len(items)
                 elif records.weights is not None and limit is not None:
                     left_out.heavy += int(((records.weights > limit) | (records.weights < -limit)).sum())
