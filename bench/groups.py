@@ -29,6 +29,7 @@ from sketchstream.kinds.groups.group_list import GroupLimit, Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.interfaces import Chunk, Restored, Snapshot
+from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.plans import SketchPlan
@@ -110,7 +111,7 @@ def _memory(step: str, groups: int, slots: int, windows: int) -> None:
     idle = PartitionState.fresh(rules(64, 2, windows * HOUR_MS), 0, 0, 1)
     idle.apply(chunk(batch, 0))
     with tempfile.TemporaryDirectory() as folder:
-        _commit(idle.capture(), Path(folder) if step == "folder" else None)
+        _commit(capture(idle), Path(folder) if step == "folder" else None)
     idle.seal(everything=True)
     before = resident_bytes()
     if step == "restored":
@@ -127,7 +128,7 @@ def _memory(step: str, groups: int, slots: int, windows: int) -> None:
             state.apply(chunk(batch, n * len(batch.items)))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            snapshot = state.capture()
+            snapshot = capture(state)
             began = time.perf_counter()
             place = Path(folder) if step == "folder" else None
             writing = threading.Thread(target=_commit, args=(snapshot, place))
@@ -155,7 +156,7 @@ def _restored(before: int, groups: int, slots: int, windows: int) -> None:
         store = DirectoryStore(Path(folder) / "store")
         found = store.take(0)
         assert isinstance(found, Restored)
-        state = PartitionState.restore(rules(slots, groups, windows * HOUR_MS), 0, found, 1)
+        state = restore(rules(slots, groups, windows * HOUR_MS), 0, found, 1)
         states = state.state_bytes
         peak = (resident_bytes(peak=True) - before) / states
         print(f"memory: states {states / 2**20:.0f} MiB, {STEPS['restored']}: {peak:.2f}x", flush=True)
@@ -166,7 +167,7 @@ def _write(folder: str, groups: int, slots: int, windows: int) -> None:
     """A snapshot of all open windows in a folder."""
     state = PartitionState.fresh(rules(slots, groups, windows * HOUR_MS), 0, 0, 1)
     state.apply(chunk(Batch(20_000, windows, 1, groups), 0))
-    _commit(state.capture(), Path(folder))
+    _commit(capture(state), Path(folder))
 
 
 def _commit(snapshot: Snapshot, folder: Path | None) -> None:

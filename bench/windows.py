@@ -29,6 +29,7 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.interfaces import Assigned, Chunk, Snapshot, SourceEvent
 from sketchstream.stream.state.buffers import Buffers
+from sketchstream.stream.state.checkpoint import capture
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import Quorum, Watermark
 from sketchstream.stream.state.rules import Rules
@@ -156,7 +157,7 @@ def memory(partitions: int, windows: int, slots: int) -> None:
     warm = PartitionState.fresh(rules(64, windows * HOUR_MS), 0, 0, 1)
     source = Spread(partitions, windows, n)
     warm.apply(Chunk(0, 0, n, np.arange(n), None, batch_of(source._items, source._times)))
-    warm.capture()
+    capture(warm)
     before = resident_bytes()
     worker = Worker(
         rules(slots, windows * HOUR_MS),
@@ -188,7 +189,7 @@ def stall(slots: int, rounds: int, limit_ms: float) -> None:
     for number in range(rounds):
         state.apply(Chunk(0, 1000 * number, 1000 * (number + 1), 1000 * number + np.arange(1000), None, batch))
         began = time.perf_counter()
-        snapshot = state.capture(buffers)
+        snapshot = capture(state, buffers)
         times.append(time.perf_counter() - began)
         began = time.perf_counter()
         size = sum(len(data) for data in snapshot.blobs.values())

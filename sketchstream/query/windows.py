@@ -20,7 +20,7 @@ from sketchstream.config.context import context
 from sketchstream.errors import ConfigError, MergeError, StoreError
 from sketchstream.kinds import closing, continuing
 from sketchstream.kinds.capabilities import Reconstructing
-from sketchstream.privacy.deployments.deployment import Deployment, most_of_event, most_of_item, most_of_record
+from sketchstream.privacy.deployments.deployment import Deployment, Record, most_of_event, most_of_item, most_of_record
 from sketchstream.privacy.deployments.guarantee import Beside
 from sketchstream.published import Instalment, Release, SealedState, read, stack
 from sketchstream.query import profiles
@@ -417,7 +417,8 @@ class PublishedWindows:
         keyed = self.config.checked or not self.config.from_kafka
         most = None if limit is None else Fraction(limit)
         evidence = noise_of_frontiers((one.sketch, one.evidence) for one in self.source.frontiers())
-        return Deployment.of(parts, keyed=keyed, limit=most, budget=self.config.budget, evidence=evidence)
+        records = map(Record.of, parts)
+        return Deployment.from_records(records, keyed=keyed, limit=most, budget=self.config.budget, evidence=evidence)
 
     def _closed(self, since: int | None, until: int | None) -> Iterator[Instalment]:
         """All positions that were published when they closed, of windows sealed or not: copies show in them."""

@@ -26,7 +26,7 @@ from sketchstream.noise import laws
 from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain
-from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.window_lifecycle import WindowLifecycle
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
@@ -118,26 +118,26 @@ def a_total_without_noise(patch: Patch) -> None:
 
 
 def a_worker_whose_windows_begin_without_noise(patch: Patch) -> None:
-    honest: Any = PartitionState._open
+    honest: Any = WindowLifecycle.opening
 
     def opened(self: Any, *rest: Any) -> Any:
-        new = honest(self, *rest)
+        new = yield from honest(self, *rest)
         if new is not None:
             new.sketch._content.state.fill(0)
         return new
 
-    patch.setattr(PartitionState, "_open", opened)
+    patch.setattr(WindowLifecycle, "opening", opened)
 
 
 def a_worker_that_publishes_exact_histograms(patch: Patch) -> None:
-    honest: Any = PartitionState._seal_window
+    honest: Any = WindowLifecycle.seal
 
     def seal(self: Any, *rest: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
             a_seal_that_publishes_the_exact_histogram(inner)
             return honest(self, *rest)
 
-    patch.setattr(PartitionState, "_seal_window", seal)
+    patch.setattr(WindowLifecycle, "seal", seal)
 
 
 def a_seal_that_leaves_the_sketch_open(patch: Patch) -> None:

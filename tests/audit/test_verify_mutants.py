@@ -30,7 +30,7 @@ from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.privacy.losses import gaussian
 from sketchstream.sketch import Sketch
-from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.window_lifecycle import WindowLifecycle
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
@@ -121,17 +121,17 @@ def noise_that_all_groups_share(patch: Patch) -> None:
 
 
 def noise_that_windows_share(patch: Patch) -> None:
-    honest: Any = PartitionState._open
+    honest: Any = WindowLifecycle.opening
     kept: dict[Any, Any] = {}
 
     def opened(self: Any, *rest: Any) -> Any:
-        new = honest(self, *rest)
+        new = yield from honest(self, *rest)
         if new is not None:
             state = new.sketch._content.state
             state[:] = kept.setdefault((new.sketch.spec.fingerprint, state.size), state.copy())
         return new
 
-    patch.setattr(PartitionState, "_open", opened)
+    patch.setattr(WindowLifecycle, "opening", opened)
 
 
 def one_constant_key(patch: Patch) -> None:

@@ -40,7 +40,7 @@ HOLDERS: Final = {
 
 Not counted, because a batch does not change hands there: `Reading` is an iterator that yields `Records` as
 `read_batches` makes them, some before they are asked for. `Found` (where fields lie) and `Admission` (verdicts of a
-watermark) are results within one call, of a decoder and of `PartitionWindows.applying`.
+watermark) are results within one call, of a decoder and of `PartitionState.applying`.
 """
 KERNELS: Final = (
     "connectors/sketchstream_connectors/decode/json.py",

@@ -277,15 +277,15 @@ def broken(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
         patch.setattr(Sketch, "update", whole)
 
     def lazy_windows(patch: pytest.MonkeyPatch) -> None:
-        from sketchstream.stream.state.partition import PartitionState
+        from sketchstream.stream.state.record_counter import RecordCounter
 
-        count = PartitionState._count
+        count = RecordCounter._count
 
         def only_with_items(self: Any, track: Any, events: Any, admission: Any, outcome: Any) -> Steps[None]:
             if events.valid.any():
                 yield from count(self, track, events, admission, outcome)
 
-        patch.setattr(PartitionState, "_count", only_with_items)
+        patch.setattr(RecordCounter, "_count", only_with_items)
 
     return {"batches": refuse_batches, "windows": lazy_windows}[kind]
 

@@ -8,19 +8,29 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect_left as bisect
+from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 import sketchstream as ss
 from sketchstream.errors import MissingExtraError, SpecError
 from sketchstream.privacy.calibration.discrete import discrete_delta_of
-from sketchstream.privacy.losses.dp_events import accountant, dp_event
+from sketchstream.privacy.losses.dp_events import dp_event
 from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
-from sketchstream.privacy.losses.history import History, LayerEntry, View
+from sketchstream.privacy.losses.history import History, LayerEntry, Loss, View
 
 F = Fraction
 BARE = View("publication", None)
+
+
+def accountant(losses: Iterable[Loss | GaussianLoss]) -> Any:
+    """A `PLDAccountant` that holds the losses of several sketches; its epsilons are upper bounds."""
+    import dp_accounting
+    from dp_accounting import pld
+
+    return pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE).compose(dp_event(losses))
 
 
 def gaussian(sigma2: Fraction | int, coordinates: int = 1) -> GaussianLoss:

@@ -20,6 +20,7 @@ from sketchstream.query.sealed import SealedReader
 from sketchstream.serve.page.wording import status
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence
+from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.window_ranges import Mark
@@ -46,7 +47,7 @@ def sealed(
     times = np.array([at] * len(items) + [at + MINUTE], np.int64)
     s = Stream(np.array([*items, 0]), times, times, np.ones(n, bool), np.zeros(n, bool), partition)
     state.apply(s.chunk(0, n))
-    state.capture()
+    capture(state)
     return state.outbox.captured()
 
 
@@ -226,14 +227,14 @@ def test_readers_refuse_incidents() -> None:
     times = np.array([EPOCH], np.int64)
     s = Stream(np.zeros(1, np.int64), times, times, np.ones(1, bool), np.zeros(1, bool))
     state.apply(s.chunk(0, 1))
-    copy = state.capture()
+    copy = capture(state)
     from sketchstream.stream.interfaces import Restored
 
     published = []
     for revision_of_partition in (0, 0):
-        again = PartitionState.restore(common, revision_of_partition, Restored(1, copy.manifest, copy.blobs), 2)
+        again = restore(common, revision_of_partition, Restored(1, copy.manifest, copy.blobs), 2)
         again.seal(everything=True)
-        again.capture()
+        capture(again)
         published += again.outbox.captured()[0]
     first, second = published
     assert first.seal_id != second.seal_id
@@ -279,7 +280,7 @@ def test_repartitioned_windows_say_so_and_states_are_merged() -> None:
     state.apply(s.chunk(0, 1))
     state.set_partitions(2)
     state.seal(everything=True)
-    state.capture()
+    capture(state)
     (a,), f0 = state.outbox.captured()
     (b,), f1 = sealed(1, [0], common=common)
     (window,) = SealedReader(Listed([a, b], [*f0, *f1])).windows("minutes")  # type: ignore[arg-type]

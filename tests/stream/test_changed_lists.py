@@ -20,6 +20,7 @@ from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning
 from sketchstream.stream.interfaces import Restored, Snapshot
 from sketchstream.stream.state import checkpoint
+from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.domain_lists import DomainLists, SavedLists
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
@@ -50,20 +51,20 @@ def restarted(snapshots: list[Snapshot], common: Rules) -> PartitionState:
     last, blobs = snapshots[-1], {}
     for snapshot in snapshots:
         blobs |= dict(snapshot.blobs)
-    return PartitionState.restore(common, 0, Restored(last.position, last.manifest, blobs), 1)
+    return restore(common, 0, Restored(last.position, last.manifest, blobs), 1)
 
 
 def test_a_removed_sketch_counts_the_items_of_its_list_until_its_windows_close() -> None:
     state = PartitionState.fresh(OLD, 0, 0, 1)
     state.apply(EVENTS.chunk(0, 2))
-    first = state.capture()
+    first = capture(state)
     state = restarted([first], configured(plan("minutes", "1h"), name=b"without"))
     state.apply(EVENTS.chunk(2, 3))
-    second = state.capture()
+    second = capture(state)
     assert not second.blobs.keys() & first.blobs.keys()
     state = restarted([first, second], configured(plan("minutes", "1h"), name=b"without"))  # once more, from the second
     state.apply(EVENTS.chunk(3, 6))
-    state.capture()
+    capture(state)
     sealed = published(state)
     assert exact(sealed["hours", EPOCH], 1) == 3
     assert ("hours", EPOCH + HOUR) not in sealed
@@ -73,9 +74,9 @@ def test_a_renamed_sketch_finishes_under_its_old_name_and_begins_under_the_new_o
     state = PartitionState.fresh(OLD, 0, 0, 1)
     state.apply(EVENTS.chunk(0, 2))
     renamed = configured(listed([1, 2, 3], "by_hour"), name=b"renamed")
-    state = restarted([state.capture()], renamed)
+    state = restarted([capture(state)], renamed)
     state.apply(EVENTS.chunk(2, 6))
-    state.capture()
+    capture(state)
     sealed = published(state)
     assert exact(sealed["hours", EPOCH], 1) == 3
     assert ("hours", EPOCH + HOUR) not in sealed
@@ -85,13 +86,13 @@ def test_a_renamed_sketch_finishes_under_its_old_name_and_begins_under_the_new_o
 def test_a_sketch_with_another_list_keeps_the_former_list_for_the_windows_that_are_open() -> None:
     state = PartitionState.fresh(OLD, 0, 0, 1)
     state.apply(EVENTS.chunk(0, 2))
-    state = restarted([state.capture()], configured(listed([1, 9]), name=b"changed"))
+    state = restarted([capture(state)], configured(listed([1, 9]), name=b"changed"))
     state.apply(EVENTS.chunk(2, 6))
     late = EPOCH + np.array([200, 400], np.int64) * MINUTE
     more = Stream(np.array([9, 9]), late, late, np.ones(2, bool), np.zeros(2, bool))
     chunk = more.chunk(0, 2)
     state.apply(replace(chunk, from_position=6, next_position=8, offsets=chunk.offsets + 6))
-    state.capture()
+    capture(state)
     sealed = published(state)
     assert exact(sealed["hours", EPOCH], 1) == 3, "the open window has the former list"
     assert exact(sealed["hours", EPOCH + 3 * HOUR], 1) == 1, "later windows have the new one"
@@ -100,33 +101,33 @@ def test_a_sketch_with_another_list_keeps_the_former_list_for_the_windows_that_a
 def test_a_list_is_written_once_and_kept() -> None:
     state = PartitionState.fresh(OLD, 0, 0, 1)
     state.apply(EVENTS.chunk(0, 1))
-    first = state.capture()
+    first = capture(state)
     (blob,) = first.manifest["lists"].values()
     assert blob in first.blobs
     state.apply(EVENTS.chunk(1, 2))
-    second = state.capture()
+    second = capture(state)
     assert second.manifest["lists"] == first.manifest["lists"]
     assert blob in second.keep
     assert blob not in second.blobs
     state.store_all()
-    third = state.capture()
+    third = capture(state)
     assert set(third.manifest["lists"].values()) <= third.blobs.keys(), "earlier snapshots are gone"
 
 
 def test_a_list_leaves_the_snapshots_with_the_last_window_that_needs_it() -> None:
     state = PartitionState.fresh(OLD, 0, 0, 1)
     state.apply(EVENTS.chunk(0, 2))
-    state = restarted([state.capture()], configured(plan("minutes", "1h"), name=b"without"))
+    state = restarted([capture(state)], configured(plan("minutes", "1h"), name=b"without"))
     state.apply(EVENTS.chunk(2, 6))
-    state.capture()
+    capture(state)
     state.published(*state.outbox.captured())
-    assert state.capture().manifest["lists"] == {}
+    assert capture(state).manifest["lists"] == {}
 
 
 def test_a_snapshot_of_an_older_release_without_the_list_says_what_to_do() -> None:
     state = PartitionState.fresh(OLD, 0, 0, 1)
     state.apply(EVENTS.chunk(0, 2))
-    snapshot = state.capture()
+    snapshot = capture(state)
     assert isinstance(snapshot.manifest, dict)
     del snapshot.manifest["lists"]
     with pytest.raises(DataLossError, match="put the former sketch and items_file back"):

@@ -13,9 +13,10 @@ from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Peer, Restored, Snapshot
-from sketchstream.stream.state.checkpoint import CHANGE_AHEAD_MS, boundary
+from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.state.window_specs import CHANGE_AHEAD_MS, boundary
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import NO_TIME, Calendar, Width
 from sketchstream_connectors.kafka.state.pointer import Pointer
@@ -53,7 +54,7 @@ class Group:
 
     def commit(self, partition: int) -> None:
         state = self.states[partition]
-        self.snapshots[partition] = state.capture()
+        self.snapshots[partition] = capture(state)
         state.postpone(boundary(self.peers, state.rules.fingerprint, NO_TIME))
         for (_, start), found in published(state).items():
             self.sizes.setdefault(start, set()).add(found.spec.domain.size or 0)
@@ -67,9 +68,9 @@ class Group:
 def restart(group: Group, partition: int, common: Rules) -> None:
     group.commit(partition)
     group.states[partition].store_all()
-    whole = group.states[partition].capture()
+    whole = capture(group.states[partition])
     group.snapshots[partition] = whole
-    group.states[partition] = PartitionState.restore(
+    group.states[partition] = restore(
         common, partition, Restored(whole.position, whole.manifest, whole.blobs), 2, group.peers
     )
 
@@ -79,17 +80,18 @@ def test_workers_that_are_started_anew_one_after_the_other_switch_at_one_window(
     group.read(0, 20)
     group.read(1, 26)
     restart(group, 0, NEW)
-    assert group.states[0].specs.begins == EPOCH + 25 * MINUTE + CHANGE_AHEAD_MS, "no partition has reached that"
+    begins = EPOCH + 25 * MINUTE + CHANGE_AHEAD_MS
+    assert group.states[0].lifecycle.specs.begins == begins, "no partition has reached that"
     group.read(0, 30)
     group.read(1, 31)  # the other worker still has the old configuration
     restart(group, 1, NEW)
-    assert group.states[1].specs.begins == group.states[0].specs.begins
+    assert group.states[1].lifecycle.specs.begins == group.states[0].lifecycle.specs.begins
     group.read(1, 60)
     group.read(0, 60)
     assert all(len(sizes) == 1 for sizes in group.sizes.values()), group.sizes
     before = {start for start, sizes in group.sizes.items() if sizes == {16}}
     after = {start for start, sizes in group.sizes.items() if sizes == {20}}
-    assert max(before) < group.states[0].specs.begins <= min(after)
+    assert max(before) < group.states[0].lifecycle.specs.begins <= min(after)
     assert not any(state.changing for state in group.states.values())
 
 
@@ -103,7 +105,7 @@ def test_a_partition_that_goes_back_to_a_worker_with_the_old_configuration_has_i
     group.read(0, 24)
     restart(group, 1, NEW)
     restart(group, 0, NEW)
-    assert group.states[1].specs.begins == group.states[0].specs.begins
+    assert group.states[1].lifecycle.specs.begins == group.states[0].lifecycle.specs.begins
     group.read(0, 60)
     group.read(1, 60)
     assert all(len(sizes) == 1 for sizes in group.sizes.values()), group.sizes
@@ -117,22 +119,23 @@ def test_two_workers_that_choose_a_time_at_once_agree_on_the_later_one() -> None
     early = group.states[0]
     group.read(1, 28)
     restart(group, 1, NEW)  # it has not seen what the other one chose
-    assert early.specs.begins < group.states[1].specs.begins
+    assert early.lifecycle.specs.begins < group.states[1].lifecycle.specs.begins
     group.commit(1)
     group.commit(0)
     group.commit(0)
     group.commit(1)
-    assert early.specs.begins == group.states[1].specs.begins == EPOCH + 27 * MINUTE + CHANGE_AHEAD_MS
+    begins = EPOCH + 27 * MINUTE + CHANGE_AHEAD_MS
+    assert early.lifecycle.specs.begins == group.states[1].lifecycle.specs.begins == begins
 
 
 def test_what_was_agreed_is_in_snapshots_and_pointers() -> None:
     group = Group()
     group.read(0, 20)
     restart(group, 0, NEW)
-    begins = group.states[0].specs.begins
+    begins = group.states[0].lifecycle.specs.begins
     restart(group, 0, NEW)
-    assert group.states[0].specs.begins == begins
-    assert group.states[0].specs.former["minutes"].domain.size == 16
+    assert group.states[0].lifecycle.specs.begins == begins
+    assert group.states[0].lifecycle.specs.former["minutes"].domain.size == 16
     pointer = Pointer("c", "t", "s", begins=begins, newest=group.states[0].newest)
     again = Pointer.from_text(pointer.to_text())
     assert again == pointer
@@ -153,11 +156,9 @@ def test_windows_of_a_list_of_items_finish_when_only_epsilon_changes() -> None:
     state = PartitionState.fresh(listed("1", items, b"old"), 0, 0, 1)
     chunk = minutes(0, 1, 0).chunk(0, 1)
     state.apply(chunk)
-    whole = state.capture()
-    again = PartitionState.restore(
-        listed("2", items, b"new"), 0, Restored(whole.position, whole.manifest, whole.blobs), 1, ()
-    )
+    whole = capture(state)
+    again = restore(listed("2", items, b"new"), 0, Restored(whole.position, whole.manifest, whole.blobs), 1, ())
     again.seal(everything=True)
-    again.capture()
+    capture(again)
     (found,) = published(again).values()
     assert found.spec.epsilon == 1

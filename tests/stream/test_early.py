@@ -26,10 +26,11 @@ from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.interfaces import Restored, SealedEntry
 from sketchstream.stream.kernels import ADMITTED
 from sketchstream.stream.state import work_pace
-from sketchstream.stream.state.checkpoint import EARLY_FORMAT, MANIFEST_FORMAT
+from sketchstream.stream.state.checkpoint import EARLY_FORMAT, MANIFEST_FORMAT, capture, restore
 from sketchstream.stream.state.early_answers import EarlyReleases
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum
+from sketchstream.stream.state.record_counter import RecordCounter
 from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
 from sketchstream.stream.windows.windows import LATEST_MS, NO_TIME
 from sketchstream.testing.memory import MemorySealed
@@ -128,13 +129,13 @@ def test_a_restored_state_goes_on_with_its_early_answers() -> None:
     formats = set()
     for begin in range(0, 400, 25):
         state.apply(s.chunk(begin, begin + 25))
-        snapshot = state.capture()
+        snapshot = capture(state)
         formats.add((snapshot.manifest["format"], bool(answers(state))))
         entries, frontiers = state.outbox.captured()
         blobs = {name: bytes(snapshot.blobs[name]) for name in snapshot.blobs}
         kept = {name: data for name, data in held.items() if name in snapshot.keep}
         held = kept | blobs
-        state = PartitionState.restore(made, 0, Restored(snapshot.position, snapshot.manifest, dict(held)), 1)
+        state = restore(made, 0, Restored(snapshot.position, snapshot.manifest, dict(held)), 1)
         assert [one.body for one in answers(state)] == [one.body for one in entries if one.early is not None]
         seen += [one for one in entries if one.early is not None]
         state.published(entries, frontiers)
@@ -253,13 +254,13 @@ def test_budgets_and_limits_count_early_answers() -> None:
 
 def test_a_chunk_boundary_that_decides_an_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutant: answers that are due inside a chunk wait for its end."""
-    honest: Any = PartitionState._count_with_early
+    honest: Any = RecordCounter._count_with_early
 
     def whole(self: Any, *chunk: Any) -> Any:
         monkeypatch.setattr(EarlyReleases, "due", lambda *_: [])
         yield from honest(self, *chunk)
 
-    monkeypatch.setattr(PartitionState, "_count_with_early", whole)
+    monkeypatch.setattr(RecordCounter, "_count_with_early", whole)
     s = stream(5, 400, size=SIZE, step_ms=9000)
     state = PartitionState.fresh(rules(with_early(), lateness_ms=MINUTE), 0, 0, 1)
     state.apply(s.chunk(0, 400))

@@ -15,9 +15,11 @@ import pytest
 from helpers.interleaving import ITEMS, Model
 from sketchstream import image
 from sketchstream.kinds.profile.groups import GroupIndex
+from sketchstream.stream.input.partition_counts import Steps
 from sketchstream.stream.state import work_pace
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.sketch_state import OpenWindow, SketchState
+from sketchstream.stream.state.window_lifecycle import WindowLifecycle
 
 pytestmark = [pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning"), pytest.mark.statistics]
 SEEDS = range(20)
@@ -174,15 +176,15 @@ def late_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def late_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that changes after it was captured is taken for saved."""
-    opened = PartitionState._open
+    opened = WindowLifecycle.opening
 
-    def unchanged(self: PartitionState, state: SketchState, *which: Any) -> OpenWindow | None:
-        window = opened(self, state, *which)
+    def unchanged(self: WindowLifecycle, state: SketchState, *which: Any) -> Steps[OpenWindow | None]:
+        window = yield from opened(self, state, *which)
         if window is not None and window.blob is not None:
             window.dirty = False
         return window
 
-    monkeypatch.setattr(PartitionState, "_open", unchanged)
+    monkeypatch.setattr(WindowLifecycle, "opening", unchanged)
 
 
 def wrong_positions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from sketchstream.query.windows import PublishedWindows
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Restored
 from sketchstream.stream.kernels import ADMITTED
+from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum
 from sketchstream.stream.windows import windows
@@ -97,11 +98,12 @@ def counted(
 
 
 @pytest.mark.parametrize(
-    ("seed", "cuts", "restore"), [(1, [2000], False), (2, [1, 7, 333, 334, 1200, 2000], False), (3, [700, 2000], True)]
+    ("seed", "cuts", "restarted"),
+    [(1, [2000], False), (2, [1, 7, 333, 334, 1200, 2000], False), (3, [700, 2000], True)],
 )
 @pytest.mark.parametrize(("steps", "stride"), [(STEPS, 1), (5, 2), (3, 2)])
 def test_every_record_is_in_all_windows_that_hold_its_time(
-    seed: int, cuts: list[int], restore: bool, steps: int, stride: int
+    seed: int, cuts: list[int], restarted: bool, steps: int, stride: int
 ) -> None:
     s = stream(seed, 2000)
     common = rules(hopping(steps=steps, stride=stride))
@@ -110,17 +112,17 @@ def test_every_record_is_in_all_windows_that_hold_its_time(
     n_late = 0
     for begin, end in itertools.pairwise([0, *cuts]):
         n_late += state.apply(s.chunk(begin, end)).late.get("hops", 0)
-        if restore:
+        if restarted:
             state.store_all()
-            whole = state.capture()
+            whole = capture(state)
             found |= published(state)
             state.published(*state.outbox.captured())
-            state.capture()
+            capture(state)
             state.store_all()
-            whole = state.capture()
-            state = PartitionState.restore(common, 0, Restored(whole.position, whole.manifest, dict(whole.blobs)), 1)
+            whole = capture(state)
+            state = restore(common, 0, Restored(whole.position, whole.manifest, dict(whole.blobs)), 1)
     state.seal(everything=True)
-    state.capture()
+    capture(state)
     found |= published(state)
     expected, late = counted(s, steps=steps, stride=stride)
     assert {start for _, start in found} == expected.keys()
@@ -231,28 +233,24 @@ def changed(before: SketchPlan, after: SketchPlan, at: int, until: int) -> list[
     s = minutes(0, until)
     state = PartitionState.fresh(rules(before, fingerprint=b"a"), 0, 0, 1)
     state.apply(s.chunk(0, at))
-    state.capture()
+    capture(state)
     found = published(state)
     state.published(*state.outbox.captured())
     state.store_all()
-    whole = state.capture()
-    state = PartitionState.restore(
-        rules(after, fingerprint=b"b"), 0, Restored(whole.position, whole.manifest, dict(whole.blobs)), 1
-    )
+    whole = capture(state)
+    state = restore(rules(after, fingerprint=b"b"), 0, Restored(whole.position, whole.manifest, dict(whole.blobs)), 1)
     cut = at + 2
     state.apply(s.chunk(at, cut))
     state.store_all()
-    whole = state.capture()
+    whole = capture(state)
     found |= published(state)
     state.published(*state.outbox.captured())
     state.store_all()
-    whole = state.capture()
-    state = PartitionState.restore(
-        rules(after, fingerprint=b"b"), 0, Restored(whole.position, whole.manifest, dict(whole.blobs)), 1
-    )
+    whole = capture(state)
+    state = restore(rules(after, fingerprint=b"b"), 0, Restored(whole.position, whole.manifest, dict(whole.blobs)), 1)
     state.apply(s.chunk(cut, until))
     state.seal(everything=True)
-    state.capture()
+    capture(state)
     found |= published(state)
     out = []
     for one in found.values():
@@ -409,7 +407,7 @@ def test_the_ledger_finds_what_each_event_and_item_lost(unit: str, steps: int, s
     state = PartitionState.fresh(rules(plan), 0, 0, 1)
     state.apply(minutes(0, 20).chunk(0, 20))
     state.seal(everything=True)
-    state.capture()
+    capture(state)
     parts = [one for one in published(state).values() if isinstance(one, Release)]
     found = Deployment.of(parts)
     instants = [EPOCH + t * MINUTE for t in range(-4, 26)]

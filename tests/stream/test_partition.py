@@ -34,11 +34,13 @@ from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.items.hashing import Key
 from sketchstream.published import Release, SealedState, read
+from sketchstream.stream.input.partition_counts import Steps
 from sketchstream.stream.input.partitioner import belongs, kept
 from sketchstream.stream.interfaces import Chunk, Restored
-from sketchstream.stream.state.checkpoint import mark_diverged, mark_partial
+from sketchstream.stream.state.checkpoint import capture, mark_diverged, mark_partial, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum
+from sketchstream.stream.state.sketch_state import OpenWindow
 from sketchstream.stream.windows.windows import NO_TIME
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10")
@@ -61,7 +63,7 @@ def feed(state: PartitionState, s: Stream, cuts: list[int], clock_ms: int | None
 
 def finish(state: PartitionState) -> dict[tuple[str, int], Release | SealedState]:
     state.seal(everything=True)
-    state.capture()
+    capture(state)
     return published(state)
 
 
@@ -98,8 +100,8 @@ def test_what_a_snapshot_restores_goes_on_as_if_nothing_had_happened(seed: int, 
     common = rules(plan(), plan("hours", "1h"), quorum=quorum)
     first = PartitionState.fresh(common, 0, 0, 1)
     outcome = first.apply(s.chunk(0, cut))
-    snapshot = first.capture()
-    second = PartitionState.restore(common, 0, Restored(cut, snapshot.manifest, snapshot.blobs), 1)
+    snapshot = capture(first)
+    second = restore(common, 0, Restored(cut, snapshot.manifest, snapshot.blobs), 1)
     assert not second.changed()
     again = second.apply(s.chunk(cut, 400))
     assert len(late) == outcome.late.get("minutes", 0) + again.late.get("minutes", 0)
@@ -119,15 +121,15 @@ def test_a_snapshot_from_before_the_quorum_is_taken_with_its_watermark() -> None
     common = rules(quorum=Quorum())
     first = PartitionState.fresh(common, 0, 0, 1)
     first.apply(s.chunk(0, 200))
-    snapshot = first.capture()
+    snapshot = capture(first)
     assert snapshot.manifest["votes"]["scores"]  # type: ignore[index,call-overload]
     older = {name: value for name, value in snapshot.manifest.items() if name not in ("votes", "newest")}
-    second = PartitionState.restore(common, 0, Restored(200, older, snapshot.blobs), 1)
+    second = restore(common, 0, Restored(200, older, snapshot.blobs), 1)
     assert (second.watermark, second.newest) == (first.watermark, first.watermark)
-    assert second.capture().manifest["votes"]["scores"] == []  # type: ignore[index,call-overload]
+    assert capture(second).manifest["votes"]["scores"] == []  # type: ignore[index,call-overload]
     broken = {**snapshot.manifest, "votes": {"slice": 15_000, "scores": [8], "lowest": [], "slices": []}}
     with pytest.raises(DataLossError, match="cannot be read"):
-        PartitionState.restore(common, 0, Restored(200, broken, snapshot.blobs), 1)
+        restore(common, 0, Restored(200, broken, snapshot.blobs), 1)
 
 
 def test_a_sketch_that_is_added_is_partial_up_to_the_newest_record_read_without_it() -> None:
@@ -137,9 +139,9 @@ def test_a_sketch_that_is_added_is_partial_up_to_the_newest_record_read_without_
     first = PartitionState.fresh(rules(quorum=Quorum()), 0, 0, 1)
     first.apply(s.chunk(0, 600))
     assert first.watermark < EPOCH + 8 * MINUTE
-    snapshot = first.capture()
+    snapshot = capture(first)
     both = rules(plan(), plan("new"), quorum=Quorum())
-    second = PartitionState.restore(both, 0, Restored(600, snapshot.manifest, snapshot.blobs), 1)
+    second = restore(both, 0, Restored(600, snapshot.manifest, snapshot.blobs), 1)
     sketch_state = second.sketch_states["new"]
     assert sketch_state.progress.through == first.watermark // MINUTE * MINUTE + MINUTE
     assert sketch_state.partial.covers(EPOCH + 10 * MINUTE)
@@ -179,16 +181,16 @@ def test_a_snapshot_that_is_moved_by_recover_forgets_its_votes(lost: bool) -> No
     common = rules(quorum=Quorum())
     state = PartitionState.fresh(common, 0, 0, 1)
     state.apply(s.chunk(0, 200))
-    snapshot = state.capture()
+    snapshot = capture(state)
     moved = deepcopy(dict(snapshot.manifest))
     moved["position"] = 250 if lost else 150
     if lost:
         mark_partial(moved)
     else:
         mark_diverged(moved)
-    restored = PartitionState.restore(common, 0, Restored(moved["position"], moved, snapshot.blobs), 1)
+    restored = restore(common, 0, Restored(moved["position"], moved, snapshot.blobs), 1)
     assert restored.watermark == state.watermark
-    votes = [one.capture().manifest["votes"]["scores"] for one in (state, restored)]  # type: ignore[index,call-overload]
+    votes = [capture(one).manifest["votes"]["scores"] for one in (state, restored)]  # type: ignore[index,call-overload]
     assert votes[0]
     assert not votes[1]
 
@@ -280,9 +282,9 @@ def test_windows_are_opened_by_envelopes_alone() -> None:
     for s in (plain, no_ops):
         state = PartitionState.fresh(rules(), 0, 0, 1)
         state.apply(s.chunk(0, 60))
-        state.capture()
+        capture(state)
         state.apply(s.chunk(60, 100))
-        snapshots.append(state.capture())
+        snapshots.append(capture(state))
     shapes = [
         [(w["start"], w["end"], w["counts"]) for w in snapshot.manifest["sketches"]["minutes"]["windows"]]  # type: ignore[index,call-overload]
         for snapshot in snapshots
@@ -307,7 +309,7 @@ def test_sizes_of_open_blobs_do_not_depend_on_items() -> None:
         sizes.append([])
         for begin in range(0, 300, 50):
             state.apply(replace(s, items=items).chunk(begin, begin + 50))
-            snapshot = state.capture()
+            snapshot = capture(state)
             sizes[-1] += sorted(map(len, snapshot.blobs.values()))
     assert sizes[0] == sizes[1]
     assert len(sizes[0]) >= 6
@@ -318,10 +320,8 @@ def test_a_sealed_window_never_reopens() -> None:
     times = np.array([EPOCH, EPOCH + 5 * MINUTE], np.int64)
     s = Stream(np.arange(2), times, times, np.ones(2, bool), np.zeros(2, bool))
     state.apply(s.chunk(0, 2))
-    snapshot = state.capture()
-    restored = PartitionState.restore(
-        rules(lateness_ms=10 * MINUTE), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1
-    )
+    snapshot = capture(state)
+    restored = restore(rules(lateness_ms=10 * MINUTE), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
     back = Stream(np.zeros(3, np.int64), np.full(3, EPOCH), np.full(3, EPOCH), np.ones(3, bool), np.zeros(3, bool))
     chunk = back.chunk(0, 1)
     outcome = restored.apply(replace(chunk, from_position=2, next_position=3, offsets=chunk.offsets + 2))
@@ -358,18 +358,18 @@ def test_long_chunks_keep_few_windows_open() -> None:
     s = Stream(np.arange(n) % 16, times, times, np.ones(n, bool), np.zeros(n, bool))
     state = PartitionState.fresh(rules(lateness_ms=2 * MINUTE), 0, 0, 1)
     most = 0
-    opened = state._open
+    opened = state.lifecycle.opening
 
-    def watch(*args: object) -> object:
+    def watch(*args: object) -> Steps[OpenWindow | None]:
         nonlocal most
-        out = opened(*args)  # type: ignore[arg-type]
+        out = yield from opened(*args)  # type: ignore[arg-type]
         most = max(most, state.open_windows)
         return out
 
-    state._open = watch  # type: ignore[method-assign,assignment]
+    state.lifecycle.opening = watch  # type: ignore[method-assign,assignment]
     state.apply(s.chunk(0, n))
     assert most <= 5
-    state.capture()
+    capture(state)
     assert len(published(state)) == 360 - 3
 
 
@@ -379,7 +379,7 @@ def test_idle_partitions_follow_the_clock_and_never_go_back() -> None:
     assert state.advance(EPOCH + MINUTE)
     state.seal()
     assert not state.advance(EPOCH)
-    snapshot = state.capture()
+    snapshot = capture(state)
     entries, frontiers = state.outbox.captured()
     assert entries == ()
     assert [(one.published_through, one.sequence) for one in frontiers] == [(EPOCH + MINUTE, 1)]
@@ -492,8 +492,8 @@ def test_partitions_added_in_mid_window_are_valid_from_then_on() -> None:
     )
     assert asking(state.applying(s.chunk(0, first.size)), lambda: 4).misplaced == 0
     assert asking(state.applying(s.chunk(first.size, n)), lambda: 6).misplaced == 0
-    snapshot = state.capture()
-    state = PartitionState.restore(common, 1, Restored(n, snapshot.manifest, snapshot.blobs), 6)
+    snapshot = capture(state)
+    state = restore(common, 1, Restored(n, snapshot.manifest, snapshot.blobs), 6)
     (found,) = finish(state).values()
     assert found.origin.partitions == (4, 6)
     assert found.repartitioned
@@ -521,7 +521,7 @@ def test_before_a_window_is_sealed_the_cluster_is_asked_for_its_partitions() -> 
         found = finish(state)
         assert [found["minutes", int(t)].repartitioned for t in times[::2][:2]] == [True, True]
         state.set_partitions(5)
-        assert state.partitions == 6
+        assert state.counts.now == 6
     state = PartitionState.fresh(rules(partitioner="murmur2"), 0, 0, 4)
     asking(state.applying(s.chunk(0, 1)), lambda: 4)
     state.advance(EPOCH + HOUR)
@@ -545,7 +545,7 @@ def test_a_misplaced_payload_does_not_decide_what_a_seal_hears_of_partitions() -
         assert outcome.misplaced == int(misplaced)
         assert outcome.sealed == 1
         found = published_after(state)[0]
-        said[misplaced] = (found.origin.partition_counts, state.partitions)
+        said[misplaced] = (found.origin.partition_counts, state.counts.now)
     assert said[True] == said[False] == ((4, 6), 6)
 
 
@@ -555,7 +555,7 @@ def belongs_to(item: int, partitions: int) -> int:
 
 
 def published_after(state: PartitionState) -> list[Release | SealedState]:
-    state.capture()
+    capture(state)
     return list(published(state).values())
 
 
@@ -579,17 +579,17 @@ def test_an_added_sketch_begins_with_the_next_window(steps: int) -> None:
     n = len(times)
     s = Stream(np.arange(n), times, times, np.ones(n, bool), np.zeros(n, bool))
     state.apply(s.chunk(0, 2))
-    snapshot = state.capture()
+    snapshot = capture(state)
     both = rules(plan(), replace(plan("hours", "1h" if steps == 1 else "30m"), steps=steps), lateness_ms=0)
-    state = PartitionState.restore(both, 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
+    state = restore(both, 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
     outcome = state.apply(s.chunk(2, 4))
     assert outcome.late == {}
-    second = state.capture()
+    second = capture(state)
     _, frontiers = state.outbox.captured()
     frontier = next(one for one in frontiers if one.sketch == "hours")
     assert frontier.partial.through == EPOCH + HOUR
     blobs = {**snapshot.blobs, **second.blobs}
-    state = PartitionState.restore(both, 0, Restored(4, second.manifest, blobs), 1)
+    state = restore(both, 0, Restored(4, second.manifest, blobs), 1)
     late = state.apply(s.chunk(4, 7)).late  # of 45 minutes: in a window that it had where windows overlap
     assert late == {"minutes": 3, "hours": steps}
     state.apply(s.chunk(7, 8))
@@ -603,23 +603,23 @@ def test_a_removed_sketch_finishes_its_windows() -> None:
     times = EPOCH + np.array([0, 10 * MINUTE, 20 * MINUTE, 90 * MINUTE], np.int64)
     s = Stream(np.arange(4), times, times, np.ones(4, bool), np.zeros(4, bool))
     state.apply(s.chunk(0, 2))
-    snapshot = state.capture()
-    state = PartitionState.restore(rules(lateness_ms=0), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
+    snapshot = capture(state)
+    state = restore(rules(lateness_ms=0), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
     state.apply(s.chunk(2, 4))
-    middle = state.capture()
+    middle = capture(state)
     sealed = published(state)
     assert exact(sealed["hours", EPOCH], 1) == 3
     assert ("hours", EPOCH + HOUR) not in sealed
     frontiers = {one.sketch: one for one in state.outbox.captured()[1]}
     assert frontiers["hours"].published_through == EPOCH + HOUR
-    later = state.capture()
-    state = PartitionState.restore(
+    later = capture(state)
+    state = restore(
         both, 0, Restored(4, later.manifest, {**snapshot.blobs, **middle.blobs, **later.blobs}), 1
     )  # and it is put back
     state.apply(replace(s.chunk(3, 4), from_position=4, next_position=5, offsets=np.array([4])))
     assert state.sketch_states["hours"].windows == {}, "the second hour began without it"
     assert state.changed()
-    state.capture()
+    capture(state)
     back = {one.sketch: one for one in state.outbox.captured()[1]}["hours"]
     assert back.sequence > frontiers["hours"].sequence
     assert back.partial.through == EPOCH + 2 * HOUR
@@ -632,12 +632,10 @@ def test_a_changed_width_leaves_open_windows_alone() -> None:
     times = EPOCH + np.array([0, 20, 70, 100, 200], np.int64) * MINUTE
     s = Stream(np.arange(5), times, times, np.ones(5, bool), np.zeros(5, bool))
     state.apply(s.chunk(0, 1))
-    snapshot = state.capture()
-    state = PartitionState.restore(
-        rules(plan("w", "15m"), lateness_ms=0), 0, Restored(1, snapshot.manifest, snapshot.blobs), 1
-    )
+    snapshot = capture(state)
+    state = restore(rules(plan("w", "15m"), lateness_ms=0), 0, Restored(1, snapshot.manifest, snapshot.blobs), 1)
     state.apply(s.chunk(1, 5))
-    state.capture()
+    capture(state)
     windows = {entry.window for entry in state.outbox.captured()[0]}
     assert windows == {
         (EPOCH, EPOCH + HOUR),
@@ -652,12 +650,10 @@ def test_a_wider_window_is_cut_around_open_ones() -> None:
     times = EPOCH + np.array([20, 31, 50, 61, 200], np.int64) * MINUTE
     s = Stream(np.arange(5), times, times, np.ones(5, bool), np.zeros(5, bool))
     state.apply(s.chunk(0, 1))
-    snapshot = state.capture()
-    state = PartitionState.restore(
-        rules(plan("w", "1h"), lateness_ms=0), 0, Restored(1, snapshot.manifest, snapshot.blobs), 1
-    )
+    snapshot = capture(state)
+    state = restore(rules(plan("w", "1h"), lateness_ms=0), 0, Restored(1, snapshot.manifest, snapshot.blobs), 1)
     state.apply(s.chunk(1, 5))
-    state.capture()
+    capture(state)
     windows = sorted(entry.window for entry in state.outbox.captured()[0])
     assert windows == [
         (EPOCH + 15 * MINUTE, EPOCH + 30 * MINUTE),
@@ -672,9 +668,9 @@ def test_an_open_window_finishes_under_its_spec() -> None:
     times = EPOCH + np.array([0, 1, 5 * MINUTE], np.int64)
     s = Stream(np.array([1, 1, 20]), times, times, np.ones(3, bool), np.zeros(3, bool))
     state.apply(s.chunk(0, 1))
-    snapshot = state.capture()
+    snapshot = capture(state)
     wider = rules(plan(made=spec(32)))
-    state = PartitionState.restore(wider, 0, Restored(1, snapshot.manifest, snapshot.blobs), 1)
+    state = restore(wider, 0, Restored(1, snapshot.manifest, snapshot.blobs), 1)
     state.apply(s.chunk(1, 3))
     sealed = finish(state)
     assert (sealed["minutes", EPOCH].slots, sealed["minutes", EPOCH + 5 * MINUTE].slots) == (16, 32)
@@ -687,30 +683,28 @@ def test_another_key_halts_and_says_what_to_do() -> None:
     state = PartitionState.fresh(common, 0, 0, 1)
     s = stream(1, 10)
     state.apply(s.chunk(0, 10))
-    snapshot = state.capture()
+    snapshot = capture(state)
     with pytest.raises(DataLossError, match=r"another hash key.*reset"):
-        PartitionState.restore(
-            replace(common, key=Key(bytes(15) + b"1")), 0, Restored(10, snapshot.manifest, snapshot.blobs), 1
-        )
+        restore(replace(common, key=Key(bytes(15) + b"1")), 0, Restored(10, snapshot.manifest, snapshot.blobs), 1)
 
 
 def test_snapshots_that_do_not_fit_halt() -> None:
     state = PartitionState.fresh(rules(), 0, 0, 1)
     state.apply(stream(1, 50).chunk(0, 50))
-    snapshot = state.capture()
+    snapshot = capture(state)
 
-    def restore(
+    def restored_with(
         partition: int = 0, position: int = 50, blobs: dict[str, bytes] | None = None, **changed: object
     ) -> None:
         manifest = {**snapshot.manifest, **changed}
-        PartitionState.restore(
+        restore(
             rules(),
             partition,
             Restored(position, manifest, snapshot.blobs if blobs is None else blobs),
             1,  # type: ignore[arg-type]
         )
 
-    restore()
+    restored_with()
     for broken in (
         {"format": 5},
         {"partition": 1},
@@ -723,16 +717,16 @@ def test_snapshots_that_do_not_fit_halt() -> None:
         {"revision": 7},
     ):
         with pytest.raises(DataLossError):
-            restore(**broken)  # type: ignore[arg-type]
+            restored_with(**broken)  # type: ignore[arg-type]
     with pytest.raises(DataLossError):
-        restore(blobs={})
+        restored_with(blobs={})
     with pytest.raises(DataLossError):
-        restore(blobs=dict.fromkeys(snapshot.blobs, b"rubbish"))
+        restored_with(blobs=dict.fromkeys(snapshot.blobs, b"rubbish"))
     names = list(snapshot.blobs)
     swapped = dict(zip(names, [snapshot.blobs[name] for name in names[1:] + names[:1]], strict=True))
     assert len(names) > 1
     with pytest.raises(DataLossError):
-        restore(blobs=swapped)
+        restored_with(blobs=swapped)
 
 
 def test_noise_is_drawn_once_and_kept_over_restarts() -> None:
@@ -743,10 +737,10 @@ def test_noise_is_drawn_once_and_kept_over_restarts() -> None:
     times = np.full(40, EPOCH)
     s = Stream(np.arange(40), times, times, np.ones(40, bool), np.zeros(40, bool))
     state.apply(s.chunk(0, 10))
-    snapshot = state.capture()
+    snapshot = capture(state)
     results = []
     for cuts in ([25], [11, 12, 39]):  # replayed twice from the same snapshot, as after two kills
-        state = PartitionState.restore(common, 0, Restored(10, snapshot.manifest, snapshot.blobs), 1)
+        state = restore(common, 0, Restored(10, snapshot.manifest, snapshot.blobs), 1)
         edges = [10, *cuts, 40]
         for begin, end in pairwise(edges):
             state.apply(s.chunk(begin, end))
@@ -770,14 +764,14 @@ def test_an_outbox_survives_until_it_is_published() -> None:
     s = Stream(np.arange(2), times, times, np.ones(2, bool), np.zeros(2, bool))
     state.apply(s.chunk(0, 2))
     assert state.outbox.captured() == ((), ()), "nothing may leave before it is in a snapshot"
-    snapshot = state.capture()
+    snapshot = capture(state)
     entries, frontiers = state.outbox.captured()
     assert len(entries) == len(frontiers) == 1
-    again = PartitionState.restore(rules(lateness_ms=0), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
+    again = restore(rules(lateness_ms=0), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
     assert again.outbox.captured() == (entries, frontiers)
     again.published(entries, frontiers)
     assert again.changed()
-    after = again.capture()
+    after = capture(again)
     assert after.manifest["outbox"] == []
     assert after.manifest["frontiers"] == []
     sealed_blob = next(name for name, data in snapshot.blobs.items() if data == entries[0].body)
@@ -790,10 +784,10 @@ def test_windows_without_new_records_are_not_written_again() -> None:
     times = EPOCH + np.array([0, HOUR, HOUR + 1], np.int64)
     s = Stream(np.arange(3), times, times, np.ones(3, bool), np.zeros(3, bool))
     state.apply(s.chunk(0, 2))
-    first = state.capture()
+    first = capture(state)
     assert (len(first.blobs), len(first.keep)) == (2, 0)
     state.apply(s.chunk(2, 3))
-    second = state.capture()
+    second = capture(state)
     assert (len(second.blobs), len(second.keep)) == (1, 1)
     assert second.keep < first.blobs.keys()
     assert not second.blobs.keys() & first.blobs.keys(), "a name is never used twice"
@@ -810,14 +804,14 @@ def test_delayed_records_after_a_loss_do_not_end_what_windows_may_lack(restarted
     state = PartitionState.fresh(common, 0, 0, 1)
     state.apply(s.chunk(0, 2))
     state.skip(7)
-    before = state.capture()
+    before = capture(state)
     for at in range(2, n):
         part = s.chunk(at, at + 1)
         state.apply(replace(part, from_position=at + 5, next_position=at + 6, offsets=part.offsets + 5))
         if restarted and at in (4, 13):
-            middle = state.capture()
+            middle = capture(state)
             blobs = {**before.blobs, **middle.blobs}
-            state = PartitionState.restore(common, 0, Restored(at + 6, middle.manifest, blobs), 1)
+            state = restore(common, 0, Restored(at + 6, middle.manifest, blobs), 1)
             before = replace(middle, blobs=blobs)
     found = state.sketch_states["minutes"].partial
     assert found.covers(EPOCH + 21 * MINUTE)
@@ -841,6 +835,6 @@ def test_after_a_start_in_mid_stream_the_first_windows_are_partial(cuts: list[in
         with pytest.raises(ValueError, match="only skip forward"):
             state.skip(0)
     feed(state, s, cuts)
-    state.capture()
+    capture(state)
     (frontier,) = state.outbox.captured()[1]
     assert frontier.partial.through == EPOCH + 4 * MINUTE

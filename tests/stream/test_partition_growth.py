@@ -20,6 +20,7 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.input.partitioner import belongs, kept
 from sketchstream.stream.interfaces import Frontier, Restored
+from sketchstream.stream.state.checkpoint import capture, capturing, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
 from sketchstream_connectors.kafka.publishing.sealed import frontier_record, read_frontier
@@ -55,7 +56,7 @@ def begun(count: int, partition: int = 1, position: int = 0) -> PartitionState:
 
 def sealed(state: PartitionState, count_now: Callable[[], int] | None = None) -> dict[int, Release | SealedState]:
     asking(state.sealing(everything=True), count_now)
-    asking(state.capturing(), count_now)
+    asking(capturing(state), count_now)
     return {start: found for (_, start), found in published(state).items()}
 
 
@@ -71,12 +72,12 @@ def test_items_that_a_new_partition_count_brings_here_are_counted_in_a_closed_do
     if heard == "before":
         state.set_partitions(6)
     elif heard == "after a restart":
-        snapshot = asking(state.capturing(), lambda: 4)
-        state = PartitionState.restore(state.rules, 1, Restored(old.size, snapshot.manifest, snapshot.blobs), 6)
+        snapshot = asking(capturing(state), lambda: 4)
+        state = restore(state.rules, 1, Restored(old.size, snapshot.manifest, snapshot.blobs), 6)
     outcome = asking(state.applying(s.chunk(old.size, len(s))), lambda: 6)
     assert (outcome.updates, outcome.misplaced) == (new.size, 0)
-    snapshot = asking(state.capturing(), lambda: 6)
-    state = PartitionState.restore(state.rules, 1, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)
+    snapshot = asking(capturing(state), lambda: 6)
+    state = restore(state.rules, 1, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)
     (found,) = sealed(state, lambda: 6).values()
     assert exact(found, 1) == np.union1d(old, new).size
     assert exact(found, 2) == np.intersect1d(old, new).size
@@ -92,8 +93,8 @@ def test_records_that_wait_from_before_partitions_were_added_are_counted_in_wind
     state = begun(4)
     s = joined(records(old[:1], EPOCH - HOUR), records(old), records(old, EPOCH + HOUR), records(old, EPOCH + 2 * HOUR))
     asking(state.applying(s.chunk(0, 1)), lambda: 4)
-    snapshot = asking(state.capturing(), lambda: 4)
-    state = PartitionState.restore(state.rules, 1, Restored(1, snapshot.manifest, snapshot.blobs), 6)
+    snapshot = asking(capturing(state), lambda: 4)
+    state = restore(state.rules, 1, Restored(1, snapshot.manifest, snapshot.blobs), 6)
     ends = [1, 1 + old.size, 1 + 2 * old.size, len(s)]
     assert asking(state.applying(s.chunk(*ends[:2])), lambda: 6).misplaced == 0
     assert state.counts.unsettled
@@ -119,7 +120,7 @@ def test_what_is_remembered_of_partition_counts_does_not_depend_on_items() -> No
         s = joined(records(old), records(items))
         asking(state.applying(s.chunk(0, old.size)), lambda: 4)
         asking(state.applying(s.chunk(old.size, len(s))), lambda: 4, lambda: 6)
-        snapshot = asking(state.capturing(), lambda: 8)
+        snapshot = asking(capturing(state), lambda: 8)
         sizes = sorted(len(blob) for blob in snapshot.blobs.values())
         (found,) = sealed(state, lambda: 8).values()
         traces.append((sizes, snapshot.manifest["partitions"], found.slots, found.origin))
@@ -139,7 +140,7 @@ def test_a_seal_asks_again_though_a_misplaced_item_has_asked() -> None:
     s = joined(records(old), records(away[:1]), records(old, EPOCH + HOUR))
     asking(state.applying(s.chunk(0, len(s))), lambda: count("windows", 8), lambda: count("items", 4))
     assert asked == ["items", "windows"]
-    asking(state.capturing(), lambda: 8)
+    asking(capturing(state), lambda: 8)
     assert published(state)["minutes", EPOCH].origin.partitions[-1] == 8
 
 
@@ -168,8 +169,8 @@ def test_a_new_partition_takes_nothing_into_windows_that_others_sealed_before_it
     s = joined(records(items, through - MINUTE, 5), records(items, through, 5))
     outcome = state.apply(s.chunk(0, len(s)))
     assert outcome.late == {"minutes": items.size}
-    snapshot = state.capture()
-    state = PartitionState.restore(common, 5, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)
+    snapshot = capture(state)
+    state = restore(common, 5, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)
     assert list(sealed(state)) == [through]
     (frontier,) = state.outbox.captured()[1]
     assert frontier.published_through >= through
@@ -182,8 +183,8 @@ def test_frontiers_say_how_far_a_partition_was_when_partitions_were_added() -> N
     asking(state.applying(s.chunk(0, len(s))), lambda: 4)
     reached = state.sketch_states["minutes"].progress.through
     state.set_partitions(6)
-    snapshot = asking(state.capturing(), lambda: 6)
-    state = PartitionState.restore(state.rules, 1, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)
+    snapshot = asking(capturing(state), lambda: 6)
+    state = restore(state.rules, 1, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)
     (frontier,) = state.outbox.captured()[1]
     assert (frontier.partitions, frontier.grown_from, frontier.grown_through) == (6, 4, reached)
     assert decode_frontier(encode_frontier(frontier)) == frontier

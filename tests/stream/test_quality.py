@@ -23,6 +23,7 @@ from sketchstream.quality import NEVER, Rule, Tolerance, judge, threshold
 from sketchstream.query.evidence import heard, weigh
 from sketchstream.stream.interfaces import Frontier, Restored
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers
+from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
@@ -175,7 +176,7 @@ def test_every_admitted_record_is_noted_in_its_window_however_chunks_are_cut() -
         for at in range(0, 900, step):
             state.apply(given.chunk(at, min(at + step, 900)))
         state.seal(everything=True)
-        state.capture()
+        capture(state)
         found = published(state)
         assert {start: find(one.counters, ADMITTED).value for (_, start), one in found.items()} == wanted
         for (_, start), one in found.items():
@@ -191,12 +192,12 @@ def test_counts_of_late_records_are_in_frontiers_and_survive_snapshots() -> None
     state, blobs = PartitionState.fresh(common, 0, 0, 1), {}
     for at in range(0, 600, 100):
         state.apply(given.chunk(at, at + 100))
-        snapshot = state.capture()
+        snapshot = capture(state)
         blobs |= snapshot.blobs
-        state = PartitionState.restore(common, 0, Restored(at + 100, snapshot.manifest, blobs), 1)
+        state = restore(common, 0, Restored(at + 100, snapshot.manifest, blobs), 1)
     state.touch()
     state.seal(everything=True)
-    state.capture()
+    capture(state)
     ((_, frontiers),) = [state.outbox.captured()]
     assert [one.late for one in frontiers] == [len(late)]
     assert frontiers[0].late_draws > 1
@@ -208,9 +209,9 @@ def test_late_records_count_anew_when_their_noise_changes(after: str, kept: bool
     """Readers know one epsilon for all draws: one of 1/1000 read as one of 50 would be a thousand late records."""
     state = PartitionState.fresh(rules(plan(made=spec(epsilon_records="1/1000"))), 0, 0, 1)
     state.sketch_states["minutes"].late.value = 10**6
-    snapshot = state.capture()
+    snapshot = capture(state)
     changed = rules(plan(made=spec(epsilon_records=after)))
-    again = PartitionState.restore(changed, 0, Restored(0, snapshot.manifest, snapshot.blobs), 1)
+    again = restore(changed, 0, Restored(0, snapshot.manifest, snapshot.blobs), 1)
     late = again.sketch_states["minutes"].late
     assert (late.value == 10**6) == kept
     assert late.draws == (1 if late.epsilon else 0)
@@ -330,19 +331,17 @@ def test_windows_that_were_opened_in_format_1_stay_in_it_until_they_are_sealed()
     for sketch_state in state.sketch_states.values():
         for window in sketch_state.windows.values():
             window.sketch.origin = replace(window.sketch.origin, partitions=(), partitions_open=2)
-    snapshot = state.capture()
+    snapshot = capture(state)
     names = [window.blob for sketch_state in state.sketch_states.values() for window in sketch_state.windows.values()]
     assert {wire.version_of(snapshot.blobs[name]) for name in names} == {1}
     opened = {start for sketch_state in state.sketch_states.values() for start in sketch_state.windows}
     manifest = {**snapshot.manifest, "format": 1}
     for fields in manifest["sketches"].values():
         del fields["late"], fields["late_draws"]
-    again = PartitionState.restore(
-        rules(plan(made=spec(epsilon_records="1"))), 0, Restored(60, manifest, snapshot.blobs), 2
-    )
+    again = restore(rules(plan(made=spec(epsilon_records="1"))), 0, Restored(60, manifest, snapshot.blobs), 2)
     for at in range(60, 400, 20):
         again.apply(given.chunk(at, at + 20))
-        again.capture()
+        capture(again)
     found = {(start, wire.version_of(one.to_bytes())) for (_, start), one in published(again).items()}
     assert opened
     assert {version for start, version in found if start in opened} == {1}
@@ -352,9 +351,9 @@ def test_windows_that_were_opened_in_format_1_stay_in_it_until_they_are_sealed()
 def test_a_snapshot_of_a_newer_version_halts_its_partition() -> None:
     state = PartitionState.fresh(rules(), 0, 0, 1)
     state.apply(stream(1, 50).chunk(0, 50))
-    snapshot = state.capture()
+    snapshot = capture(state)
     with pytest.raises(DataLossError, match="format 5"):
-        PartitionState.restore(rules(), 0, Restored(50, {**snapshot.manifest, "format": 5}, snapshot.blobs), 1)
+        restore(rules(), 0, Restored(50, {**snapshot.manifest, "format": 5}, snapshot.blobs), 1)
     newer = {name: bytes([*blob[:4], 4, *blob[5:]]) for name, blob in snapshot.blobs.items()}
     with pytest.raises(DataLossError, match="version 4"):
-        PartitionState.restore(rules(), 0, Restored(50, snapshot.manifest, newer), 1)
+        restore(rules(), 0, Restored(50, snapshot.manifest, newer), 1)

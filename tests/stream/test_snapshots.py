@@ -18,6 +18,7 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain
 from sketchstream.stream.interfaces import Snapshot
 from sketchstream.stream.state.buffers import KEPT_BYTES, Buffers
+from sketchstream.stream.state.checkpoint import capture
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.windows.units import spell_snapshots
 from sketchstream.stream.worker.io_tasks import IoTasks
@@ -63,7 +64,7 @@ def test_nothing_is_packed_by_the_thread_that_captures(monkeypatch: pytest.Monke
     state = PartitionState.fresh(rules(), 0, 0, 1)
     s = stream(3, 50, jitter_ms=1, step_ms=10)
     state.apply(s.chunk(0, 50))
-    snapshot = state.capture()
+    snapshot = capture(state)
     assert packed == []
     assert snapshot.blob_bytes > 0
     other = threading.Thread(target=lambda: [len(data) for data in snapshot.blobs.values()])
@@ -79,7 +80,7 @@ def test_what_is_counted_during_a_commit_is_not_in_it() -> None:
     state.apply(s.chunk(0, 20))
     (window,) = state.sketch_states["minutes"].windows.values()
     before = window.sketch._open_state("test").copy()
-    snapshot = state.capture()
+    snapshot = capture(state)
     state.apply(s.chunk(20, 50))
     assert not np.array_equal(before, window.sketch._open_state("test"))
     (blob,) = snapshot.blobs.values()
@@ -91,7 +92,7 @@ def test_copies_are_overwritten_before_their_memory_is_used_again() -> None:
     state = PartitionState.fresh(rules(), 0, 0, 1)
     s = stream(3, 50, jitter_ms=1, step_ms=10)
     state.apply(s.chunk(0, 50))
-    snapshot = state.capture(buffers)
+    snapshot = capture(state, buffers)
     views = [data for data in snapshot.blobs.values() if isinstance(data, memoryview)]
     assert views
     assert all(any(view) for view in views)

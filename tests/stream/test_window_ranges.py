@@ -10,6 +10,7 @@ import pytest
 
 from helpers.streams import EPOCH, MINUTE, Stream, rules
 from sketchstream.stream.interfaces import Frontier, Restored
+from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.windows import window_ranges
 from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
@@ -78,18 +79,18 @@ def at_hand(*, restored: bool = False) -> PartitionState:
     if not restored:
         state.skip(10)
         return state
-    snapshot = state.capture()
+    snapshot = capture(state)
     manifest = {**snapshot.manifest, "position": 10, "partial": True}  # as `recover --accept-loss` leaves it
-    return PartitionState.restore(common, 0, Restored(10, manifest, snapshot.blobs), 1)
+    return restore(common, 0, Restored(10, manifest, snapshot.blobs), 1)
 
 
 def test_marks_of_frontiers_that_wait_are_restored_every_time_anew() -> None:
     state = at_hand()
-    snapshot = state.capture()
+    snapshot = capture(state)
     frontiers = state.outbox.captured()[1]
     assert [one.partial.through for one in frontiers] == [EPOCH + 2 * MINUTE]
     for _ in range(2):
-        again = PartitionState.restore(state.rules, 0, Restored(10, snapshot.manifest, snapshot.blobs), 1)
+        again = restore(state.rules, 0, Restored(10, snapshot.manifest, snapshot.blobs), 1)
         assert again.outbox.captured()[1] == frontiers
 
 

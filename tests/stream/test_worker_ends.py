@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -91,13 +90,12 @@ def test_a_broker_that_does_not_answer_while_a_snapshot_is_captured_drops_the_pa
     state = driver.worker._partitions[0].state
     assert state is not None
 
-    def capturing(buffers: Any = None) -> Steps[Snapshot]:
-        del buffers
+    def sealing_for_snapshot() -> Steps[int]:
         yield CountNeeded.SEAL
         msg = "no answer"
         raise BrokerError(msg)
 
-    state.capturing = capturing  # type: ignore[method-assign]
+    state.sealing_for_snapshot = sealing_for_snapshot  # type: ignore[method-assign]
     driver.send({"ts": START + 1, "user": 2}, timestamp=START + 1)
     driver.worker.step(0.0)
     driver.clock.advance(60)

@@ -116,7 +116,7 @@ class DirectoryStore:
         Args:
             before: the file that was counted, from this folder; None: a release that did not note it.
         """
-        headers = (newest_snapshot(self.root, partition) for partition in self.partitions())
+        headers = (newest_snapshot(self.root, partition) for partition in partitions_in(self.root))
         if before is not None and any(header is not None and header["position"] for header in headers):
             msg = (
                 f"the store {self.root} has counted {before!r:.200}, and would go on in {self._input!r:.200} where "
@@ -250,16 +250,11 @@ class DirectoryStore:
         self._write_about(self.revision + 1)
         self.revision += 1
         faults.reach("reset")
-        for folder in self.root.iterdir():
-            if _PARTITION.fullmatch(folder.name):
-                self._sweep(folder, set(), everything=True)
-                shutil.rmtree(folder)
+        for partition in partitions_in(self.root):
+            self._sweep(self._folder(partition), set(), everything=True)
+            shutil.rmtree(self._folder(partition))
         self._sequence.clear()
         return self.revision
-
-    def partitions(self) -> list[int]:
-        """Partitions that have a folder."""
-        return partitions_in(self.root)
 
 
 def partitions_in(root: Path) -> list[int]:

@@ -20,6 +20,7 @@ from sketchstream.log_events import say
 from sketchstream.stream import formats
 from sketchstream.stream.input import partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink, Source, StateStore
+from sketchstream.stream.state.checkpoint import capture
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.worker.worker import Progress, Settings, Worker
 from sketchstream_connectors import factory
@@ -88,7 +89,7 @@ def warm_up(config: Config, rules: Rules) -> None:
                 events = reader.decode(records)
         state = PartitionState.fresh(rules, 0, 0, 1)
         state.apply(Chunk(0, 0, records.next_position, records.offsets, records.timestamps, events))
-        state.capture()
+        capture(state)
         state.seal(everything=True)
     except Exception as error:  # the stream itself decides what a record means
         say(log, logging.WARNING, "warm_up_failed", error=type(error).__name__)

@@ -233,24 +233,15 @@ class Deployment:
     evidence: Mapping[str, FrontierNoise] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        published: Iterable[Release | SealedState | Instalment],
-        *,
-        keyed: bool = True,
-        limit: Fraction | None = None,
-        budget: Periods | None = None,
-        evidence: Mapping[str, FrontierNoise] | None = None,
-    ) -> Deployment:
+    def of(cls, published: Iterable[Release | SealedState | Instalment], *, keyed: bool = True) -> Deployment:
         """The deployment that published these objects, in any order, duplicates allowed.
 
         The releases of one sketch, its instalments and its seal carry one growing ledger, of which the longest counts.
-        States with
-        different noise in one place are two sketches: both count, and the record lists the second as a conflict.
-        Publications with the same noise that cannot come from one sketch are copies: one record holds them all.
+        States with different noise in one place are two sketches: both count, and the record lists the second as a
+        conflict. Publications with the same noise that cannot come from one sketch are copies: one record holds them
+        all.
         """
-        records = (Record.of(one) for one in published)
-        return cls.from_records(records, keyed=keyed, limit=limit, budget=budget, evidence=evidence)
+        return cls.from_records(map(Record.of, published), keyed=keyed)
 
     @classmethod
     def from_records(
@@ -583,14 +574,13 @@ def _record_fields(record: Record) -> dict[str, Any]:
 
 
 def in_order(records: Iterable[Record]) -> list[Record]:
-    """Records by name, revision, window, partition."""
-    return sorted(records, key=lambda record: _order(record.place))
+    """Records by name, revision, window, partition; those without a window or a partition first."""
 
+    def order(record: Record) -> tuple[str, int, Window, int]:
+        partition = -1 if record.partition is None else record.partition
+        return record.name, record.revision, record.window or (0, 0), partition
 
-def _order(place: tuple[str, int, Window | None, int | None]) -> tuple[str, int, Window, int]:
-    """A sorting key of places."""
-    name, revision, window, partition = place
-    return name, revision, window or (0, 0), -1 if partition is None else partition
+    return sorted(records, key=order)
 
 
 def gaussian_total(records: Sequence[Record], total: Callable[[Measured], Loss]) -> GaussianLoss:

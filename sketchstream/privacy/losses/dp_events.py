@@ -1,7 +1,7 @@
 """Losses as events of Google's dp-accounting, for composition with other systems.
 
-In: losses of sketches, pure or to Gaussian noise. Out: a `dp_accounting.DpEvent`, or an accountant that holds it.
-Touches: nothing. Needs the extra `accounting`.
+In: losses of sketches, pure or to Gaussian noise. Out: a `dp_accounting.DpEvent`. Touches: nothing; needs the extra
+`accounting`.
 Source: docs/theory/gaussian_ledger.md section 5; Vadhan & Wang, TCC 2021 (a pure loss is that of randomized response).
 
 The two worlds are dp-accounting's REPLACE_ONE: one answer of randomized response was 0 or 1, one Gaussian view was
@@ -41,29 +41,10 @@ def dp_event(losses: Iterable[Loss | GaussianLoss]) -> Any:
         MissingExtraError: dp-accounting is not installed.
         SpecError: noise so small that its lattice cannot be neglected.
     """
-    module = _module()
+    with needing("events need dp-accounting: pip install 'sketchstream[accounting]'"):
+        import dp_accounting as module
     events = [_event(module, loss) for loss in losses]
     return module.ComposedDpEvent(events) if events else module.NoOpDpEvent()
-
-
-def accountant(losses: Iterable[Loss | GaussianLoss]) -> Any:
-    """A privacy loss distribution accountant that holds the losses of several sketches.
-
-    Args:
-        losses: losses as in `dp_event`.
-
-    Returns:
-        A `dp_accounting.pld.PLDAccountant`; `get_epsilon(delta)` is an upper bound.
-
-    Raises:
-        MissingExtraError: dp-accounting is not installed.
-        SpecError: noise so small that its lattice cannot be neglected.
-    """
-    module = _module()
-    from dp_accounting import pld
-
-    made = pld.PLDAccountant(module.NeighboringRelation.REPLACE_ONE)
-    return made.compose(dp_event(losses))
 
 
 def _event(module: Any, loss: Loss | GaussianLoss) -> Any:
@@ -84,10 +65,3 @@ def _event(module: Any, loss: Loss | GaussianLoss) -> Any:
     if loss == math.inf:
         return module.NonPrivateDpEvent()
     return module.RandomizedResponseDpEvent(2 / (1 + math.exp(float(loss) * (1 + SAFE))) * (1 - SAFE), 2)
-
-
-def _module() -> Any:
-    """Import the package dp_accounting."""
-    with needing("events need dp-accounting: pip install 'sketchstream[accounting]'"):
-        import dp_accounting
-    return dp_accounting

@@ -120,6 +120,17 @@ class PartitionCounts:
     def __init__(self, now: int) -> None:
         self.now = now
         self.former: dict[int, int | None] = {}
+        self._answers: dict[CountNeeded, int | None] = {}
+
+    def forget_answers(self) -> None:
+        """Ask anew from now on."""
+        self._answers.clear()
+
+    def ask(self, needed: CountNeeded) -> Steps[int | None]:
+        """Ask for the current partition count, once for each reason; None if there is no cluster to ask."""
+        if self._answers.get(needed) is None:
+            self._answers[needed] = yield needed
+        return self._answers[needed]
 
     def grow(self, count: int) -> bool:
         """Note a count; return whether partitions were added. A smaller one is older: topics never lose partitions.
@@ -151,7 +162,7 @@ class PartitionCounts:
         if self.former:
             self.former = {n: until for n, until in self.former.items() if until is None or position < until}
 
-    def valid(self, position: int) -> tuple[int, ...]:
-        """Counts by which records from `position` on may be placed, ascending."""
-        former = [n for n, until in self.former.items() if until is None or position < until]
-        return (*sorted(former), self.now)
+    @property
+    def valid(self) -> tuple[int, ...]:
+        """Counts by which records that were not passed may be placed, ascending."""
+        return (*sorted(self.former), self.now)

@@ -1,6 +1,6 @@
 """Converts the state of a partition to a snapshot and back, and rejects snapshots that do not fit.
 
-In: a `PartitionWindows`; a restored snapshot. Out: a `Snapshot`; what was restored. Touches: the state it is given.
+In: a `PartitionState`; a restored snapshot. Out: a `Snapshot`; a state. Touches: the state it is given.
 Source: docs/streams.md, "Snapshots" and "Changing the configuration while windows are open".
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sketchstream import kinds, wire
@@ -15,13 +16,15 @@ from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamErr
 from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.input.partition_counts import PartitionCounts
+from sketchstream.stream.input.partition_counts import Steps, perform, unanswered
 from sketchstream.stream.interfaces import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
 from sketchstream.stream.published import frontiers
 from sketchstream.stream.published.values import digits, integer, listed, signed, table, tables
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.domain_lists import DomainLists, SavedLists
 from sketchstream.stream.state.outbox import Outgoing, new_name
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.sketch_state import (
     LastFrontier,
     OpeningBounds,
@@ -30,13 +33,14 @@ from sketchstream.stream.state.sketch_state import (
     SealProgress,
     SketchState,
 )
+from sketchstream.stream.state.window_specs import boundary
+from sketchstream.stream.state.work_pace import copying_takes_long
 from sketchstream.stream.windows.boundary import NEVER
 from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream.wire import Streamed, Unfinished
 
 if TYPE_CHECKING:
-    from sketchstream.stream.state.partition_windows import PartitionWindows
     from sketchstream.stream.windows.plans import SketchPlan
 
 MANIFEST_FORMAT = 3
@@ -44,8 +48,6 @@ MANIFEST_FORMAT = 3
 EARLY_FORMAT = 4
 """Written instead where the outbox holds releases from open windows: earlier versions of the program would publish them
 as those of sealed ones."""
-CHANGE_AHEAD_MS = 600_000
-"""How far beyond the latest event time changed sketches begin: time for all workers to be started anew."""
 
 
 class Blobs(Mapping[str, Bytes]):
@@ -103,13 +105,26 @@ def _whole(blob: bytes | Unfinished) -> Bytes:
     return blob if isinstance(blob, bytes) else blob.finish()
 
 
-def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
-    """Copy a state completely. The windows and entries that it marks as saved are saved once it is committed.
+def capture(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
+    """Like `capturing`, without a cluster to ask for partitions."""
+    return unanswered(capturing(state, buffers))
+
+
+def capturing(state: PartitionState, buffers: Buffers | None = None) -> Steps[Snapshot]:
+    """Copy a state completely for the store, after sealing what is due. The caller commits or drops it.
+
+    Asks for the partition count before the first window is sealed, and if a domain is closed.
 
     Args:
         state: state of a partition.
-        buffers: memory for the copies, returned by `Snapshot.release`; None: fresh memory.
+        buffers: memory for the copies of open states, returned by `Snapshot.release`; None: fresh memory.
     """
+    windows = yield from state.sealing_for_snapshot()
+    return (yield from perform(partial(_written, state, buffers), long=copying_takes_long(windows)))
+
+
+def _written(state: PartitionState, buffers: Buffers | None) -> Snapshot:
+    """Copy a state. The windows and entries that it marks as saved are saved once the snapshot is committed."""
     blobs: dict[str, bytes | Unfinished | Streamed] = {}
     room = bytearray if buffers is None else buffers.take
     keep: set[str] = set()
@@ -149,14 +164,14 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
         "watermark": state.watermark,
         "votes": state._watermark.fields(),
         "newest": state.newest,
-        "partitions": state.partitions,
+        "partitions": state.counts.now,
         "former_counts": [[count, until] for count, until in state.counts.former.items()],
         "partial": state._partial,
-        "idled": [list(one) for one in state._idled],
+        "idled": [list(one) for one in state._watermark.idled],
         "fingerprint": state.rules.fingerprint,
-        "begins": state.specs.begins,
+        "begins": state.lifecycle.specs.begins,
         "specs": {plan.name: plan.spec.to_dict() for plan in state.rules.sketches},
-        "former_specs": {name: spec.to_dict() for name, spec in state.specs.former.items()},
+        "former_specs": {name: spec.to_dict() for name, spec in state.lifecycle.specs.former.items()},
         "lists": dict(lists),
         "sketches": sketches,
         "outbox": outbox,
@@ -173,7 +188,7 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
         revision=state.revision,
         spec_fingerprint=state.rules.fingerprint,
         rewound=rewound,
-        begins=state.specs.begins,
+        begins=state.lifecycle.specs.begins,
         newest=state.newest,
         blob_bytes=new_blobs.n_bytes,
         copied_bytes=new_blobs.copied_bytes,
@@ -237,10 +252,10 @@ def _outgoing_fields(outgoing: Outgoing) -> dict[str, Plain]:
     }
 
 
-def _specs(state: PartitionWindows) -> Iterator[Spec]:
+def _specs(state: PartitionState) -> Iterator[Spec]:
     """The specs of all windows that are open or will be."""
     yield from (plan.spec for plan in state.rules.sketches)
-    yield from state.specs.former.values()
+    yield from state.lifecycle.specs.former.values()
     yield from (window.sketch.spec for window in state._open_windows())
 
 
@@ -254,20 +269,22 @@ def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple
     return {name: sorted(bounds) for name, bounds in by_sketch.items()}
 
 
-def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()) -> None:
-    """Fill a new state from a snapshot.
+def restore(
+    rules: Rules, partition: int, restored: Restored, partitions: int, peers: Sequence[Peer] = ()
+) -> PartitionState:
+    """Restore the state that a snapshot holds.
 
     Args:
-        state: state of the partition, at the snapshot's position, otherwise fresh. Its rules may have other sketches
-            than the snapshot's: open windows finish under the spec they began with, new sketches begin with the next
-            window.
+        rules: rules of the worker. Its sketches may differ from the snapshot's: open windows finish under the spec
+            with which they began, new sketches begin with the next window.
+        partition: partition of the input.
         restored: snapshot that the store has.
-        peers: snapshots of all partitions, for a change of the configuration.
+        partitions: number of partitions of the input now.
+        peers: snapshots of all partitions: changed sketches begin at one time in all of them.
 
     Raises:
         DataLossError: the snapshot cannot be used; the message says why and what to do.
     """
-    rules, partition = state.rules, state.partition
     manifest = restored.manifest
     with _usable(partition):
         if manifest["format"] not in range(1, EARLY_FORMAT + 1):
@@ -279,19 +296,20 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
         if manifest["partition"] != partition or manifest["position"] != restored.position:
             msg = f"partition {partition}: its snapshot belongs to another partition or position"
             raise DataLossError(msg)
-        state.counts = PartitionCounts(integer(manifest["partitions"]))
-        state.revision = integer(manifest["revision"])
+        counts, revision = integer(manifest["partitions"]), integer(manifest["revision"])
+        state = PartitionState(rules, partition, restored.position, counts, revision)
         votes = manifest.get("votes")
         state._watermark.restore(integer(manifest["watermark"]), None if votes is None else table(votes))
-        state.early.through = state.watermark
+        state.lifecycle.early.through = state.watermark
         # older snapshots: no time is beyond the watermark
         state.newest = integer(manifest.get("newest", state.watermark))
-        state._idled = [(integer(before), integer(after)) for before, after in listed(manifest.get("idled", []))]
+        idled = listed(manifest.get("idled", []))
+        state._watermark.idled = [(integer(before), integer(after)) for before, after in idled]
         former = listed(manifest.get("former_counts", []))
         state.counts.restore({integer(count): None if until is None else integer(until) for count, until in former})
+        state.counts.passed(state.position)
         names = {str(digest): str(name) for digest, name in table(manifest.get("lists", {})).items()}
-        key = state.rules.key
-        state.lists, lists = DomainLists(key, names), SavedLists(key, names, restored.blobs)
+        state.lists, lists = DomainLists(rules.key, names), SavedLists(rules.key, names, restored.blobs)
         _restore_specs(state, manifest, peers, lists)
         saved = table(manifest["sketches"])
         for name, fields in saved.items():
@@ -307,10 +325,12 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
             frontier = frontiers.read(one["sketch"], one["revision"], one["partition"], one)
             state.outbox.frontiers[frontier.sketch] = frontier
     state._changed = bool(state.outbox.pending)
+    state.set_partitions(partitions)
+    return state
 
 
 def _restore_sketch_state(
-    state: PartitionWindows, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists, of: int
+    state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists, of: int
 ) -> None:
     """Restore what a snapshot holds about one sketch.
 
@@ -358,7 +378,7 @@ def _restore_sketch_state(
     changed = plan is not None and fields.get("plan", plan.made) != plan.made
     sketch_state.restored(changed=changed)
     if plan is not None and changed and of > 1:  # other partitions begin the new windows elsewhere
-        latest = max(state.specs.begins, state.newest, state.watermark, sketch_state.opening.created_from)
+        latest = max(state.lifecycle.specs.begins, state.newest, state.watermark, sketch_state.opening.created_from)
         if latest != NO_TIME:
             sketch_state.mark_partial(max(latest_end, plan.last_end(latest)))
     if fields["retired"] and plan is not None:
@@ -366,7 +386,7 @@ def _restore_sketch_state(
 
 
 def _restore_window(
-    state: PartitionWindows,
+    state: PartitionState,
     sketch_state: SketchState,
     fields: dict[str, Any],
     blobs: Mapping[str, Bytes],
@@ -384,45 +404,27 @@ def _restore_window(
         raise DataLossError(msg)
     window = OpenWindow(start, end, sketch, counts, fields["blob"], dirty=False, slots_for=slots_for)
     window.closed, window.early = integer(fields.get("closed", 0)), integer(fields.get("early", 0))
-    state.slots.fit(window, counts)
+    state.lifecycle.slots.fit(window, counts)
     return window
 
 
-def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
-    """The time from which windows have the sketches that are configured now; the same in all partitions.
-
-    If a partition already has this configuration, its snapshot says the time. Otherwise it is a time so far ahead
-    of all partitions that the others learn of it before they reach it.
-
-    Args:
-        peers: snapshots of all partitions; none if there is only one (a file), which needs no agreement.
-        fingerprint: fingerprint of the configuration.
-        newest: latest event time of the partition that asks.
-    """
-    begins = [peer.begins for peer in peers if peer.spec_fingerprint == fingerprint]
-    if begins or not peers:
-        return max(begins, default=NO_TIME)
-    latest = max([newest, *(peer.newest for peer in peers)])
-    return NO_TIME if latest == NO_TIME else latest + CHANGE_AHEAD_MS
-
-
 def _restore_specs(
-    state: PartitionWindows, manifest: Mapping[str, Any], peers: Sequence[Peer], lists: SavedLists
+    state: PartitionState, manifest: Mapping[str, Any], peers: Sequence[Peer], lists: SavedLists
 ) -> None:
     """Restore the sketches of windows that start before a change of the configuration takes effect."""
     if "fingerprint" not in manifest:  # an older release wrote it: new windows have the new sketches at once
         return
     begins, specs, former = integer(manifest["begins"]), table(manifest["specs"]), table(manifest["former_specs"])
     if manifest["fingerprint"] == state.rules.fingerprint:
-        state.specs.begins = begins
+        state.lifecycle.specs.begins = begins
     else:
-        state.specs.begins = boundary(peers, state.rules.fingerprint, state.newest)
+        state.lifecycle.specs.begins = boundary(peers, state.rules.fingerprint, state.newest)
         former = specs | (former if state.newest < begins else {})
     for plan in state.rules.sketches:
         if plan.name in former:
             spec = _spec(table(former[plan.name]), plan, lists)
             if spec is not None and spec.fingerprint != plan.spec.fingerprint:
-                state.specs.former[plan.name] = spec
+                state.lifecycle.specs.former[plan.name] = spec
 
 
 def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLists) -> Spec | None:
@@ -439,27 +441,24 @@ def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLis
 
 
 def _restore_sketch(
-    state: PartitionWindows, sketch_state: SketchState, data: Bytes, slots_for: tuple[int, ...], lists: SavedLists
+    state: PartitionState, sketch_state: SketchState, data: Bytes, slots_for: tuple[int, ...], lists: SavedLists
 ) -> Sketch:
     """Read an open sketch from its bytes; the configuration or the snapshot has the list of items of its domain."""
     plan, key = sketch_state.plan, state.rules.key
     header = wire.unpack_header(data)
     same = plan is not None and kinds.read_spec(header["spec"]).fingerprint == plan.spec.fingerprint
-    if same:
-        assert plan is not None
-        return Sketch.from_bytes(data, key, spec=plan.spec, keep=state.slots.keep(plan.spec, slots_for), take_over=True)
-    old = _spec(header["spec"], plan, lists)
-    if old is None:
+    spec = plan.spec if plan is not None and same else _spec(header["spec"], plan, lists)
+    if spec is None:
         msg = (
             f"partition {state.partition}: sketch {sketch_state.name!r} has open windows with another list of items, "
             "and its snapshot, of an older release, does not hold that list; put the former sketch and items_file "
             "back, run this release until it has committed once, and change them then"
         )
         raise DataLossError(msg)
-    return Sketch.from_bytes(data, key, spec=old, keep=state.slots.keep(old, slots_for), take_over=True)
+    return Sketch.from_bytes(data, key, spec=spec, keep=state.lifecycle.slots.keep(spec, slots_for), take_over=True)
 
 
-def _restore_outgoing(state: PartitionWindows, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:
+def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:
     entry = SealedEntry(
         sketch=str(fields["sketch"]),
         revision=integer(fields["revision"]),
@@ -483,7 +482,7 @@ def _positions(value: object) -> tuple[int, int] | None:
     return integer(value[0]), integer(value[1])
 
 
-def _begin(state: PartitionWindows, plan: SketchPlan) -> None:
+def _begin(state: PartitionState, plan: SketchPlan) -> None:
     """Begin a sketch that was added (or put back) while the stream ran, with the first window without a past.
 
     It adds nothing to new windows that begin by the watermark. Windows up to the newest record that was read

@@ -18,6 +18,7 @@ from sketchstream.stream import kernels
 from sketchstream.stream.state.outbox import Outbox, entry_of
 from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.sketch_state import OpenWindow, SketchState
+from sketchstream.stream.state.window_cover import WindowBounds
 from sketchstream.stream.state.window_specs import WindowSpecs
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
@@ -57,16 +58,18 @@ class ClosingPositions:
             return closing_step(window.sketch.spec)
         return None if state.plan is None else closing_step(self._specs.at(state.plan, start))
 
-    def closes_at(self, start: int, time: int, step_ms: int) -> int:
-        """The watermark at which the position that holds a time closes, in a window that begins at `start`."""
-        return start + ((time - start) // step_ms + 1) * step_ms + self._lateness_ms
+    def closes_at(self, window: tuple[int, int], times: Ints | int, step_ms: int) -> Ints:
+        """The watermarks at which the positions close that hold these times of a window [start, end)."""
+        start, end = window
+        closed: Ints = np.minimum(start + ((times - start) // step_ms + 1) * step_ms, end) + self._lateness_ms
+        return closed
 
     def refuse(
         self,
         admission: Admission,
         places: npt.NDArray[np.int32],
         used: Flags,
-        windows: tuple[Ints, Ints],
+        windows: WindowBounds,
         steps_ms: list[int | None],
     ) -> int:
         """Make late the records whose position has closed, because it takes nothing more. Return how many there are.
@@ -75,20 +78,18 @@ class ClosingPositions:
             admission: verdicts on the records of a chunk.
             places: (n,) window of each record; changed for late ones.
             used: (w,) windows that take records; changed for those that take none now.
-            windows: (w,) starts and (w,) ends of the windows.
+            windows: bounds of the windows.
             steps_ms: length of a position in each window; None: its positions close with the window.
         """
         n_late = 0
-        for index, (start, end, step_ms) in enumerate(zip(*windows, steps_ms, strict=True)):
+        for index, (window, step_ms) in enumerate(zip(windows.pairs, steps_ms, strict=True)):
             if step_ms is None or not used[index]:
                 continue
-            late = places == index
-            since = np.where(late, admission.times - start, 0)
-            closing = np.minimum(start + (since // step_ms + 1) * step_ms, end) + self._lateness_ms
-            late &= closing <= admission.before
+            placed = np.flatnonzero(places == index)
+            late = placed[self.closes_at(window, admission.times[placed], step_ms) <= admission.before[placed]]
             places[late] = kernels.LATE
-            n_late += int(np.count_nonzero(late))
-            used[index] = bool((places == index).any())
+            n_late += late.size
+            used[index] = late.size < placed.size
         return n_late
 
     def reached(self, state: SketchState, limit: int) -> ClosedThrough | None:

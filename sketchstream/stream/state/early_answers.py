@@ -46,10 +46,7 @@ class EarlyReleases:
         self, state: SketchState, early: EarlyAnswers, admission: Admission
     ) -> list[tuple[int, list[tuple[int, int]]]]:
         """The records of a chunk before which answers are due, with starts of their windows and times, for `emit`."""
-        starts, ends = covering(state, admission)
-        bounds = {(window.start, window.end) for window in state.windows.values()} | set(
-            zip(starts.tolist(), ends.tolist(), strict=True)
-        )
+        bounds = {(window.start, window.end) for window in state.windows.values()} | {*covering(state, admission).pairs}
         due: dict[int, dict[int, int]] = {}
         for start, end in sorted(bounds):
             for time_ms in early.times((start, end)):

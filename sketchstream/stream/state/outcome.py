@@ -13,6 +13,7 @@ from sketchstream.array_types import Ints
 from sketchstream.items.events import Events
 from sketchstream.stream import kernels
 from sketchstream.stream.state.quorum import Admission
+from sketchstream.stream.windows.windows import EARLIEST_MS
 
 NO_INTS: Ints = np.zeros(0, np.int64)
 """The empty list of records."""
@@ -45,6 +46,17 @@ class Outcome:
     future_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
     undecodable_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
     time_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
+
+    def note_admission(self, admission: Admission) -> None:
+        """Note what envelopes decide: refused records, and moves of the watermark."""
+        self.future, self.unreadable_times, self.early = admission.future, admission.unreadable, admission.early
+        self.jumps, self.jumped_at = admission.jumps, admission.jumped_at
+        if not self.jumps:
+            return
+        before, after = admission.before, np.append(admission.before[1:], admission.mark)
+        steps = np.where(before >= EARLIEST_MS, after - np.maximum(before, EARLIEST_MS), 0)
+        self.moved_at = int(np.argmax(steps))
+        self.moved = int(before[self.moved_at]), int(after[self.moved_at])
 
     def note_refused(self, events: Events, admission: Admission) -> None:
         """Note which records go to sinks, and the exact counters of payloads.

@@ -9,7 +9,7 @@ Everything here is a function of envelopes. The rule itself is the compiled `adm
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +24,8 @@ RUNGS = 34
 """Target times at once: the next multiple of a slice * 2^i after the watermark, i < RUNGS. At 15 s they span the years
 that an event time can have."""
 
+MOST_IDLED = 15
+"""Most stretches of time, skipped by idleness, that are remembered so that a later contradiction is noticed."""
 _NO_STAMPS: Ints = np.zeros(0, np.int64)
 
 
@@ -69,7 +71,6 @@ class Admission:
         early: admitted records that vouch for more than the lateness beyond the watermark.
         jumps: moves of the watermark by more than the lateness.
         jumped_at: index of the record that made the last one; -1 if there was none.
-        advanced: the watermark before and after each advance that no record voted for.
     """
 
     times: Ints
@@ -84,7 +85,6 @@ class Admission:
     early: int = 0
     jumps: int = 0
     jumped_at: int = -1
-    advanced: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def admitted(self) -> Flags:
@@ -121,6 +121,9 @@ class Watermark:
         self.value = NO_TIME
         self._quorum = quorum
         self._lateness_ms = lateness_ms
+        self.idled: list[tuple[int, int]] = []
+        """Stretches [before, after] of time, ms, that were passed without votes; later records may prove them wrong."""
+        self._advances: dict[int, int] = {}
         self._top = 0
         self._scores: Ints = np.zeros(RUNGS, np.int64)
         self._lowest: Ints = np.zeros(RUNGS, np.int64)
@@ -160,9 +163,7 @@ class Watermark:
         begin = 0
         for index, value in advances:
             self._admit(times, stamps, future_after, begin, index, out)
-            before = self.value
-            if self.advance(value):
-                out.advanced.append((before, self.value))
+            self.advance(value)
             begin = index
         self._admit(times, stamps, future_after, begin, n, out)
         out.mark = self.value
@@ -208,12 +209,31 @@ class Watermark:
             return False
         from sketchstream.stream import kernels
 
-        before, self.value = self._slice, min(value, LATEST_MS - 1)
-        self._top = int(kernels.move(before, self._slice, self._top, self._scores, self._lowest, self._slices))
+        before, before_slice = self.value, self._slice
+        self.value = min(value, LATEST_MS - 1)
+        self._top = int(kernels.move(before_slice, self._slice, self._top, self._scores, self._lowest, self._slices))
+        if self.idled and self.idled[-1][1] == before:
+            before = self.idled.pop()[0]
+        self.idled = [*self.idled[-MOST_IDLED:], (before, self.value)]
         return True
+
+    def advance_at(self, position: int, value: int) -> None:
+        """Move without votes later, before the record at a position of the input: see `due`."""
+        self._advances[position] = max(value, self._advances.get(position, NO_TIME))
+
+    def due(self, offsets: Ints, next_position: int) -> list[tuple[int, int]]:
+        """The advances within a chunk or at its end: the index of the record after each, and its watermark.
+
+        Args:
+            offsets: (n,) positions of the records of the chunk, ascending.
+            next_position: where the chunk ends.
+        """
+        due = sorted(position for position in self._advances if position <= next_position)
+        return [(int(np.searchsorted(offsets, position)), self._advances.pop(position)) for position in due]
 
     def forget_votes(self) -> None:
         """Keep only the watermark: the next records do not follow those that were read last."""
+        self._advances.clear()
         self._scores[:] = 0
         self._top = 0
 

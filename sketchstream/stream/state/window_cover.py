@@ -6,6 +6,8 @@ In: admitted event times, open windows, the plan of the sketch. Out: starts and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,15 +21,32 @@ MANY_WINDOWS = 64
 """Windows of one chunk beyond which they are found by sorting."""
 
 
-def covering(state: SketchState, admission: Admission) -> tuple[Ints, Ints]:
-    """(w,) starts and (w,) ends of ascending, disjoint windows that cover the admitted times of a chunk."""
+class WindowBounds(NamedTuple):
+    """(w,) starts and (w,) ends of ascending, disjoint windows, ms."""
+
+    starts: Ints
+    ends: Ints
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[int, int]]) -> WindowBounds:
+        """The bounds of windows [start, end)."""
+        return cls(np.array([start for start, _ in pairs], np.int64), np.array([end for _, end in pairs], np.int64))
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The windows [start, end)."""
+        return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
+
+
+def covering(state: SketchState, admission: Admission) -> WindowBounds:
+    """Windows that cover the admitted times of a chunk."""
     last = state.last
     if last is not None and last.start <= admission.low and admission.high < last.end:
-        return np.array([last.start], np.int64), np.array([last.end], np.int64)
-    if state.plan is None:  # the sketch is no longer configured: its windows are finished, no new ones made
-        return _with_fillers(
-            sorted((window.start, window.end) for window in state.windows.values()), state.progress.through
-        )
+        return WindowBounds.of([(last.start, last.end)])
+    if state.plan is None:  # no longer configured: its windows are finished, and nothing is opened between them
+        edges = {EARLIEST_MS, max(EARLIEST_MS, state.progress.through), LATEST_MS}
+        edges |= {edge for window in state.windows.values() for edge in (window.start, window.end)}
+        return WindowBounds.of([*pairwise(sorted(edges))])
     calendar = state.plan.calendar
     admitted = admission.times[admission.admitted]
     pairs = [(start, calendar.end(start)) for start in _steps(calendar, admitted)]
@@ -35,7 +54,7 @@ def covering(state: SketchState, admission: Admission) -> tuple[Ints, Ints]:
         pinned = [(one.start, one.end) for one in state.windows.values()]
         pinned += [] if state.within is None else [state.within]
         pairs = _fitted(pairs, pinned, admitted)
-    return np.array([a for a, _ in pairs], np.int64), np.array([b for _, b in pairs], np.int64)
+    return WindowBounds.of(pairs)
 
 
 def overlapping(state: SketchState, admission: Admission) -> list[tuple[int, int]]:
@@ -66,12 +85,6 @@ def _steps(calendar: Calendar, times: Ints) -> list[int]:
     n = kernels.distinct(starts, begins)
     ascending: list[int] = (np.unique(starts) if n < 0 else np.sort(begins[:n])).tolist()
     return ascending
-
-
-def _with_fillers(pairs: Sequence[tuple[int, int]], through: int) -> tuple[Ints, Ints]:
-    """Open windows of a removed sketch, with fillers around them, for which nothing is opened; `through`: sealed."""
-    edges = sorted({EARLIEST_MS, max(EARLIEST_MS, through), LATEST_MS, *(edge for pair in pairs for edge in pair)})
-    return np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
 
 
 def _fitted(pairs: list[tuple[int, int]], pinned: list[tuple[int, int]], times: Ints) -> list[tuple[int, int]]:

@@ -57,10 +57,6 @@ class Job:
     began: float
     n_bytes: int = 0
 
-    def done(self) -> bool:
-        """Whether the task has ended."""
-        return self.future.done()
-
 
 @dataclass
 class Computation:

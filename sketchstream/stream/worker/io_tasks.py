@@ -24,10 +24,11 @@ from sketchstream.stream.interfaces import (
     Snapshot,
     StateStore,
 )
-from sketchstream.stream.state.checkpoint import boundary
+from sketchstream.stream.state import checkpoint
 from sketchstream.stream.state.outbox import Publications
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.state.window_specs import boundary
 from sketchstream.stream.windows.windows import NO_TIME, iso
 
 log = logging.getLogger("sketchstream.worker")
@@ -70,7 +71,7 @@ class IoTasks:
         """
         taken = self.store.take(partition)
         if not isinstance(taken, Fresh):
-            return PartitionState.restore(self.rules, partition, taken, partitions, self.store.peers())
+            return checkpoint.restore(self.rules, partition, taken, partitions, self.store.peers())
         frontiers = self.publisher.frontiers()
         if any(frontier[1] == taken.revision and frontier[2] == partition for frontier in frontiers):
             msg = (

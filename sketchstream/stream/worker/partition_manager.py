@@ -20,6 +20,7 @@ from sketchstream.log_events import say
 from sketchstream.stream.input.partition_counts import CountNeeded, LongWork, Result, Steps
 from sketchstream.stream.interfaces import Chunk, Clock, Fresh, PartitionError, Snapshot, Source
 from sketchstream.stream.monitoring.metrics import Metrics
+from sketchstream.stream.state import checkpoint
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.windows.windows import iso
@@ -101,7 +102,7 @@ class PartitionManager:
         if self._tasks.sink is not None:
             self._tasks.sink.forget(assigned.partition)
         job = assigned.take_job()
-        if job is None or job.done():
+        if job is None or job.future.done():
             self._tasks.store.drop(assigned.partition)
         else:
             self._leftover[assigned.partition] = job
@@ -110,7 +111,7 @@ class PartitionManager:
         """Ask the store for a partition and its state."""
         left = self._leftover.get(assigned.partition)
         if left is not None:
-            if not left.done():  # the store takes one call at a time for a partition
+            if not left.future.done():  # the store takes one call at a time for a partition
                 assigned.wait(self._clock.monotonic() + 0.05)
                 return
             del self._leftover[assigned.partition]
@@ -129,10 +130,9 @@ class PartitionManager:
         """
         fits, of = self._settings.fits, len(self._source.numbers())
         others = (other for other in self.partitions.values() if other is not assigned)
-        others_open = [other for other in others if other.state is not None or other.job is not None]
-        if fits is None or fits(len(others_open) + 1, of):
+        number = 1 + sum(other.state is not None or other.job is not None for other in others)
+        if fits is None or fits(number, of):
             return True
-        number = len(others_open) + 1
         reason = f"windows and input of {number} partitions do not fit into worker.memory_limit: start more workers"
         if assigned.reason != reason:
             say(log, logging.ERROR, "no_memory", partition=assigned.partition, reason=reason)
@@ -159,12 +159,13 @@ class PartitionManager:
                 peers=start.peers,
                 former_counts=former_counts,
             )
-            state.claim = self._tasks.live_from
-            assigned.begin(state)
+        else:
+            state = start
+        state.lifecycle.claim = self._tasks.live_from
+        assigned.begin(state)
+        if isinstance(start, Fresh):
             self.save(assigned)  # before the first record: a crash must not look like a first start again
             return
-        start.claim = self._tasks.live_from
-        assigned.begin(start)
         self._metrics.add("restores")
         self._metrics.observe("restore_seconds", seconds)
         self._go(assigned)
@@ -297,7 +298,7 @@ class PartitionManager:
         began = self._clock.monotonic()
         assigned.saving(began)
         if state.changed():
-            self.compute(assigned, state.capturing(self._buffers), partial(self._captured, assigned, state))
+            self.compute(assigned, checkpoint.capturing(state, self._buffers), partial(self._captured, assigned, state))
         else:
             self._start(assigned, "publish", self._tasks.publish, assigned.partition, state.outbox.captured())
 
@@ -319,12 +320,12 @@ class PartitionManager:
         """Process the results of finished jobs, and continue the computations whose long work is done."""
         for assigned in list(self.partitions.values()):
             self._go_on(assigned)
-        for partition in [p for p, job in self._leftover.items() if job.done()]:
+        for partition in [p for p, job in self._leftover.items() if job.future.done()]:
             del self._leftover[partition]
             self._tasks.store.drop(partition)  # a take that ended after its revocation has opened it again
         for assigned in list(self.partitions.values()):
             job = assigned.job
-            if job is None or not job.done():
+            if job is None or not job.future.done():
                 continue
             assigned.take_job()
             error = job.future.exception()

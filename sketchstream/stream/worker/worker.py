@@ -417,8 +417,8 @@ class Worker:
     def _note_seals(self) -> None:
         """Move the times that sealing has taken to the histogram."""
         for assigned in self._partitions.values():
-            while assigned.state is not None and assigned.state.seal_seconds:
-                self.metrics.observe("seal_seconds", assigned.state.seal_seconds.pop())
+            while assigned.state is not None and assigned.state.lifecycle.seal_seconds:
+                self.metrics.observe("seal_seconds", assigned.state.lifecycle.seal_seconds.pop())
 
     def _watch_configurations(self, now: float) -> None:
         """Log once when another configuration is at work in the group for longer than a rolling change takes."""

@@ -291,11 +291,6 @@ class Connection:
         return f"Connection({self._common['bootstrap_servers']!r})"
 
     @property
-    def bootstrap(self) -> str:
-        """`bootstrap.servers`."""
-        return str(self._common["bootstrap_servers"])
-
-    @property
     def patience_ms(self) -> int:
         """How long requests to the cluster are repeated: the time that a first connection may take."""
         timeout_ms = self._special["admin"].get("bootstrap_timeout_ms", self._common.get("bootstrap_timeout_ms"))
