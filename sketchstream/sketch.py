@@ -107,6 +107,9 @@ class Sketch:
 
     Several threads may use one sketch: calls that read or change the state run one at a time. Updates from several
     threads are therefore no faster than from one: give each its own sketch, and merge.
+
+    Only workers of a stream call `close_positions`, `change_slots`, `copy_open`, `large`, `image_open` and
+    `deferred_bytes`: they are not part of the interface, and may change.
     """
 
     __slots__ = ("_content", "_home", "_image", "_index", "_turn", "key", "kind", "origin", "spec")

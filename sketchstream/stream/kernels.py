@@ -121,6 +121,10 @@ def admit(
     passed when its score is at least `quorum` and its supporters fall into as many different slices of time, or when
     the score is `most`; the watermark moves to the smallest time of these supporters.
 
+    One function on purpose: each record meets the watermark and the votes that the one before it left, so nothing can
+    be computed for all records first. Its arguments are the numbers and arrays that kernels take: the rule
+    (`lateness` to `most`), the state of a `Watermark` (`watermark` to `slices`), and two arrays of results.
+
     Args:
         times: (n,) event times, ms.
         stamps: (n,) the records' own timestamps, ms, negative where a record has none; not read unless `stamped`.

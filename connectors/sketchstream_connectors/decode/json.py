@@ -94,6 +94,10 @@ def scan_json(
     the end of a text, but accepts only what closes exactly there. No path leads into an array: they are passed as a
     whole.
 
+    One function on purpose: place, depth, block and its three masks go on from each key to its value and from there to
+    the next key. A kernel for keys and one for values would take and return all of them at each call; what is called in
+    the inner loop is machine code that is inlined, and kernels for what is rare.
+
     Args:
         data: the bytes.
         starts: (n,) where each text begins, < 0 where there is none.

@@ -10,6 +10,7 @@ import numpy as np
 
 from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.kernels import kernel
+from sketchstream.kernels.machine_code import first_byte, word_at
 
 
 @kernel
@@ -117,6 +118,7 @@ def unpack(data: Bytes, fields: Ints, firsts: Ints, counts: Ints, record: Ints, 
         items: (u,) out, int64 with the same 64 bits.
         weights: (u,) out, or empty if weights are not wanted.
     """
+    text = first_byte(data)
     for n in range(firsts.size):
         first = firsts[n]
         count = counts[n]
@@ -128,12 +130,7 @@ def unpack(data: Bytes, fields: Ints, firsts: Ints, counts: Ints, record: Ints, 
                 items[first + j] = 0
         else:
             for j in range(count):
-                at = data[p + 8 * j : p + 8 * j + 8]
-                low = np.uint64(at[0]) | np.uint64(at[1]) << np.uint64(8)
-                low |= np.uint64(at[2]) << np.uint64(16) | np.uint64(at[3]) << np.uint64(24)
-                high = np.uint64(at[4]) | np.uint64(at[5]) << np.uint64(8)
-                high |= np.uint64(at[6]) << np.uint64(16) | np.uint64(at[7]) << np.uint64(24)
-                items[first + j] = np.int64(low | high << np.uint64(32))
+                items[first + j] = np.int64(word_at(text + np.uint64(p + 8 * j)))
         if weights.size:
             w = fields[n, 2]
             for j in range(count):

@@ -7,11 +7,15 @@ Source: Apache Kafka protocol guide, "Messages: record batch" (magic 2: fixed he
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels import kernel
-from sketchstream.kernels.machine_code import prefetch_read
+from sketchstream.kernels.door import part
+from sketchstream.kernels.machine_code import first_byte, prefetch_read
+from sketchstream.kernels.tokens import byte
 
 # columns of the table of batches
 START, END, MAGIC, LEADER_EPOCH, CRC, ATTRIBUTES, BASE_OFFSET, LAST_DELTA = 0, 1, 2, 3, 4, 5, 6, 7
@@ -31,17 +35,26 @@ U = np.uint64
 """The type of indexes that are not negative: numba then leaves out its support for negative ones."""
 
 
+@part
+def big_endian(text: Any, position: Any, size: Any) -> Any:
+    """An unsigned number of up to eight bytes; eight are an int64 as they are."""
+    value = np.int64(0)
+    for k in range(size):
+        value = (value << 8) | np.int64(byte(text, position + k))
+    return value
+
+
 @kernel
 def count_batches(data: Bytes) -> int:
     """How many whole batches `data` begins with; a batch of a hostile length is counted and ends the walk."""
     size = data.size
+    text = first_byte(data)
     position = np.int64(0)
     batches = 0
     # Twelve bytes, base offset (8) and length (4), are all that is needed to step over a batch: the length counts what
     # follows them.
     while size - position >= 12:
-        at = data[position + 8 : position + 12]
-        length = (np.int64(at[0]) << 24) | (np.int64(at[1]) << 16) | (np.int64(at[2]) << 8) | np.int64(at[3])
+        length = big_endian(text, position + 8, 4)
         # The length is an int32: this one is negative. It is counted, so that `read_heads` comes to it and stops there.
         if length >= 1 << 31:
             return batches + 1
@@ -56,27 +69,25 @@ def count_batches(data: Bytes) -> int:
 def read_heads(data: Bytes, table: Ints) -> int:
     """Fill (n, COLUMNS) `table` from the first n batches; the number filled is short of n where a head is broken."""
     size = data.size
+    text = first_byte(data)
     position = np.int64(0)
     for row in range(table.shape[0]):
         if size - position < 12:
             return row
-        at = data[position + 8 : position + 12]
-        length = (np.int64(at[0]) << 24) | (np.int64(at[1]) << 16) | (np.int64(at[2]) << 8) | np.int64(at[3])
+        length = big_endian(text, position + 8, 4)
         # Start, base offset and a magic of -1 are written before anything is refused: the row of a broken head has
         # them.
         line = table[row]
         line[0] = position
         line[1] = position
         line[2] = -1
-        line[6] = 0
-        for k in range(8):
-            line[6] = (line[6] << 8) | np.int64(data[position + k])
+        line[6] = big_endian(text, position, 8)
         # 14: the shortest message of the old formats (CRC, magic, attributes, sizes of a null key and a null value), so
         # that the magic can be read.
         if length >= 1 << 31 or length > size - position - 12 or length < 14:
             return row
         line[1] = position + 12 + length
-        magic = np.int64(data[position + 16])
+        magic = big_endian(text, position + 16, 1)
         line[2] = magic
         # The old formats have their magic at the same place and none of the fields below; the caller sees column MAGIC.
         if magic < 2:
@@ -87,32 +98,60 @@ def read_heads(data: Bytes, table: Ints) -> int:
             return row
         # Big-endian fields by their place: 12 leader epoch, 16 magic, 17 CRC, 21 attributes, 23 last offset delta, 27
         # first and 35 largest timestamp, 43 producer, 51 its epoch, 53 its sequence, 57 number of records.
-        head = data[position : position + 61]
-        value = np.int64(0)
-        for k in range(12, 16):
-            value = (value << 8) | np.int64(head[k])
-        # The sign of an int32 that was read as 32 unsigned bits.
-        line[3] = value - ((value >> 31) << 32)
-        value = np.int64(0)
-        for k in range(17, 21):
-            value = (value << 8) | np.int64(head[k])
-        line[4] = value
-        line[5] = (np.int64(head[21]) << 8) | np.int64(head[22])
-        value = np.int64(0)
-        for k in range(23, 27):
-            value = (value << 8) | np.int64(head[k])
-        line[7] = value - ((value >> 31) << 32)
+        line[3] = big_endian(text, position + 12, 4)
+        line[4] = big_endian(text, position + 17, 4)
+        line[5] = big_endian(text, position + 21, 2)
+        line[7] = big_endian(text, position + 23, 4)
         for column in range(3):
-            value = np.int64(0)
-            for k in range(8):
-                value = (value << 8) | np.int64(head[27 + 8 * column + k])
-            line[8 + column] = value
-        value = np.int64(0)
-        for k in range(57, 61):
-            value = (value << 8) | np.int64(head[k])
-        line[11] = value - ((value >> 31) << 32)
+            line[8 + column] = big_endian(text, position + 27 + 8 * column, 8)
+        line[11] = big_endian(text, position + 57, 4)
+        # The sign of an int32 that was read as 32 unsigned bits.
+        for column in (3, 7, 11):
+            line[column] -= (line[column] >> 31) << 32
         position += 12 + length
     return int(table.shape[0])
+
+
+@part
+def short_varint(text: Any, p: Any) -> Any:
+    """The first three bytes of a varint, zigzag as it is, and the position behind them; 2^21 or more if it goes on."""
+    # Varints have seven bits a byte, the lowest first, and bit 7 set in all bytes but the last. The third byte keeps
+    # its bit 7, which makes the number of one that goes on so large.
+    number = np.int64(byte(text, p))
+    p += 1
+    if number >= 128:
+        number = (number & 127) | np.int64(byte(text, p)) << 7
+        p += 1
+        if number >= 1 << 14:
+            number = (number & 0x3FFF) | np.int64(byte(text, p)) << 14
+            p += 1
+    return number, p
+
+
+@part
+def varint(text: Any, position: Any, end: Any) -> Any:
+    """A varint of any length, and the position behind it; position -1 if it does not end by `end`, or is too long."""
+    broken = np.int64(-1)
+    if position >= end:
+        return broken, broken
+    last = np.int64(byte(text, position))
+    position += 1
+    if last < 128:
+        return (last >> 1) ^ -(last & 1), position
+    raw = last & 127
+    shift = 7
+    # Ten bytes at most; of the tenth only one bit is left of 64.
+    while last >= 128:
+        if position >= end or shift > 63:
+            return broken, broken
+        last = np.int64(byte(text, position))
+        position += 1
+        if shift == 63 and last > 1:
+            return broken, broken
+        raw |= (last & 127) << shift
+        shift += 7
+    # Zigzag shifts an unsigned number; the mask takes off the sign that an int64 keeps.
+    return ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1), position
 
 
 @kernel
@@ -145,6 +184,7 @@ def read_records(
         The number of lines written, and the first segment that is broken (k if none is); a broken segment writes none.
     """
     written = 0
+    text = first_byte(data)
     for s in range(segments.shape[0]):
         segment = segments[s]
         position = segment[0]
@@ -163,44 +203,13 @@ def read_records(
             p = position
             prefetch_read(data, p + AHEAD)
             if end - p >= 16:
-                # Varints have seven bits a byte, the lowest first, and bit 7 set in all bytes but the last. Here a
-                # third byte keeps its bit 7: a number that goes on is then 2^21 or more, which `usual` refuses.
-                number = np.int64(data[U(p)])
-                p += 1
-                if number >= 128:
-                    number = (number & 127) | np.int64(data[U(p)]) << 7
-                    p += 1
-                    if number >= 1 << 14:
-                        number = (number & 0x3FFF) | np.int64(data[U(p)]) << 14
-                        p += 1
+                number, p = short_varint(text, p)
                 # Zigzag: an even n is n / 2, an odd one is negative, which no length may be.
                 usual = number < 1 << 21 and number & 1 == 0
                 record_end = p + (number >> 1)
-                p += 1  # the attributes
-                delta = np.int64(data[U(p)])
-                p += 1
-                if delta >= 128:
-                    delta = (delta & 127) | np.int64(data[U(p)]) << 7
-                    p += 1
-                    if delta >= 1 << 14:
-                        delta = (delta & 0x3FFF) | np.int64(data[U(p)]) << 14
-                        p += 1
-                step_on = np.int64(data[U(p)])
-                p += 1
-                if step_on >= 128:
-                    step_on = (step_on & 127) | np.int64(data[U(p)]) << 7
-                    p += 1
-                    if step_on >= 1 << 14:
-                        step_on = (step_on & 0x3FFF) | np.int64(data[U(p)]) << 14
-                        p += 1
-                size = np.int64(data[U(p)])
-                p += 1
-                if size >= 128:
-                    size = (size & 127) | np.int64(data[U(p)]) << 7
-                    p += 1
-                    if size >= 1 << 14:
-                        size = (size & 0x3FFF) | np.int64(data[U(p)]) << 14
-                        p += 1
+                delta, p = short_varint(text, p + 1)  # behind the attributes
+                step_on, p = short_varint(text, p)
+                size, p = short_varint(text, p)
                 usual &= delta < 1 << 21 and step_on < 1 << 21 and size < 1 << 21
                 # 1 is -1 in zigzag: a null key.
                 usual &= size == 1 or size & 1 == 0
@@ -208,15 +217,7 @@ def read_records(
                 if usual and record_end <= end:
                     key_to = p + (size >> 1)  # p for a null key: its size of -1 stands there as 1
                     if record_end - key_to >= 4:  # three bytes of a number, and the number of headers
-                        p = key_to
-                        value_size = np.int64(data[U(p)])
-                        p += 1
-                        if value_size >= 128:
-                            value_size = (value_size & 127) | np.int64(data[U(p)]) << 7
-                            p += 1
-                            if value_size >= 1 << 14:
-                                value_size = (value_size & 0x3FFF) | np.int64(data[U(p)]) << 14
-                                p += 1
+                        value_size, p = short_varint(text, key_to)
                         value_to = p + (value_size >> 1)
                         # The value must leave exactly one byte, a number of headers that is 0: then all of the record
                         # was read. A null value is odd, and left to the loop below.
@@ -250,40 +251,15 @@ def read_records(
             value_from = np.int64(-1)
             value_to = np.int64(-1)
             headers = np.int64(0)
-            good = True
             for step in range(6):
                 if step == 1:
-                    if position >= record_end:  # the attributes of a record: one byte, unused
-                        good = False
-                        break
-                    position += 1
-                if position >= record_end:
-                    good = False
-                    break
-                byte = np.int64(data[U(position)])
-                position += 1
-                raw = byte & 127
-                shift = 7
-                # Ten bytes at most; of the tenth only one bit is left of 64.
-                while byte >= 128:
-                    if position >= record_end or shift > 63:
-                        good = False
-                        break
-                    byte = np.int64(data[U(position)])
-                    position += 1
-                    if shift == 63 and byte > 1:
-                        good = False
-                        break
-                    raw |= (byte & 127) << shift
-                    shift += 7
-                if not good:
-                    break
-                # Zigzag shifts an unsigned number; the mask takes off the sign that an int64 keeps.
-                number = ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1)
+                    position += 1  # the attributes of a record: one byte, unused
+                number, position = varint(text, position, record_end)
+                if position < 0:
+                    return written, s
                 if step == 0:
                     if number < 0 or number > end - position:
-                        good = False
-                        break
+                        return written, s
                     record_end = position + number
                 elif step == 1:
                     if fixed == 0:
@@ -294,8 +270,7 @@ def read_records(
                     headers = number
                 elif number >= 0:
                     if number > record_end - position:
-                        good = False
-                        break
+                        return written, s
                     if step == 3:
                         key_from = position
                         key_to = position + number
@@ -306,37 +281,16 @@ def read_records(
                 elif step == 4:
                     value_to = position
             # More headers than bytes cannot be there; this also bounds the loop that follows.
-            if not good or headers < 0 or headers > record_end - position:
+            if headers < 0 or headers > record_end - position:
                 return written, s
             # Keys and values of headers in turn, stepped over; only a value may be null.
             for field in range(2 * headers):
-                if position >= record_end:
-                    good = False
-                    break
-                byte = np.int64(data[U(position)])
-                position += 1
-                raw = byte & 127
-                shift = 7
-                while byte >= 128:
-                    if position >= record_end or shift > 63:
-                        good = False
-                        break
-                    byte = np.int64(data[U(position)])
-                    position += 1
-                    if shift == 63 and byte > 1:
-                        good = False
-                        break
-                    raw |= (byte & 127) << shift
-                    shift += 7
-                if not good:
-                    break
-                number = ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1)
-                if number > record_end - position or (number < 0 and field % 2 == 0):
-                    good = False
-                    break
+                number, position = varint(text, position, record_end)
+                if position < 0 or number > record_end - position or (number < 0 and field % 2 == 0):
+                    return written, s
                 if number > 0:
                     position += number
-            if not good or position != record_end:
+            if position != record_end:
                 return written, s
             if offset >= from_position:
                 offsets[U(row)] = offset
