@@ -81,138 +81,83 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "Answers",
-    "BrokerError",
-    "BudgetError",
-    "ChecksumError",
-    "ClosedDomain",
-    "Column",
-    "ConfigError",
-    "ConvolutionSpec",
-    "DataLossError",
-    "Denoised",
-    "DiscreteCalibration",
-    "DomainError",
-    "Estimate",
-    "EstimateError",
-    "FencedError",
-    "FilterAnswers",
-    "FormatError",
-    "GaussianEstimate",
-    "GaussianSpec",
-    "Groups",
-    "Guarantee",
-    "Hardened",
-    "HierarchyAnswers",
-    "HierarchySpec",
-    "ItemError",
-    "Key",
-    "KeyMismatchError",
-    "Ledger",
-    "MergeError",
-    "MissingExtraError",
-    "NoPrivacyWarning",
-    "OpenDomain",
-    "Origin",
-    "Overlap",
-    "Pairs",
-    "Plan",
-    "Profile",
-    "ProfileSpec",
-    "ProjectionSpec",
-    "PublishedRows",
-    "Release",
-    "RowAnswer",
-    "SealedError",
-    "SealedState",
-    "Series",
-    "Sketch",
-    "SketchstreamError",
-    "SpecError",
-    "Stack",
-    "StoreError",
-    "TruncatedError",
-    "Universe",
-    "VersionError",
-    "WeightError",
-    "Window",
-    "Windows",
-    "WorkloadAnswers",
-    "WorkloadSpec",
-    "backfill",
-    "calibrate",
-    "calibrate_discrete",
-    "delta_of",
-    "denoise",
-    "epsilon_of",
-    "harden",
-    "load",
-    "merge",
-    "plan",
-    "required",
-    "stack",
-    "windows",
-]
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605 - made of the table above
 
 if TYPE_CHECKING:
-    from sketchstream.denoising.methods import Denoised, denoise
+    from sketchstream.denoising.methods import Denoised as Denoised, denoise as denoise
     from sketchstream.errors import (
-        BrokerError,
-        BudgetError,
-        ChecksumError,
-        ConfigError,
-        DataLossError,
-        DomainError,
-        EstimateError,
-        FencedError,
-        FormatError,
-        ItemError,
-        KeyMismatchError,
-        MergeError,
-        MissingExtraError,
-        SealedError,
-        SketchstreamError,
-        SpecError,
-        StoreError,
-        TruncatedError,
-        VersionError,
-        WeightError,
+        BrokerError as BrokerError,
+        BudgetError as BudgetError,
+        ChecksumError as ChecksumError,
+        ConfigError as ConfigError,
+        DataLossError as DataLossError,
+        DomainError as DomainError,
+        EstimateError as EstimateError,
+        FencedError as FencedError,
+        FormatError as FormatError,
+        ItemError as ItemError,
+        KeyMismatchError as KeyMismatchError,
+        MergeError as MergeError,
+        MissingExtraError as MissingExtraError,
+        SealedError as SealedError,
+        SketchstreamError as SketchstreamError,
+        SpecError as SpecError,
+        StoreError as StoreError,
+        TruncatedError as TruncatedError,
+        VersionError as VersionError,
+        WeightError as WeightError,
     )
-    from sketchstream.items.arrays import Pairs
-    from sketchstream.items.hashing import Key
-    from sketchstream.kinds.answers import Answers
-    from sketchstream.kinds.convolution.reading.answers import FilterAnswers
-    from sketchstream.kinds.convolution.reading.series import Series
-    from sketchstream.kinds.convolution.spec import ConvolutionSpec
-    from sketchstream.kinds.estimates import Estimate
-    from sketchstream.kinds.gaussian.answers import GaussianEstimate
-    from sketchstream.kinds.gaussian.spec import GaussianSpec
-    from sketchstream.kinds.groups.group_list import Groups
-    from sketchstream.kinds.groups.overlap import Overlap
-    from sketchstream.kinds.hierarchy.answers import HierarchyAnswers
-    from sketchstream.kinds.hierarchy.spec import HierarchySpec
-    from sketchstream.kinds.profile.planner import Plan, plan, required
-    from sketchstream.kinds.profile.spec import ProfileSpec
-    from sketchstream.kinds.profile_answers import Profile
-    from sketchstream.kinds.projection.reading.questions import RowAnswer
-    from sketchstream.kinds.projection.reading.rows import PublishedRows
-    from sketchstream.kinds.projection.spec import ProjectionSpec
-    from sketchstream.kinds.workload.answers import WorkloadAnswers
-    from sketchstream.kinds.workload.queries.universe import Column, Universe
-    from sketchstream.kinds.workload.spec import WorkloadSpec
-    from sketchstream.privacy.calibration.continuous import calibrate, delta_of, epsilon_of
-    from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_discrete
-    from sketchstream.privacy.deployments.guarantee import Guarantee
-    from sketchstream.privacy.hygiene import Hardened, harden
-    from sketchstream.privacy.ledgers.ledger import Ledger
-    from sketchstream.published import Origin, Release, SealedState, Stack, stack
-    from sketchstream.query.window_sequence import Window, Windows
-    from sketchstream.sketch import Sketch, merge
-    from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
-    from sketchstream.storage import load
-    from sketchstream_connectors.lake.table import backfill
-    from sketchstream_connectors.readers import windows
+    from sketchstream.items.arrays import Pairs as Pairs
+    from sketchstream.items.hashing import Key as Key
+    from sketchstream.kinds.answers import Answers as Answers
+    from sketchstream.kinds.convolution.reading.answers import FilterAnswers as FilterAnswers
+    from sketchstream.kinds.convolution.reading.series import Series as Series
+    from sketchstream.kinds.convolution.spec import ConvolutionSpec as ConvolutionSpec
+    from sketchstream.kinds.estimates import Estimate as Estimate
+    from sketchstream.kinds.gaussian.answers import GaussianEstimate as GaussianEstimate
+    from sketchstream.kinds.gaussian.spec import GaussianSpec as GaussianSpec
+    from sketchstream.kinds.groups.group_list import Groups as Groups
+    from sketchstream.kinds.groups.overlap import Overlap as Overlap
+    from sketchstream.kinds.hierarchy.answers import HierarchyAnswers as HierarchyAnswers
+    from sketchstream.kinds.hierarchy.spec import HierarchySpec as HierarchySpec
+    from sketchstream.kinds.profile.planner import Plan as Plan, plan as plan, required as required
+    from sketchstream.kinds.profile.spec import ProfileSpec as ProfileSpec
+    from sketchstream.kinds.profile_answers import Profile as Profile
+    from sketchstream.kinds.projection.reading.questions import RowAnswer as RowAnswer
+    from sketchstream.kinds.projection.reading.rows import PublishedRows as PublishedRows
+    from sketchstream.kinds.projection.spec import ProjectionSpec as ProjectionSpec
+    from sketchstream.kinds.workload.answers import WorkloadAnswers as WorkloadAnswers
+    from sketchstream.kinds.workload.queries.universe import Column as Column, Universe as Universe
+    from sketchstream.kinds.workload.spec import WorkloadSpec as WorkloadSpec
+    from sketchstream.privacy.calibration.continuous import (
+        calibrate as calibrate,
+        delta_of as delta_of,
+        epsilon_of as epsilon_of,
+    )
+    from sketchstream.privacy.calibration.discrete import (
+        DiscreteCalibration as DiscreteCalibration,
+        calibrate_discrete as calibrate_discrete,
+    )
+    from sketchstream.privacy.deployments.guarantee import Guarantee as Guarantee
+    from sketchstream.privacy.hygiene import Hardened as Hardened, harden as harden
+    from sketchstream.privacy.ledgers.ledger import Ledger as Ledger
+    from sketchstream.published import (
+        Origin as Origin,
+        Release as Release,
+        SealedState as SealedState,
+        Stack as Stack,
+        stack as stack,
+    )
+    from sketchstream.query.window_sequence import Window as Window, Windows as Windows
+    from sketchstream.sketch import Sketch as Sketch, merge as merge
+    from sketchstream.spec import (
+        ClosedDomain as ClosedDomain,
+        NoPrivacyWarning as NoPrivacyWarning,
+        OpenDomain as OpenDomain,
+    )
+    from sketchstream.storage import load as load
+    from sketchstream_connectors.lake.table import backfill as backfill
+    from sketchstream_connectors.readers import windows as windows
 
 
 def __getattr__(name: str) -> object:
