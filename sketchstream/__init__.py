@@ -164,8 +164,7 @@ def __getattr__(name: str) -> object:
     """Import the module of a public name on first use."""
     home = _HOME_OF.get(name) or _home_of_spec(name)
     if home is None:
-        msg = f"module 'sketchstream' has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module 'sketchstream' has no attribute {name!r}")
     value: object = getattr(import_module(home), name)
     globals()[name] = value
     return value

@@ -55,8 +55,7 @@ def make_key(path: Path) -> Path:
     """
     public = path.with_name(path.name + ".pub")
     if public.exists():
-        msg = f"{public} exists and is not overwritten: choose another path"
-        raise StoreError(msg)
+        raise StoreError(f"{public} exists and is not overwritten: choose another path")
     key = Ed25519PrivateKey.generate()
     encoding, nothing = serialization.Encoding.PEM, serialization.NoEncryption()
     write_durably(path, key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, nothing), mode=SECRET)
@@ -74,18 +73,16 @@ def load_key(path: Path) -> Ed25519PrivateKey:
     try:
         mode, data = path.stat().st_mode & 0o777, path.read_bytes()
     except OSError as error:
-        msg = f"{path}: {(error.strerror or type(error).__name__).lower()}"
-        raise StoreError(msg) from None
+        raise StoreError(f"{path}: {(error.strerror or type(error).__name__).lower()}") from None
     require_private(mode, f"the signing key {path}", f"run `chmod 600 {path}`")
     try:
         key = serialization.load_pem_private_key(data, None)
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        msg = (
+        raise StoreError(
             f"{path} holds no ed25519 private key in PEM without a password; `sketchstream keygen --signing` makes one"
         )
-        raise StoreError(msg)
     return key
 
 
@@ -113,8 +110,7 @@ def state(bodies: Mapping[str, bytes], deployment: Mapping[str, object] | None =
     try:
         require_one_publication(found)
     except Refused as error:
-        msg = f"these files cannot be attested together: {error}"
-        raise FormatError(msg) from None
+        raise FormatError(f"these files cannot be attested together: {error}") from None
     return {
         "_type": STATEMENT,
         "subject": [

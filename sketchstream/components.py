@@ -97,8 +97,7 @@ class Noise:
         name = _PARAMETERS.get(data["law"], "")
         parameter = read_rational(data.get(name, "0"))
         if parameter <= 0:
-            msg = "the noise of a counter in these bytes is not of a law that this version knows"
-            raise FormatError(msg)
+            raise FormatError("the noise of a counter in these bytes is not of a law that this version knows")
         return cls(data["law"], parameter)
 
 
@@ -268,8 +267,7 @@ def require_names(components: Iterable[Component], counters: Iterable[Counter]) 
     """Raise an error unless the counters are those of a sketch with these components."""
     expected, present = [one.name for one in components], [one.name for one in counters]
     if expected != present:
-        msg = f"a sketch of this spec has the counters {expected}, found {present!r:.80}"
-        raise FormatError(msg)
+        raise FormatError(f"a sketch of this spec has the counters {expected}, found {present!r:.80}")
 
 
 def find(counters: Iterable[Counter], name: str) -> Counter | None:

@@ -87,8 +87,7 @@ def record(
         ConfigError: nothing was published, or its losses have no bound.
     """
     if not deployment.records:
-        msg = "nothing was published yet, so there is no loss to state"
-        raise ConfigError(msg)
+        raise ConfigError("nothing was published yet, so there is no loss to state")
     # a sketch of unit "event" bounds no item, so that a deployment with one is stated for events
     unit = "item" if {one.ledger.unit for one in deployment.records} == {"item"} else "event"
     whole, worst = deployment.total(), _worst_day(deployment, unit)

@@ -146,8 +146,7 @@ def as_path(path: object) -> Path:
     try:
         return Path(path)  # type: ignore[arg-type]
     except TypeError:
-        msg = f"expected a path, found {type(path).__name__}"
-        raise FormatError(msg) from None
+        raise FormatError(f"expected a path, found {type(path).__name__}") from None
 
 
 @contextlib.contextmanager
@@ -158,8 +157,7 @@ def saying(what: str, kind: type[SketchstreamError] = StoreError) -> Iterator[No
     except OSError as error:
         if isinstance(error, SketchstreamError):
             raise
-        msg = f"{what}: {error.strerror or type(error).__name__}"
-        raise kind(msg) from error
+        raise kind(f"{what}: {error.strerror or type(error).__name__}") from error
 
 
 def reading(where: object, kind: type[SketchstreamError] = StoreError) -> AbstractContextManager[None]:
@@ -188,8 +186,7 @@ def require_private(mode: int, name: str, advice: str) -> None:
         StoreError: the permissions are too wide.
     """
     if mode & _FOREIGN:
-        msg = f"{name} has mode {mode:04o}: others could read or change it; {advice}"
-        raise StoreError(msg)
+        raise StoreError(f"{name} has mode {mode:04o}: others could read or change it; {advice}")
 
 
 def remove_durably(path: str | os.PathLike[str], *, secret: bool = False) -> None:

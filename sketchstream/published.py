@@ -92,8 +92,7 @@ class Layer:
         """The layer that `to_dict` described."""
         law, lineage = data["law"], data["lineage"]
         if law not in LAWS or not isinstance(lineage, bytes) or len(lineage) != 16:
-            msg = "a noise layer of this file is not one that this version knows"
-            raise FormatError(msg)
+            raise FormatError("a noise layer of this file is not one that this version knows")
         return cls(law, read_rational(data[parameter_name(law)]), lineage)
 
 
@@ -189,11 +188,10 @@ def require_partitions(number: int, *counts: int) -> None:
     topic, place = divmod(number, APART)
     for one in (place, *counts):
         if not (0 <= one <= MOST_PARTITIONS and 0 <= topic < MOST_TOPICS):
-            msg = (
+            raise FormatError(
                 f"an input has at most {MOST_TOPICS} topics of at most {MOST_PARTITIONS:,} partitions, found "
                 f"partition {place} of topic {topic}, and {one}"
             )
-            raise FormatError(msg)
 
 
 def partition_counts(origins: Iterable[Origin]) -> int:
@@ -564,19 +562,16 @@ class Instalment:
         """
         header, body = wire.unpack(data)
         if header["kind"] != "instalment" or body is None:
-            msg = f"expected the bytes of closed positions, found {header['kind']!r:.40}"
-            raise FormatError(msg)
+            raise FormatError(f"expected the bytes of closed positions, found {header['kind']!r:.40}")
         with well_formed():
             spec, kind = _spec_of(header)
             first, stop = whole(header["first"], "first", 0, 1 << 40), whole(header["stop"], "stop", 1, 1 << 40)
             shows = closing(spec)
             if shows is None:
-                msg = "specs of these positions publish nothing before the seal"
-                raise FormatError(msg)
+                raise FormatError("specs of these positions publish nothing before the seal")
             blank = shows.closed(spec, np.zeros(kind.index(spec, None, None).slots, spec.dtype), first, stop)
             if first >= stop or (body.dtype, body.shape) != (blank.dtype, blank.shape):
-                msg = "the words are not those of the positions that their header says"
-                raise FormatError(msg)
+                raise FormatError("the words are not those of the positions that their header says")
             layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
             ledger = kind.accounting.read_ledger(spec, header["ledger"])
             require_accounted(spec, layers, ledger, (), View("publication", None))
@@ -661,8 +656,7 @@ class Stack(_Published):
             or not all(isinstance(length, int) and length > 0 for length in lengths)
             or sum(lengths) != body.size
         ):
-            msg = "the parts of this stack do not have the lengths that its header says"
-            raise FormatError(msg)
+            raise FormatError("the parts of this stack do not have the lengths that its header says")
         ends = np.cumsum(lengths)
         pieces = [body[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]
         parts = [read(piece, within=True) for piece in pieces]
@@ -745,8 +739,7 @@ def _remembered_spec(kind: Kind[Any], written: bytes) -> Any:
 def _identifier(value: object) -> bytes:
     """Return `value` if it is a 16-byte identifier."""
     if not isinstance(value, bytes) or len(value) != 16:
-        msg = "expected a 16-byte identifier"
-        raise FormatError(msg)
+        raise FormatError("expected a 16-byte identifier")
     return value
 
 
@@ -764,20 +757,16 @@ def read(data: bytes, *, within: bool = False) -> Published:
     }
     kind = header["kind"]
     if kind == "sketch":
-        msg = "this is an open sketch; only what it publishes may be read: release or seal it first"
-        raise FormatError(msg)
+        raise FormatError("this is an open sketch; only what it publishes may be read: release or seal it first")
     if kind == "instalment":
-        msg = (
+        raise FormatError(
             "these are positions of a series, published before its window was sealed; the seal publishes them again: "
             "read them with `sketchstream estimate -c FILE --closed` or Instalment.from_bytes"
         )
-        raise FormatError(msg)
     if kind == "stack" and within:
-        msg = "a stack holds releases or sealed states, found a stack in a stack"
-        raise FormatError(msg)
+        raise FormatError("a stack holds releases or sealed states, found a stack in a stack")
     if body is None:
-        msg = "these bytes have a header and nothing behind it"
-        raise FormatError(msg)
+        raise FormatError("these bytes have a header and nothing behind it")
     with well_formed():
         return makers[kind](header, body)
 
@@ -790,8 +779,7 @@ def well_formed() -> Iterator[None]:
     except (FormatError, KeyMismatchError):
         raise
     except (KeyError, TypeError, AttributeError, ArithmeticError, IndexError, ValueError) as error:
-        msg = f"the header is not one that this version writes ({type(error).__name__})"
-        raise FormatError(msg) from None
+        raise FormatError(f"the header is not one that this version writes ({type(error).__name__})") from None
 
 
 def require_same(specs: Sequence[Spec], key_ids: Sequence[bytes | None], *, what: str) -> None:
@@ -804,8 +792,7 @@ def require_same(specs: Sequence[Spec], key_ids: Sequence[bytes | None], *, what
         wrong.add("key")
     if wrong:
         names = sorted(wrong)
-        msg = f"sketches that differ in {', '.join(names)} cannot be {what}"
-        raise MergeError(msg, names)
+        raise MergeError(f"sketches that differ in {', '.join(names)} cannot be {what}", names)
 
 
 def require_accounted(
@@ -839,24 +826,21 @@ def require_accounted(
         elif counter is not None:
             wrong |= {draw.parameter for draw in counter.noise} != {component.parameter(drawn[0])}
     if wrong:
-        msg = (
+        raise FormatError(
             f"the header names {len(held)} noise layers and its ledger accounts for others: these bytes were not "
             "written by a sketch and are not used; take an undamaged copy"
         )
-        raise FormatError(msg)
     sealed = view is not None and view.kind == "publication"
     if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, accounting.unit_weight(spec), sealed):
-        msg = "the ledger in these bytes is that of another sketch; take an undamaged copy"
-        raise FormatError(msg)
+        raise FormatError("the ledger in these bytes is that of another sketch; take an undamaged copy")
     if not _charged(ledger, accounting.promise(spec), view):
         publication = "what the seal of its spec will publish"
         if view is not None:
             publication = "the bare state" if view.cost is None else f"a {view.kind} of cost {view.cost}"
-        msg = (
+        raise FormatError(
             f"the ledger in these bytes does not charge {publication}: these bytes were not written by a sketch and "
             "are not used; take an undamaged copy"
         )
-        raise FormatError(msg)
 
 
 def _charged(ledger: AnyLedger, promise: Promise, view: View | None) -> bool:
@@ -909,8 +893,7 @@ def stack(parts: Sequence[object]) -> Stack:
         MergeError: nothing to stack, releases mixed with states, different specs or keys, or the same sketch twice.
     """
     if isinstance(parts, _Published) or not isinstance(parts, Iterable):  # for callers without a type checker
-        msg = f"stack takes a list of parts, found {type(parts).__name__} alone"
-        raise MergeError(msg)
+        raise MergeError(f"stack takes a list of parts, found {type(parts).__name__} alone")
     flat: list[Release | SealedState] = []
     for part in parts:
         if isinstance(part, Stack):
@@ -921,11 +904,9 @@ def stack(parts: Sequence[object]) -> Stack:
             msg = f"stack takes Releases or SealedStates, found {type(part).__name__}; seal an open sketch first"
             raise MergeError(msg)
     if not flat:
-        msg = "nothing to stack: give at least one Release or SealedState"
-        raise MergeError(msg)
+        raise MergeError("nothing to stack: give at least one Release or SealedState")
     if len({type(part) for part in flat}) > 1:
-        msg = "a stack holds either Releases or SealedStates, not both"
-        raise MergeError(msg, ["publish"])
+        raise MergeError("a stack holds either Releases or SealedStates, not both", ["publish"])
     require_same([part.spec.comparable() for part in flat], [part.key_id for part in flat], what="stacked")
     require_distinct([part.layers for part in flat], [part.seal_id for part in flat], what="stacked")
     return Stack(tuple(flat))

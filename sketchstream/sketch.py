@@ -181,8 +181,7 @@ class Sketch:
 
     def __reduce__(self) -> NoReturn:
         """Refuse pickling: an open state is a secret that travels only as `to_bytes`."""
-        msg = "an open sketch cannot be pickled; use to_bytes() and keep the bytes secret"
-        raise TypeError(msg)
+        raise TypeError("an open sketch cannot be pickled; use to_bytes() and keep the bytes secret")
 
     @property
     def slots(self) -> int:
@@ -461,11 +460,10 @@ class Sketch:
     @staticmethod
     def _refuse_answers(what: str) -> NoReturn:
         """Raise an error that says which objects have answers."""
-        msg = (
+        raise SealedError(
             f"an open sketch has no {what}, only what it publishes: seal or release first; seal().{what}() ends the "
             f"sketch, release(epsilon).{what}() is a look that costs epsilon"
         )
-        raise SealedError(msg)
 
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Write the open sketch to a file of mode 0600, durably. A secret, like a key.
@@ -535,10 +533,9 @@ class Sketch:
         state = self._open_state("image_open")
         deferred = deferring(self.spec)
         if deferred is None or not self.large:
-            msg = (
+            raise SpecError(
                 f"this sketch of kind {self.spec.kind!r} with {self.slots:,} slots is copied (`copy_open`), not imaged"
             )
-            raise SpecError(msg)
         self._image = StateImage(state, self._turn, deferred)
         return wire.Streamed(self._described(with_items), state, self._image, self._tagged_by)
 
@@ -589,27 +586,22 @@ class Sketch:
             _require_key(key)
         header, body = wire.unpack(data, key, own=take_over)
         if header["kind"] != "sketch":
-            msg = "these bytes were published; an open sketch was expected"
-            raise SealedError(msg)
+            raise SealedError("these bytes were published; an open sketch was expected")
         with well_formed():
             items = header.get("items")
             own = kinds.read_spec(header["spec"], None if items is None else unpack_items(items))
             if spec is not None:
                 if spec.fingerprint != own.fingerprint:
-                    msg = "the sketch was made with another spec"
-                    raise FormatError(msg)
+                    raise FormatError("the sketch was made with another spec")
                 own = spec
             if own.needs_key and key is None:
-                msg = "the sketch needs the hash key it was created with: give a Key, or --key-file"
-                raise KeyMismatchError(msg)
+                raise KeyMismatchError("the sketch needs the hash key it was created with: give a Key, or --key-file")
             if header.get("key_id") != (key.id if key is not None and own.needs_key else None):
-                msg = "the sketch was made with another hash key; give the one it was created with"
-                raise KeyMismatchError(msg)
+                raise KeyMismatchError("the sketch was made with another hash key; give the one it was created with")
             origin = Origin.from_dict(header)
             index = _index(own, key, keep, origin)
             if body is None or body.dtype != own.dtype or body.shape != (index.slots,):
-                msg = f"expected {index.slots} counters of {own.dtype}, found another number or type"
-                raise FormatError(msg)
+                raise FormatError(f"expected {index.slots} counters of {own.dtype}, found another number or type")
             counters, layers, ledger = _accounted(header, own)
             return cls(own, key, index, body, counters, layers, ledger, origin)
 
@@ -659,8 +651,7 @@ def require_sums_mean_events(spec: Any) -> None:
     """
     reason = kinds.of(spec).intake.sums_refused(spec)
     if reason is not None:
-        msg = f"a sketch of this spec counts events one by one, not sums of them: {reason}"
-        raise SpecError(msg)
+        raise SpecError(f"a sketch of this spec counts events one by one, not sums of them: {reason}")
 
 
 def accounted(header: Mapping[str, Any]) -> AnyLedger:
@@ -693,8 +684,7 @@ def _require_key(key: object) -> None:
 def _index(spec: Spec, key: Key | None, keep: Keep | None, origin: Origin) -> ItemIndex:
     """The index of the spec's items; a key is required only if the index depends on it."""
     if spec.needs_key and key is None:
-        msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file"
-        raise KeyMismatchError(msg)
+        raise KeyMismatchError("this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file")
     return kinds.of(spec).index(spec, key, keep, origin)
 
 
@@ -735,11 +725,9 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
             descendants of one state.
     """
     if isinstance(parts, (Sketch, SealedState)):  # for callers without a type checker
-        msg = "merge takes a list of parts, found one alone"
-        raise MergeError(msg)
+        raise MergeError("merge takes a list of parts, found one alone")
     if not parts:
-        msg = "nothing to merge: give at least one SealedState"
-        raise MergeError(msg)
+        raise MergeError("nothing to merge: give at least one SealedState")
     if all(isinstance(part, SealedState) for part in parts):
         sealed: list[SealedState] = list(parts)  # type: ignore[arg-type]
         _require_mergeable(sealed)
@@ -758,8 +746,7 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
     if all(isinstance(part, Sketch) for part in parts):
         sketches: list[Sketch] = list(parts)  # type: ignore[arg-type]
         if len({id(part) for part in sketches}) != len(sketches):
-            msg = "a sketch cannot be merged with itself"
-            raise MergeError(msg, ["lineage"])
+            raise MergeError("a sketch cannot be merged with itself", ["lineage"])
         with ExitStack() as turns:
             for part in sorted(sketches, key=id):  # always in the same order, so that two merges cannot deadlock
                 require_home(part._home, "merge")
@@ -802,8 +789,7 @@ def _require_mergeable(parts: Sequence[SealedState] | Sequence[Sketch]) -> None:
     key_ids = [part.key_id if isinstance(part, SealedState) else part._key_id for part in parts]
     require_same([part.spec for part in parts], key_ids, what="merged")
     if len({part.slots for part in parts}) > 1:
-        msg = "sketches of different partitions of a closed domain cannot be merged; stack them"
-        raise MergeError(msg, ["slots"])
+        raise MergeError("sketches of different partitions of a closed domain cannot be merged; stack them", ["slots"])
     kind = kinds.of(parts[0].spec)
     if isinstance(kind, Scoped):
         kind.require_addable(parts[0].spec, [part.origin for part in parts])

@@ -74,14 +74,11 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
     expected = f"{name} must be a positive rational number such as '1', '0.1' or '1/2'"
     exact = exact_rational(value, expected)
     if exact <= 0:
-        msg = f"{expected}, found {value}"
-        raise SpecError(msg)
+        raise SpecError(f"{expected}, found {value}")
     if exact < MIN_EPSILON:
-        msg = f"{name} must be at least 1e-6, found {value}"
-        raise SpecError(msg)
+        raise SpecError(f"{name} must be at least 1e-6, found {value}")
     if exact > MAX_EPSILON:
-        msg = f"{name} above 50 protects nobody and is refused, found {value}"
-        raise SpecError(msg)
+        raise SpecError(f"{name} above 50 protects nobody and is refused, found {value}")
     return exact
 
 
@@ -90,8 +87,7 @@ def exact_delta(value: Epsilon, name: str = "delta") -> Fraction:
     expected = f"{name} must be in [1e-300, 0.5], such as '1e-6'"
     exact = exact_rational(value, expected)
     if not Fraction(1, 10**300) <= exact <= Fraction(1, 2):
-        msg = f"{expected}, found {str(value)[:40]}"
-        raise SpecError(msg)
+        raise SpecError(f"{expected}, found {str(value)[:40]}")
     return exact
 
 
@@ -99,15 +95,13 @@ def exact_rational(value: Epsilon, expected: str) -> Fraction:
     """The exact rational that a user wrote; SpecError with `expected` and the value found if it is not one."""
     value = _python_number(value)
     if isinstance(value, bool) or not isinstance(value, (int, str, float, Fraction, Decimal)):
-        msg = f"{expected}, found {type(value).__name__}"
-        raise SpecError(msg)
+        raise SpecError(f"{expected}, found {type(value).__name__}")
     try:
         text = repr(value) if isinstance(value, float) else value
         _require_short(text)
         return Fraction(text)
     except (ValueError, ZeroDivisionError, OverflowError):
-        msg = f"{expected}, found {str(value)[:40]!r}"
-        raise SpecError(msg) from None
+        raise SpecError(f"{expected}, found {str(value)[:40]!r}") from None
 
 
 @lru_cache(maxsize=1024)
@@ -118,8 +112,7 @@ def read_rational(text: str) -> Fraction:
         ValueError: the text is not a rational that `str` wrote, such as "1" or "1/2".
     """
     if _WRITTEN.fullmatch(text) is None:  # "1e999999999" would take all memory
-        msg = f"expected a rational such as 1 or 1/2, found {text!r:.40}"
-        raise ValueError(msg)
+        raise ValueError(f"expected a rational such as 1 or 1/2, found {text!r:.40}")
     return Fraction(text)
 
 
@@ -127,8 +120,7 @@ def exact_share(value: Epsilon, name: str) -> Fraction:
     """The exact share that a user wrote, at least 0 and below 1, read as epsilons are."""
     share = exact_noise(value, name)
     if share >= 1:
-        msg = f"{name} must be below 1, found {value!r:.40}"
-        raise SpecError(msg)
+        raise SpecError(f"{name} must be below 1, found {value!r:.40}")
     return share
 
 
@@ -189,15 +181,13 @@ def _require_short(written: object) -> None:
     else:
         return
     if size > LONGEST_NUMBER:
-        msg = "too many digits"
-        raise ValueError(msg)
+        raise ValueError("too many digits")
 
 
 def whole(value: object, name: str, low: int, high: int) -> int:
     """Return `value` as an int between low and high; raise SpecError otherwise."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        msg = f"{name} must be a whole number from {low} to {high}, found {value!r:.60}"
-        raise SpecError(msg)
+        raise SpecError(f"{name} must be a whole number from {low} to {high}, found {value!r:.60}")
     return int(value)
 
 
@@ -205,16 +195,14 @@ def require_choice(value: object, name: str, allowed: Sequence[str]) -> Any:
     """Return `value` if it is one of the allowed words; raise SpecError otherwise."""
     if not isinstance(value, str) or value not in allowed:
         listed = " or ".join(map(repr, allowed)) if len(allowed) == 2 else f"one of {', '.join(allowed)}"
-        msg = f"{name} must be {listed}, found {value!r:.40}"
-        raise SpecError(msg)
+        raise SpecError(f"{name} must be {listed}, found {value!r:.40}")
     return value
 
 
 def flag(value: object, name: str) -> bool:
     """Return `value` as a bool; raise SpecError for anything that is none, such as the text "no"."""
     if not isinstance(value, (bool, np.bool_)):
-        msg = f"{name} must be True or False, found {value!r:.40}"
-        raise SpecError(msg)
+        raise SpecError(f"{name} must be True or False, found {value!r:.40}")
     return bool(value)
 
 
@@ -249,8 +237,7 @@ class ClosedDomain:
                 raise SpecError(msg)
             listed = tuple(item.item() if isinstance(item, np.generic) else item for item in items)
             if not listed:
-                msg = "items of a ClosedDomain must not be empty"
-                raise SpecError(msg)
+                raise SpecError("items of a ClosedDomain must not be empty")
             for position, item in enumerate(listed):
                 if isinstance(item, bool) or not isinstance(item, (int, str, bytes)):
                     msg = f"items must be int, str or bytes, found {type(item).__name__} at position {position}"
@@ -259,8 +246,7 @@ class ClosedDomain:
                     msg = f"an int item must fit in 64 bits with its sign; pass the one at position {position} as str"
                     raise SpecError(msg)
             if len({(type(item), item) for item in listed}) != len(listed):
-                msg = "items of a ClosedDomain must differ, found an item twice"
-                raise SpecError(msg)
+                raise SpecError("items of a ClosedDomain must differ, found an item twice")
             size = len(listed)
         rate: Fraction | None = None
         if sample_rate is not None:
@@ -270,8 +256,7 @@ class ClosedDomain:
             except (ValueError, TypeError, ZeroDivisionError, OverflowError):
                 rate = Fraction(0)
             if not 0 < rate <= 1:
-                msg = f"sample_rate must be above 0 and at most 1, found {sample_rate!r:.40}"
-                raise SpecError(msg)
+                raise SpecError(f"sample_rate must be above 0 and at most 1, found {sample_rate!r:.40}")
             rate = None if rate == 1 else rate
         object.__setattr__(self, "size", whole(size, "size of a ClosedDomain", 1, MAX_SLOTS))
         object.__setattr__(self, "items", listed)
@@ -398,8 +383,7 @@ def stored_domain(described: Mapping[str, Any], items: Sequence[Item] | None) ->
     if sort == "open":
         return OpenDomain(**fields)
     if sort != "closed":
-        msg = f"domain must be 'open' or 'closed', found {sort!r:.40}"
-        raise SpecError(msg)
+        raise SpecError(f"domain must be 'open' or 'closed', found {sort!r:.40}")
     digest = fields.pop("items_digest", None)
     if digest is None:
         return ClosedDomain(**fields)
@@ -407,8 +391,7 @@ def stored_domain(described: Mapping[str, Any], items: Sequence[Item] | None) ->
         return DomainOutline(digest=digest, **fields)
     made = ClosedDomain(items=items, sample_rate=fields.get("sample_rate"))
     if made.items_digest != digest or made.size != fields.get("size"):
-        msg = "the list of items is not the one this sketch was made with"
-        raise SpecError(msg)
+        raise SpecError("the list of items is not the one this sketch was made with")
     return made
 
 

@@ -41,8 +41,7 @@ def load(source: str | os.PathLike[str] | bytes, key: Key | None = None) -> Publ
     data, mode = read_file(source)
     with named(source):
         if data.startswith(_KEY_FILE):
-            msg = "this is a key file: read it with Key.load(path)"
-            raise FormatError(msg)
+            raise FormatError("this is a key file: read it with Key.load(path)")
         if wire.kind_of(data) == "sketch":
             return _private(Sketch.from_bytes(data, key), source, mode)
         return published.read(data)

@@ -39,8 +39,7 @@ def load(path: Path) -> Config:
 def require_topic(config: Config, purpose: str) -> None:
     """Refuse a configuration whose input is a file."""
     if not config.from_kafka:
-        msg = f"{config.path}: {purpose} needs input.topic; its input is a file"
-        raise ConfigError(msg)
+        raise ConfigError(f"{config.path}: {purpose} needs input.topic; its input is a file")
 
 
 @contextlib.contextmanager

@@ -26,8 +26,7 @@ def set_partitioner(path: Path, name: str) -> None:
         mode = path.stat().st_mode & 0o777
     edited = insert(text, "input", "partitioner", name, after="partitioned_by")
     if edited is None:
-        msg = f'{path}: add this line to [input] by hand: partitioner = "{name}"'
-        raise ConfigError(msg)
+        raise ConfigError(f'{path}: add this line to [input] by hand: partitioner = "{name}"')
     write_durably(path, edited.encode(), mode=mode, replace=True)
 
 

@@ -71,11 +71,10 @@ class DeploymentOptions:
         if self.groups is None:
             limited = self.max_groups is not None or self.group_of_item or self.group_limit != "promised"
             if self.other_group or self.group_items or limited:
-                msg = (
+                raise ConfigError(
                     "--other-group, --group-items, --max-groups, --group-of-item and --group-limit belong to --groups: "
                     "give it too"
                 )
-                raise ConfigError(msg)
             return None
         number, names = _listed(self.groups)
         require_few(number + self.other_group, slots, itemsize)
@@ -102,17 +101,15 @@ class DeploymentOptions:
         from sketchstream.errors import ConfigError
 
         if (items is None) == (self.group_items is None):
-            msg = "give the expected number of items: either --items, or with --groups --group-items"
-            raise ConfigError(msg)
+            raise ConfigError("give the expected number of items: either --items, or with --groups --group-items")
         if self.group_items is not None:
             return self.group_items
         assert items is not None
         if items < groups:
-            msg = (
+            raise ConfigError(
                 f"--items {items:,.0f} split evenly over {groups:,} groups is less than one item a group; give "
                 "--group-items, the items of the group that matters, or fewer groups"
             )
-            raise ConfigError(msg)
         return items / groups
 
     def windows(self, spec: Any) -> PlannedWindows | None:
@@ -131,10 +128,9 @@ class DeploymentOptions:
         if self.window is None:
             others = (self.every, self.lateness, self.emit_every, self.epsilon_early)
             if any(one is not None for one in others) or self.timezone != "UTC":
-                msg = (
+                raise ConfigError(
                     "--every, --timezone, --lateness, --emit-every and --epsilon-early belong to --window: give it too"
                 )
-                raise ConfigError(msg)
             return None
         late = table["lateness"].default if self.lateness is None else duration_ms(self.lateness, "--lateness")
         hops = hopping(self.window, self.every, self.timezone)
@@ -172,8 +168,7 @@ def _listed(text: str) -> tuple[int, list[Any]]:
 
     if text.isdecimal():
         if int(text) == 0:
-            msg = "--groups must be at least one group, found 0"
-            raise ConfigError(msg)
+            raise ConfigError("--groups must be at least one group, found 0")
         return int(text), []
     if "," in text and not Path(text).exists():
         named: list[Any] = [name for one in text.split(",") if (name := one.strip())]

@@ -129,8 +129,7 @@ def require_picture(path: Path | None, option: str) -> None:
         option: the option that gives the path.
     """
     if path is not None and path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        msg = f"{option} must end in .png, .svg or .pdf, found {path.name!r:.60}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{option} must end in .png, .svg or .pdf, found {path.name!r:.60}")
 
 
 def ask(value: Any, question: str, default: Any, kind: Any, option: str = "", *, must: bool = False) -> Any:

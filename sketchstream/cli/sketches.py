@@ -61,22 +61,19 @@ def read_published(path: Path, purpose: str) -> Published:
     with named(path):
         result = published.read(data) if wire.unpack(data)[0]["kind"] != "sketch" else None
     if result is None:
-        msg = (
+        raise SealedError(
             f"{path} is an open sketch, and {purpose} takes only what was published: run `sketchstream seal` on it "
             "(which ends it), or `sketchstream release` (a look, which costs privacy)"
         )
-        raise SealedError(msg)
     return result
 
 
 def require_free(path: Path) -> None:
     """Refuse an output that exists, before anything is drawn."""
     if path.exists() or path.is_symlink():
-        msg = f"{path} exists and is not overwritten: remove it, or give another -o"
-        raise StoreError(msg)
+        raise StoreError(f"{path} exists and is not overwritten: remove it, or give another -o")
     if not path.parent.is_dir():
-        msg = f"{path.parent} is not a directory"
-        raise StoreError(msg)
+        raise StoreError(f"{path.parent} is not a directory")
 
 
 @contextlib.contextmanager
@@ -98,15 +95,13 @@ def locked(path: Path) -> Iterator[BinaryIO]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            msg = f"{path} is being changed by another command: wait for it to end"
-            raise StoreError(msg) from None
+            raise StoreError(f"{path} is being changed by another command: wait for it to end") from None
         try:
             same = os.path.samestat(path.stat(), os.fstat(handle.fileno()))
         except FileNotFoundError:
             same = False
         if not same:
-            msg = f"{path} was changed by another command at this moment: run this one again"
-            raise StoreError(msg)
+            raise StoreError(f"{path} was changed by another command at this moment: run this one again")
         sweep(path)
         yield handle
 
@@ -168,8 +163,7 @@ def remove(path: Path) -> None:
     try:
         remove_durably(path, secret=True)
     except StoreError as error:
-        msg = f"the publication is written, but {error}: delete {path} yourself"
-        raise StoreError(msg) from None
+        raise StoreError(f"the publication is written, but {error}: delete {path} yourself") from None
 
 
 def read_items(path: Path, item_type: str) -> list[Item]:

@@ -48,13 +48,11 @@ class AnswerSource:
             others: further options that belong to -c, and whether they were given.
         """
         if (self.file is None) == (self.config_file is None):
-            msg = "give either a published file, or -c and --sketch"
-            raise ConfigError(msg)
+            raise ConfigError("give either a published file, or -c and --sketch")
         options = {"sketch": self.sketch, "from": self.from_, "to": self.to, "all": self.every, **others}
         if self.file is not None and any(options.values()):
             *names, last = (f"--{name}" for name in options)
-            msg = f"{', '.join(names)} and {last} belong to -c"
-            raise ConfigError(msg)
+            raise ConfigError(f"{', '.join(names)} and {last} belong to -c")
 
     @property
     def newest(self) -> bool:

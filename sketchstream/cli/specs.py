@@ -62,23 +62,19 @@ class Description:
         from sketchstream.spec import units_in_words
 
         if kind not in ("profile", "gaussian"):
-            msg = (
+            raise ConfigError(
                 f"--kind must be profile or gaussian, found {kind!r:.40}; other kinds are described in a file: --table"
             )
-            raise ConfigError(msg)
         named = self._told(*OF_PROFILES, *OF_BOTH)
         _refuse(beside if kind == "profile" else self._told(*OF_PROFILES), kind)
         if self.epsilon is None:
-            msg = "--epsilon is needed, such as --epsilon 1"
-            raise ConfigError(msg)
+            raise ConfigError("--epsilon is needed, such as --epsilon 1")
         if kind == "profile":
             if self.unit is None:
-                msg = f"--unit is needed: {units_in_words('--unit ')}"
-                raise ConfigError(msg)
+                raise ConfigError(f"--unit is needed: {units_in_words('--unit ')}")
             named |= {name: _whole(named[name], name) for name in ("max_weight", "max_total", "bits") if name in named}
         elif "delta" not in beside:
-            msg = "--kind gaussian needs --delta, such as --delta 1e-6"
-            raise ConfigError(msg)
+            raise ConfigError("--kind gaussian needs --delta, such as --delta 1e-6")
         unit = self.unit or "event"
         return kinds.named(kind).spec_type(epsilon=self.epsilon, unit=unit, domain=self.domain(), **named, **beside)
 
@@ -102,18 +98,15 @@ class Description:
         from sketchstream.spec import ClosedDomain, OpenDomain
 
         if sum((self.open_domain, self.size is not None, self.items_file is not None)) != 1:
-            msg = "a domain is needed: exactly one of --open (with --slots), --size and --items-file"
-            raise ConfigError(msg)
+            raise ConfigError("a domain is needed: exactly one of --open (with --slots), --size and --items-file")
         if not self.open_domain and (self.slots is not None or self.levels is not None):
-            msg = "--slots and --levels belong to --open"
-            raise ConfigError(msg)
+            raise ConfigError("--slots and --levels belong to --open")
         if self.open_domain:
             if self.slots is None:
                 msg = "--open needs --slots, for example --slots 1048576 (`sketchstream plan` helps to choose)"
                 raise ConfigError(msg)
             if self.sample_rate is not None:
-                msg = "--sample-rate belongs to closed domains"
-                raise ConfigError(msg)
+                raise ConfigError("--sample-rate belongs to closed domains")
             return OpenDomain(self.slots) if self.levels is None else OpenDomain(self.slots, self.levels)
         if self.items_file is not None:
             return ClosedDomain(
@@ -160,8 +153,7 @@ def _whole(text: str | None, name: str) -> int | None:
 
     if text is None or text.lstrip("-").isdecimal():
         return None if text is None else int(text)
-    msg = f"--{name.replace('_', '-')} of kind profile must be a whole number, found {text!r:.40}"
-    raise ConfigError(msg)
+    raise ConfigError(f"--{name.replace('_', '-')} of kind profile must be a whole number, found {text!r:.40}")
 
 
 def _refuse(given: Iterable[str], kind: str) -> None:
@@ -169,8 +161,7 @@ def _refuse(given: Iterable[str], kind: str) -> None:
     from sketchstream.errors import ConfigError
 
     for name in given:
-        msg = f"--{name.replace('_', '-')} does not belong to --kind {kind}: leave it out"
-        raise ConfigError(msg)
+        raise ConfigError(f"--{name.replace('_', '-')} does not belong to --kind {kind}: leave it out")
 
 
 def spec_of_table(path: Path, item_type: str) -> Any:
@@ -190,11 +181,10 @@ def spec_of_table(path: Path, item_type: str) -> Any:
     block = read_toml_file(path)
     foreign = sorted({"name", "window", "windows", "every", "timezone", "quality", "sketch", "input"} & set(block))
     if foreign:
-        msg = (
+        raise ConfigError(
             f"{path} holds {foreign[0]!r}: it takes the keys of one [[sketch]] block at the top of the file, without "
             "name and windows; a whole configuration is for `sketchstream worker`"
         )
-        raise ConfigError(msg)
     domain = block.get("domain")
     ids = isinstance(domain, dict) and "size" in domain
     source = {"file": "-", "format": "jsonl", "item": "item", "time": "time", "item_type": "int" if ids else item_type}

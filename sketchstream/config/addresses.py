@@ -19,8 +19,7 @@ def address(text: str, name: str) -> tuple[str, int]:
     """
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]+):(\d{1,5})", text)
     if match is None or int(match[2]) > 65535:
-        msg = f"{name} must be HOST:PORT, for example '127.0.0.1:9400', found {text!r:.60}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{name} must be HOST:PORT, for example '127.0.0.1:9400', found {text!r:.60}")
     return match[1].strip("[]"), int(match[2])
 
 

@@ -125,11 +125,10 @@ def require(budget: Budget, sketches: Iterable[PlannedLoss]) -> str:
         return f"an {unit} loses at most {show(loss)} of {budget}"
     gaussian = any(isinstance(sketch.ledger, GaussianLedger) for sketch in planned)
     if budget.delta is None and gaussian:
-        msg = (
+        raise ConfigError(
             f"Gaussian noise needs a delta beside epsilon, and privacy.budget = {budget} has none: add one, such as "
             'delta = "1e-6"'
         )
-        raise ConfigError(msg)
     shares = []
     for sketch in planned:
         number = most_windows(sketch.calendar, budget.period, sketch.overlap) if unit == "item" else sketch.overlap
@@ -137,11 +136,10 @@ def require(budget: Budget, sketches: Iterable[PlannedLoss]) -> str:
             times = f"{number} times " if number > 1 else ""
             each = sketch.ledger.loss() if unit == "item" else _of_event(sketch)
             shares.append(f"{sketch.name} {times}{show(Losses.of_sketch(each).epsilon(budget.delta))}")
-    msg = (
+    raise ConfigError(
         f"an {unit} could lose {show(loss)} in one period ({', '.join(shares)}), above privacy.budget = "
         f"{budget}: lower epsilon_publish, use longer windows or fewer sketches, or raise the budget"
     )
-    raise ConfigError(msg)
 
 
 def most_windows(window: Calendar, period: Calendar, overlap: int = 1) -> int:
@@ -239,6 +237,5 @@ def parse(epsilon: Fraction, per: str, calendars: Iterable[Calendar], delta: Fra
     try:
         width = Width.parse(per)
     except ConfigError as error:
-        msg = f"privacy.budget.per: {error}".replace("a window is", "a period is")
-        raise ConfigError(msg) from None
+        raise ConfigError(f"privacy.budget.per: {error}".replace("a window is", "a period is")) from None
     return Budget(epsilon, Calendar(width, zones.pop() if len(zones) == 1 else "UTC"), delta)

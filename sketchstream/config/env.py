@@ -31,8 +31,7 @@ def _lay(data: dict[str, Any], variable: str, text: str) -> None:
     """Override the data by one variable."""
     parts = variable[len(PREFIX) :].split("__")
     if len(parts) < 2 or not all(parts):
-        msg = f"{variable}: expected SKETCHSTREAM__TABLE__KEY, for example SKETCHSTREAM__KAFKA__GROUP_ID"
-        raise ConfigError(msg)
+        raise ConfigError(f"{variable}: expected SKETCHSTREAM__TABLE__KEY, for example SKETCHSTREAM__KAFKA__GROUP_ID")
     value = _value(text, variable)
     if parts[0] == "KAFKA":
         table = data.setdefault("kafka", {})
@@ -50,8 +49,7 @@ def _override_sketch(data: dict[str, Any], parts: list[str], value: object, vari
     """Override one key of one [[sketch]], given by its name or its index."""
     blocks = data.get("sketch")
     if not isinstance(blocks, list) or len(parts) < 2:
-        msg = f"{variable}: expected SKETCHSTREAM__SKETCH__NAME__KEY, with NAME one of the file's sketches"
-        raise ConfigError(msg)
+        raise ConfigError(f"{variable}: expected SKETCHSTREAM__SKETCH__NAME__KEY, with NAME one of the file's sketches")
     named = [
         block
         for index, block in enumerate(blocks)
@@ -59,8 +57,7 @@ def _override_sketch(data: dict[str, Any], parts: list[str], value: object, vari
         and (re.sub(r"[.-]", "_", str(block.get("name", ""))).upper() == parts[0].upper() or str(index) == parts[0])
     ]
     if len(named) != 1:
-        msg = f"{variable}: no [[sketch]] is named {parts[0].lower()!r:.60}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{variable}: no [[sketch]] is named {parts[0].lower()!r:.60}")
     _put(named[0], [part.lower() for part in parts[1:]], value, variable)
 
 
@@ -68,8 +65,7 @@ def _put(table: dict[str, Any], parts: list[str], value: object, variable: str) 
     for part in parts[:-1]:
         inner = table.setdefault(part, {})
         if not isinstance(inner, dict):
-            msg = f"{variable}: {part} is not a table"
-            raise ConfigError(msg)
+            raise ConfigError(f"{variable}: {part} is not a table")
         table = inner
     table[parts[-1]] = value
 
@@ -80,8 +76,7 @@ def _value(text: str, variable: str) -> object:
         try:
             return read_toml(f"x = {text}")["x"]
         except ValueError:
-            msg = f"{variable}: not a valid TOML value"
-            raise ConfigError(msg) from None
+            raise ConfigError(f"{variable}: not a valid TOML value") from None
     return text
 
 

@@ -92,8 +92,7 @@ class Config:
             with reading(f"the configuration {where}", ConfigError):
                 text = where.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            msg = f"{where} is not UTF-8 text"
-            raise ConfigError(msg) from None
+            raise ConfigError(f"{where} is not UTF-8 text") from None
         return cls.parse(text, where, os.environ if environ is None else environ)
 
     @classmethod
@@ -109,8 +108,7 @@ class Config:
         try:
             data: dict[str, Any] = read_toml(text)
         except ValueError as error:
-            msg = f"{where} is not valid TOML: {error}"
-            raise ConfigError(msg) from None
+            raise ConfigError(f"{where} is not valid TOML: {error}") from None
         return cls.of(data, where, override(data, environ or {}))
 
     @classmethod
@@ -266,12 +264,11 @@ class Config:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             to = " --to committed" if self.from_kafka else ""
-            msg = (
+            raise StoreError(
                 f"there is no key file {self.key_file}: bring it back from its backup, as another key loses open "
                 f"windows; only where nothing was counted yet, `sketchstream keygen -o {self.key_file}` makes one; "
                 f"where it is lost for good, so it does, and `sketchstream reset{to}` begins a new revision"
-            )
-            raise StoreError(msg) from None
+            ) from None
 
     def plan(self, name: str) -> SketchPlan:
         """Find the sketch of a name. Raises ConfigError with the list of names."""
@@ -342,8 +339,7 @@ class Config:
             ConfigError: the partitioner is missing; says what to do.
         """
         if self.lacks_partitioner:
-            msg = f"{self.path}: {checks.NO_PARTITIONER}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{self.path}: {checks.NO_PARTITIONER}")
 
     def fits_memory(self, partitions: int, of: int) -> bool:
         """Whether open windows and input of this number of partitions stay below `worker.memory_limit`."""
@@ -374,12 +370,11 @@ class Config:
         if read:
             text += f", reading them up to {spell_bytes(read)}"
         if limit is not None and windows + read > limit:
-            msg = (
+            raise ConfigError(
                 f"{text}, more than {name} = {spell_bytes(limit)}: use fewer slots or groups, a shorter "
                 "input.lateness, longer windows, or fewer of them that overlap"
                 + (", or a smaller fetch.max.bytes" if read else "")
             )
-            raise ConfigError(msg)
         return text
 
     @property

@@ -115,24 +115,21 @@ def early_answers(
     if emit_every is None and epsilon_early is None:
         return None
     if emit_every is None or epsilon_early is None:
-        msg = (
+        raise ConfigError(
             "emit_every and epsilon_early belong together: how often a window is published before it is sealed, and "
             "what all of these early answers cost"
         )
-        raise ConfigError(msg)
     kind = kinds.of(spec)
     if not isinstance(kind, Reconstructing):
-        msg = (
+        raise ConfigError(
             f"emit_every belongs to kind 'profile': kind {kind.name!r} publishes every counter of a window, not their "
             "histogram, and each early answer would put noise of its own on each of them"
         )
-        raise ConfigError(msg)
     if kind.accounting.promise(spec).kind != "histogram":
-        msg = (
+        raise ConfigError(
             "emit_every needs publish = 'histogram': a state published before its window is sealed would show, beside "
             "the one published then, exactly what came in between"
         )
-        raise ConfigError(msg)
     if number != 1 or windows[1] != 1:
         msg = "emit_every belongs to one window without every: windows that hop are published often as they are"
         raise ConfigError(msg)
@@ -161,25 +158,20 @@ def _series(block: SketchTable) -> list[_Series]:
     """
     zone = block.timezone
     if block.window is None and block.windows is None:
-        msg = 'window is missing: give window = "1d", or windows = ["1h", "1d"]'
-        raise ConfigError(msg)
+        raise ConfigError('window is missing: give window = "1d", or windows = ["1h", "1d"]')
     if block.window is not None and block.windows is not None:
-        msg = "takes either window or windows, found both"
-        raise ConfigError(msg)
+        raise ConfigError("takes either window or windows, found both")
     if block.window is not None:
         return [(block.name, *hopping(block.window, block.every, zone))]
     if block.every is not None:
-        msg = "every belongs to one window = ...; give hopping windows a [[sketch]] of their own"
-        raise ConfigError(msg)
+        raise ConfigError("every belongs to one window = ...; give hopping windows a [[sketch]] of their own")
     if not block.windows:
-        msg = 'windows must name at least one length, such as ["1h", "1d"], found an empty list'
-        raise ConfigError(msg)
+        raise ConfigError('windows must name at least one length, such as ["1h", "1d"], found an empty list')
     lengths: dict[Width, str] = {}
     for text in block.windows:
         width = Width.parse(text)
         if width in lengths:
-            msg = f"windows names one length twice: {lengths[width]!r} and {text!r}"
-            raise ConfigError(msg)
+            raise ConfigError(f"windows names one length twice: {lengths[width]!r} and {text!r}")
         lengths[width] = text.strip()
     return [(f"{block.name}.{text}", Calendar(width, zone), 1, 1) for width, text in lengths.items()]
 
@@ -203,16 +195,13 @@ def _domain(table: DomainTable, item_type: str, folder: Path) -> ClosedDomain | 
     """Build the domain of a `domain = {...}`."""
     keys = sorted(name for name in ("slots", "size", "items_file") if getattr(table, name) is not None)
     if len(keys) != 1:
-        msg = "domain takes exactly one of slots (open), size (ids 0..size-1) or items_file (a list)"
-        raise ConfigError(msg)
+        raise ConfigError("domain takes exactly one of slots (open), size (ids 0..size-1) or items_file (a list)")
     if table.slots is not None:
         if table.sample_rate is not None:
-            msg = "domain.sample_rate belongs to closed domains (size or items_file)"
-            raise ConfigError(msg)
+            raise ConfigError("domain.sample_rate belongs to closed domains (size or items_file)")
         return OpenDomain(table.slots) if table.levels is None else OpenDomain(table.slots, table.levels)
     if table.levels is not None:
-        msg = "domain.levels belongs to open domains (slots)"
-        raise ConfigError(msg)
+        raise ConfigError("domain.levels belongs to open domains (slots)")
     if table.size is not None:
         if item_type != "int":
             msg = f"domain.size counts the ids 0..size-1: set input.item_type = 'int' (it is {item_type!r})"

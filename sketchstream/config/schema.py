@@ -28,8 +28,7 @@ def _format(value: str) -> str:
     """Refuse a format that nobody knows."""
     if value not in (*formats.names(), *FILE_ONLY):
         *others, last = (f"'{name}'" for name in (*formats.names(), *FILE_ONLY))
-        msg = f"must be {', '.join(others)} or {last}, found {value!r:.40}"
-        raise ValueError(msg)
+        raise ValueError(f"must be {', '.join(others)} or {last}, found {value!r:.40}")
     return value
 
 

@@ -45,16 +45,14 @@ def read_toml(text: str) -> dict[str, Any]:
         ValueError: it is not valid TOML, too long, or nested too deeply; the message says which.
     """
     if len(text) > LARGEST:
-        msg = f"it has {len(text):,} characters, and at most {LARGEST:,} are read"
-        raise ValueError(msg)
+        raise ValueError(f"it has {len(text):,} characters, and at most {LARGEST:,} are read")
     _require_shallow(text)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         raise
     except ValueError:  # Python limits the digits of integers
-        msg = "it holds a number with too many digits"
-        raise ValueError(msg) from None
+        raise ValueError("it holds a number with too many digits") from None
 
 
 def in_toml(text: str) -> str:
@@ -75,8 +73,7 @@ def read_toml_file(path: Path) -> dict[str, Any]:
         try:
             return read_toml(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            msg = f"{path} is not valid TOML: {error}"
-            raise ConfigError(msg) from None
+            raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
 def _require_shallow(text: str) -> None:
@@ -94,5 +91,4 @@ def _require_shallow(text: str) -> None:
         if depth > DEEPEST or parts >= DEEPEST:
             line = text.count("\n", 0, token.start()) + 1
             what = "brackets are nested" if depth > DEEPEST else "a dotted key has parts"
-            msg = f"{what} beyond the limit of {DEEPEST} (at line {line})"
-            raise ValueError(msg)
+            raise ValueError(f"{what} beyond the limit of {DEEPEST} (at line {line})")

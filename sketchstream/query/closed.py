@@ -100,14 +100,12 @@ def _run(entries: Sequence[SealedEntry]) -> tuple[Instalment, ...]:
     at = 0
     for instalment, entry in zip(run, distinct, strict=True):
         if (instalment.first, instalment.stop) != entry.positions or instalment.origin.partition != entry.partition:
-            msg = f"what was published as {entry.key} says that it is something else"
-            raise FormatError(msg)
+            raise FormatError(f"what was published as {entry.key} says that it is something else")
         if instalment.first < at:
-            msg = (
+            raise DataLossError(
                 f"position {instalment.first} of {entry.key} was published twice, in different words: nothing of it is "
                 "shown; find out where the second publication came from"
             )
-            raise DataLossError(msg)
         if instalment.first > at:
             break  # a gap: later positions cannot be answered yet
         at = instalment.stop

@@ -108,11 +108,10 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
         bounds.append(one[1].get("bound"))
     (title, a), (other, b) = rows
     if title != other:
-        msg = (
+        raise EstimateError(
             f"{metric!r:.40} is not the same number in both windows: the domain was changed between them. Choose "
             "windows before the change, or after it"
         )
-        raise EstimateError(msg)
     items = [float(one["d"]) for one in (first, second) if isinstance(one.get("d"), int)]
     value, low, high = subtract(a, b, (*BOUNDS, *items))
     factor = _of_samples(first, second)

@@ -128,8 +128,7 @@ class Selection:
         """Parse LOW:HIGH; either may be left out."""
         low, colon, high = text.partition(":")
         if not colon or any(end and not end.isdecimal() for end in (low, high)):
-            msg = f"{self.prefix}sum must be LOW:HIGH, such as 0:100, found {text!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{self.prefix}sum must be LOW:HIGH, such as 0:100, found {text!r:.40}")
         return int(low) if low else None, int(high) if high else None
 
 
@@ -144,8 +143,7 @@ def require_rows(published: Published, options: str) -> None:
         EstimateError: the kind has none.
     """
     if "row" not in published.kind.intake.carries:
-        msg = f"kind {published.kind.name!r} has no rows: {options} are for kind 'projection'"
-        raise EstimateError(msg)
+        raise EstimateError(f"kind {published.kind.name!r} has no rows: {options} are for kind 'projection'")
 
 
 @dataclass(frozen=True)
@@ -238,11 +236,10 @@ def vector_of(features: Sequence[str], weights: Sequence[str], prefix: str = "")
         ConfigError: they do not go together, or one is no number. The text names none of their values.
     """
     if weights and len(weights) != len(features):
-        msg = (
+        raise ConfigError(
             f"{prefix}feature and {prefix}weight come in pairs, found {len(features)} of {prefix}feature and "
             f"{len(weights)} of {prefix}weight"
         )
-        raise ConfigError(msg)
     if not all(_FINITE.fullmatch(one) for one in weights):
         msg = f"each {prefix}weight must be a number such as 2.5: the entry of the vector for one {prefix}feature"
         raise ConfigError(msg)

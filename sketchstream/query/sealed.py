@@ -116,8 +116,7 @@ class SealedWindow:
         if self.group is None:
             return self.parts
         if len({part.groups for part in self.parts}) > 1:
-            msg = "the partitions of this window were counted with different lists of groups"
-            raise MergeError(msg, ["groups"])
+            raise MergeError("the partitions of this window were counted with different lists of groups", ["groups"])
         return tuple(part.group(self.group) for part in self.parts)
 
     @property
@@ -386,8 +385,7 @@ class _Assembly:
         digest = hashlib.blake2b(entry.body, digest_size=16).digest()
         former = self._bodies.get(entry.key)
         if former is not None and former != digest:
-            msg = f"incident: {published_twice(entry.key)}"
-            raise DataLossError(msg)
+            raise DataLossError(f"incident: {published_twice(entry.key)}")
         self._bodies[entry.key] = digest
         return former is None
 
@@ -400,20 +398,17 @@ class _Assembly:
         """
         part = read(entry.body)
         if not isinstance(part, (Release, SealedState)):
-            msg = f"what was published as {entry.key} is not one sealed sketch"
-            raise FormatError(msg)
+            raise FormatError(f"what was published as {entry.key} is not one sealed sketch")
         _check_origin(part, entry)
         names = {part.seal_id, *(layer.lineage for layer in part.layers)}
         if names & self._names:
-            msg = f"incident: {shared_noise(entry.key)}"
-            raise DataLossError(msg)
+            raise DataLossError(f"incident: {shared_noise(entry.key)}")
         self._names |= names
         self.window = entry.window
         parts = self._parts.setdefault(entry.revision, {})
         parts[entry.partition] = part
         if HISTORY in parts and len(parts) > 1:
-            msg = f"incident: {of_both_sides(entry)}"
-            raise DataLossError(msg)
+            raise DataLossError(f"incident: {of_both_sides(entry)}")
 
     def assembled(self, waiting: _Waiting) -> Iterator[SealedWindow]:
         """Build the windows that are not sealed before the current one, and the current one.
@@ -458,8 +453,7 @@ class _Assembly:
         parts = {**here, **released}
         history = HISTORY in here
         if history and released:
-            msg = f"incident: {of_both_sides(early[min(released)])}"
-            raise DataLossError(msg)
+            raise DataLossError(f"incident: {of_both_sides(early[min(released)])}")
         own = {
             partition: one
             for (rev, partition), one in self.frontiers.items()
@@ -538,8 +532,7 @@ def _released(entry: SealedEntry) -> Release:
     """
     part = read(entry.body)
     if not isinstance(part, Release) or part.final:
-        msg = f"what was published as {entry.key} is not a release from an open window"
-        raise FormatError(msg)
+        raise FormatError(f"what was published as {entry.key} is not a release from an open window")
     _check_origin(part, entry)
     return part
 
@@ -553,5 +546,4 @@ def _check_origin(publication: Release | SealedState, entry: SealedEntry) -> Non
         entry.partition,
         entry.seal_id,
     ):
-        msg = f"what was published as {entry.key} says that it is something else"
-        raise FormatError(msg)
+        raise FormatError(f"what was published as {entry.key} says that it is something else")

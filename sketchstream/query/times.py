@@ -85,5 +85,4 @@ def read_time(text: str | None, name: str) -> int | None:
     except (OverflowError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
-        msg = f"{name} must be a time from the years 1 to 9999"
-        raise ConfigError(msg) from None
+        raise ConfigError(f"{name} must be a time from the years 1 to 9999") from None

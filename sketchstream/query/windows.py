@@ -118,8 +118,7 @@ class PublishedWindows:
             return self.config.find(name) or self.former(name) or self.config.plan(name)
         if len(self.config.sketches) > 1:
             names = ", ".join(plan.name for plan in self.config.sketches)
-            msg = f"{self.config.path} has several sketches: choose one of them with --sketch ({names})"
-            raise ConfigError(msg)
+            raise ConfigError(f"{self.config.path} has several sketches: choose one of them with --sketch ({names})")
         return self.config.sketches[0]
 
     def former(self, name: str, since: int | None = None) -> SketchPlan | None:
@@ -162,15 +161,13 @@ class PublishedWindows:
         matching = list(islice(self.every(name, since, until), 2))
         if not matching:
             still = self.open(name)
-            msg = "; ".join([none_published(name, since, until), *([] if still is None else [still])])
-            raise StoreError(msg)
+            raise StoreError("; ".join([none_published(name, since, until), *([] if still is None else [still])]))
         if len(matching) > 1:
             starts = " and ".join(iso(window.window[0]) for window in matching)
-            msg = (
+            raise ConfigError(
                 f"the range holds more than one window of sketch {name} (the first begin at {starts}): narrow it, or "
                 "say --all or --merge"
             )
-            raise ConfigError(msg)
         return matching[0]
 
     def open(self, name: str) -> str | None:
@@ -278,8 +275,7 @@ class PublishedWindows:
                 guarantee = kinds.of(first.spec).guarantee(first.spec, first.ledger).to_dict()
                 out.append(EstimateAnswer(answers, facts, guarantee))
         if not out:
-            msg = f"no position of sketch {name} has been published before its window was sealed"
-            raise StoreError(msg)
+            raise StoreError(f"no position of sketch {name} has been published before its window was sealed")
         return out
 
     def given_out(self, window: SealedWindow) -> ProfileAnswer | EstimateAnswer:
@@ -374,31 +370,27 @@ class PublishedWindows:
         of = {part.origin.partition for window in windows for part in window.answering}
         keyed = self.config.input.partitioned_by != "none"
         if keyed and HISTORY in of and len(of) > 2:
-            msg = (
+            raise MergeError(
                 "these windows come from a table, where one sketch has all items, and from several partitions, where "
                 "each has its own: --merge would count items in both; choose windows of one side"
             )
-            raise MergeError(msg)
         for before, after in pairwise(sorted(window.window for window in windows)):
             if after[0] < before[1]:
-                msg = (
+                raise MergeError(
                     f"the windows that begin at {iso(before[0])} and {iso(after[0])} overlap: --merge would count "
                     "events more than once; choose windows that do not overlap"
                 )
-                raise MergeError(msg)
         for window in windows:
             for number, part in enumerate(window.answering):
                 if not isinstance(part, SealedState):
-                    msg = (
+                    raise MergeError(
                         "--merge adds up states; these are histograms: give a longer window a sketch of its own, or "
                         "publish = 'state'"
                     )
-                    raise MergeError(msg)
                 at = part.origin.partition if part.origin.partition is not None else number
                 places.setdefault(at if keyed and HISTORY not in of else 0, []).append(part)
         if not places:
-            msg = "no window is published in that range"
-            raise StoreError(msg)
+            raise StoreError("no window is published in that range")
         sums = [merge(parts) for _, parts in sorted(places.items())]
         growths = (profiles.growth(total, places[place][0]) for total, place in zip(sums, sorted(places), strict=True))
         factor = max((one for one in growths if one is not None), default=None)

@@ -284,11 +284,10 @@ class Service:
             EstimateError: profiles have no such number.
         """
         if len(metric) > 64 or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[0-9]+){0,2}", metric, re.ASCII) is None:
-            msg = (
+            raise ConfigError(
                 "metric must be a number of an answer, such as distinct, at_least.10, exactly.1 or quantile.0.9 of "
                 f"profiles, or sum, count.7, answer.7, last.0 or norm.7 of the other kinds, found {metric!r:.40}"
             )
-            raise ConfigError(msg)
         family, dot, _ = metric.partition(".")
         if self.answers(name) == "profile" and family not in (FAMILIES if dot else ALONE):
             raise no_number(metric, list(shown.named("profile").numbers({})))
@@ -414,8 +413,7 @@ class Service:
                 if ends is None
                 else f"there are windows from {iso(ends[0])} to {iso(ends[1])}"
             )
-            msg = f"no window of sketch {name} lies in that range; {stored}"
-            raise NotFoundError(msg)
+            raise NotFoundError(f"no window of sketch {name} lies in that range; {stored}")
         if len(windows) > 1:
             raise SeveralWindowsError(self._several(name, since, until, windows))
         return windows[0]
@@ -431,11 +429,10 @@ class Service:
         windows = self.store.windows(name, since, until, limit=COMPARED_WINDOWS + 1)
         if not 2 <= len(windows) <= COMPARED_WINDOWS:
             number = "more" if len(windows) > COMPARED_WINDOWS else str(len(windows))
-            msg = (
+            raise ConfigError(
                 f"drift compares 2 to {COMPARED_WINDOWS} windows, the range holds {number}: choose another with from "
                 "and to"
             )
-            raise ConfigError(msg)
         for window in windows:
             if window.state == INCIDENT:
                 raise DataLossError(window.status)
@@ -563,19 +560,17 @@ class Service:
                 one.products for one in closed_windows(windows.source, name, since, until, len(windows.config.apart()))
             )
             if work > MOST_PRODUCTS:
-                msg = (
+                raise ConfigError(
                     "so many positions are too many for one request: choose one window with from and to, or ask "
                     "`sketchstream estimate -c FILE --closed`"
                 )
-                raise ConfigError(msg)
             answers = windows.closed(name, since, until) if work else []
         plan = self.plan(name)
         if not answers and plan is not None and closing(plan.spec) is None:
-            msg = (
+            raise ConfigError(
                 f"sketch {name} publishes nothing before its windows are sealed: that needs publish = 'closed', which "
                 f"series have; ask for /v1/sketches/{name}/{self.answers(name)}"
             )
-            raise ConfigError(msg)
         self._closed.put(key, answers)
         return answers
 
@@ -605,8 +600,7 @@ class Service:
         """
         windows = self.store.windows(name, since, until, limit=WINDOWS_OF_A_REQUEST + 1)
         if len(windows) > WINDOWS_OF_A_REQUEST:
-            msg = f"the range holds more than {WINDOWS_OF_A_REQUEST} windows: narrow it with from and to"
-            raise ConfigError(msg)
+            raise ConfigError(f"the range holds more than {WINDOWS_OF_A_REQUEST} windows: narrow it with from and to")
         for window in windows:
             if window.state == INCIDENT:
                 raise DataLossError(window.status)
@@ -716,8 +710,7 @@ class Service:
         """
         groups = self.groups(name)
         if not groups:
-            msg = f"sketch {name} has no groups: leave by out"
-            raise ConfigError(msg)
+            raise ConfigError(f"sketch {name} has no groups: leave by out")
         self.some_windows(name, since, until, groups=len(groups))
         several = [{"group": group, **self.series(name, metric, since, until, group)} for group in groups]
         pending = sum(one["pending"] for one in several)
@@ -959,8 +952,7 @@ def _length(milliseconds: int) -> str:
 def _read_cursor(text: str) -> Span:
     match = re.fullmatch(r"(-?[0-9]{1,16})_(-?[0-9]{1,16})", text)
     if match is None:
-        msg = "cursor must be what the page before gave as `next`"
-        raise ConfigError(msg)
+        raise ConfigError("cursor must be what the page before gave as `next`")
     return int(match[1]), int(match[2])
 
 

@@ -70,11 +70,10 @@ class ServeSettings:
         for proxy in table.proxies:
             _require_network(proxy)
         if not access.needed and not is_loopback(where[0]):
-            msg = (
+            raise ConfigError(
                 f"{where[0]} can be reached from other machines, and anybody there could ask: set serve.tokens to a "
                 "file of bearer tokens, or listen on 127.0.0.1"
             )
-            raise ConfigError(msg)
         return cls(
             address=where,
             database=config.resolve(table.database) if database is None else database,

@@ -49,8 +49,7 @@ def moment_ms(moment: Moment) -> int:
         return moment
     when = datetime.fromisoformat(moment.replace("Z", "+00:00")) if isinstance(moment, str) else moment
     if when.tzinfo is None:
-        msg = "a time needs a zone, for example 2013-01-01T00:00:00Z"
-        raise ConfigError(msg)
+        raise ConfigError("a time needs a zone, for example 2013-01-01T00:00:00Z")
     return round((when - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
 
 

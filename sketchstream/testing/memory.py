@@ -200,13 +200,11 @@ class MemoryStore:
         if self.fail is not None:
             raise self.fail
         if self._tokens.get(partition) != self.saved.tokens.get(partition):
-            msg = f"partition {partition} was taken by another worker"
-            raise FencedError(msg)
+            raise FencedError(f"partition {partition} was taken by another worker")
         before = self.saved.blobs.get(partition, {})
         missing = snapshot.keep - before.keys()
         if missing:
-            msg = f"partition {partition}: a snapshot keeps blobs that were never brought"
-            raise DataLossError(msg)
+            raise DataLossError(f"partition {partition}: a snapshot keeps blobs that were never brought")
         self.saved.blobs[partition] = {name: before[name] for name in snapshot.keep} | {
             name: b"".join(map(bytes, snapshot.pieces(name)[1])) for name in snapshot.blobs
         }
@@ -249,8 +247,7 @@ class MemoryPublisher:
             raise self.fail
         for entry in entries:
             if self._bodies.setdefault(entry.key, entry.body) != entry.body:
-                msg = f"incident: {entry.key} was published twice with different contents"
-                raise DataLossError(msg)
+                raise DataLossError(f"incident: {entry.key} was published twice with different contents")
             self.log.append(entry)
         for frontier in frontiers:
             name = (frontier.sketch, frontier.revision, frontier.partition)

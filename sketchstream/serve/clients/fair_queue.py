@@ -50,8 +50,7 @@ class FairQueue(Generic[T]):
         if len(self) >= self._most:
             longest = max(self._by_client, key=lambda one: len(self._by_client[one]))
             if len(self._by_client[longest]) <= len(own) + 1:
-                msg = f"{len(self)} questions are waiting already: ask again later"
-                raise BusyError(msg)
+                raise BusyError(f"{len(self)} questions are waiting already: ask again later")
             lost, _ = self._by_client[longest].popitem()
             self._drop_empty(longest)
             if any(lost in held for held in self._by_client.values()):

@@ -138,8 +138,7 @@ class Api:
         """Estimates of items and rows that come in the form, where no log on the way has them."""
         form = await run_in_threadpool(read_form, await _body(request))  # a long one takes a tenth of a second
         if request.query_params:
-            msg = "put all parameters into the form, and none into the query string"
-            raise ConfigError(msg)
+            raise ConfigError("put all parameters into the form, and none into the query string")
         query, request.state.asked = form
         if query.drift:
             return await self._drift(request, name, query)
@@ -187,8 +186,7 @@ class Api:
         """Refuse to ask a kind for what it does not give."""
         plan = self._service.plan(name)
         if plan is not None and (has := kinds.of(plan.spec).answer) != answer:
-            msg = f"a sketch of kind {plan.spec.kind!r} has no {answer}: ask for /v1/sketches/{name}/{has}"
-            raise ConfigError(msg)
+            raise ConfigError(f"a sketch of kind {plan.spec.kind!r} has no {answer}: ask for /v1/sketches/{name}/{has}")
 
     async def _answered(self, request: Request, stored: StoredWindow, question: Question) -> WindowAnswer:
         """The answer of a window; waits while it is computed, as long as the client does."""
@@ -248,8 +246,7 @@ class Api:
             data = await run_in_threadpool(self._service.series, name, metric, query.since, query.until, query.group)
             rows = data["points"]
         elif query.group is not None:
-            msg = "by=group gives all groups: leave group out, or by"
-            raise ConfigError(msg)
+            raise ConfigError("by=group gives all groups: leave group out, or by")
         else:
             data = await run_in_threadpool(self._service.series_by_group, name, metric, query.since, query.until)
             rows = [{"group": one["group"], **point} for one in data["groups"] for point in one["points"]]
@@ -419,8 +416,7 @@ async def _awaited(request: Request, future: Future[Computed], leave: Callable[[
             return result.result()
         if left.done():
             raise ClientDisconnect
-        msg = "the answer is still being computed: ask again"
-        raise DeadlineError(msg)
+        raise DeadlineError("the answer is still being computed: ask again")
     finally:
         left.cancel()
         leave()
@@ -435,8 +431,7 @@ async def _body(request: Request) -> bytes:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        msg = "a POST needs a form: content-type application/x-www-form-urlencoded"
-        raise ConfigError(msg)
+        raise ConfigError("a POST needs a form: content-type application/x-www-form-urlencoded")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

@@ -173,8 +173,7 @@ class EstimateQuery(Ranged):
     def _asking(self, items: Iterable[str], rows: RowQuestion) -> Question:
         items, sums = tuple(items), tuple(self.sum)
         if rows and (items or sums or self.top):
-            msg = "ask about rows, or about items, top and sum: one of them at a time"
-            raise ConfigError(msg)
+            raise ConfigError("ask about rows, or about items, top and sum: one of them at a time")
         method = "" if self.method == "auto" else self.method
         return Question(method, items=items, top=self.top, sums=sums, rows=rows)
 
@@ -270,8 +269,7 @@ def require_once(pairs: Iterable[tuple[str, str]]) -> None:
     seen = set()
     for name, _ in pairs:
         if name in seen and name not in MANY:
-            msg = f"parameter {name!r:.40} is given twice"
-            raise ConfigError(msg)
+            raise ConfigError(f"parameter {name!r:.40} is given twice")
         seen.add(name)
 
 

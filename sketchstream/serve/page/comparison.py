@@ -93,8 +93,7 @@ def choose(service: Service, name: str, stored: Sequence[StoredWindow], query: M
     if second is None:
         return None
     if second.window == first.window and group == other:
-        msg = "the two windows are one and the same: choose another window, or another group"
-        raise ConfigError(msg)
+        raise ConfigError("the two windows are one and the same: choose another window, or another group")
     return Chosen(Side(first, group), Side(second, other))
 
 

@@ -38,8 +38,7 @@ def day(text: str | None, zone: str, name: str, *, after: bool = False) -> int |
         when += timedelta(days=1) if after else timedelta(0)
         return round(when.timestamp() * 1000)
     except (ValueError, OverflowError):
-        msg = f"{name} must be a day, such as 2013-07-01, found {text!r:.40}"
-        raise ConfigError(msg) from None
+        raise ConfigError(f"{name} must be a day, such as 2013-07-01, found {text!r:.40}") from None
 
 
 def query(parameters: Mapping[str, str]) -> str:

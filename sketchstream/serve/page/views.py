@@ -134,12 +134,10 @@ class Views:
         """The sketches, each with its newest numbers."""
         metric = request.query_params.get("metric") or home.CHOICES[0]
         if metric not in home.CHOICES:
-            msg = f"metric must be one of {', '.join(home.CHOICES)}, found {metric!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"metric must be one of {', '.join(home.CHOICES)}, found {metric!r:.40}")
         days = request.query_params.get("days", "")
         if days not in home.RANGES:
-            msg = f"days must be one of {', '.join(filter(None, home.RANGES))}, found {days!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"days must be one of {', '.join(filter(None, home.RANGES))}, found {days!r:.40}")
         sketches, waiting = [], 0
         cards = home.CardMaker(self._service, self._drawn.get_or_make, metric, int(days or 0))
         for sketch in self._service.sketches()["sketches"]:
@@ -475,8 +473,7 @@ class Views:
         chosen = comparison.choose(self._service, name, (), request.query_params)
         values = {} if chosen is None else self._compared(request, name, chosen, zone, "")
         if not values.get("picture") or request.path_params["picture"] != "differences":
-            msg = "these windows have no such picture yet"
-            raise NotFoundError(msg)
+            raise NotFoundError("these windows have no such picture yet")
         return _file(request, values["picture"], form)
 
     @guarded
@@ -658,8 +655,7 @@ class Views:
         """A number over time."""
         order = query.get("order", "time")
         if order not in series.ORDERS:
-            msg = f"order must be one of {', '.join(series.ORDERS)}, found {order!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"order must be one of {', '.join(series.ORDERS)}, found {order!r:.40}")
         group = self._group(name, query)
         offered = self._offered(name, stored, group)
         metric = query.get("metric") or next(iter(offered), "")
@@ -975,8 +971,7 @@ def _form(request: Request) -> str:
     """The requested file format of a picture."""
     form = str(request.path_params["form"])
     if form not in FORMS:
-        msg = f"a picture is a file that ends in {' or '.join(FORMS)}"
-        raise NotFoundError(msg)
+        raise NotFoundError(f"a picture is a file that ends in {' or '.join(FORMS)}")
     return form
 
 

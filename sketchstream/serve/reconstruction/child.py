@@ -90,8 +90,7 @@ class Child:
             left = until - time.monotonic()
             if left <= 0:
                 self._process.kill()
-                msg = f"the reconstruction took longer than serve.deadline ({seconds:g} s)"
-                raise DeadlineError(msg)
+                raise DeadlineError(f"the reconstruction took longer than serve.deadline ({seconds:g} s)")
             if abandoned():
                 self._process.kill()
                 raise AbandonedError

@@ -130,8 +130,7 @@ class Pool:
         wanted = ReconstructionJob(stored, question)
         with self._changed:
             if self._closed:
-                msg = "the service is stopping: ask again later"
-                raise BusyError(msg)
+                raise BusyError("the service is stopping: ask again later")
             unstored = self._unstored.get(wanted.name)
             if unstored is not None:
                 wanted.succeed(unstored[1])

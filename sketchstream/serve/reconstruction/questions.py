@@ -158,8 +158,7 @@ def _overlap(windows: PublishedWindows, window: SealedWindow, question: Question
 def _estimate(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
     """The estimates of a window."""
     if question.max_count is not None or question.norm is not None:
-        msg = "max_count and norm belong to profiles: leave them out"
-        raise ConfigError(msg)
+        raise ConfigError("max_count and norm belong to profiles: leave them out")
     published = windows.result(window)
     names: dict[str, Any] = {}
     if question.rows:
@@ -185,8 +184,7 @@ def _about_rows(
         return question.options(names)
     several = list(windows.every(window.sketch, window.window[0], question.until))
     if len(several) < 2:
-        msg = "drift compares windows: choose a range of two or more with from and to"
-        raise ConfigError(msg)
+        raise ConfigError("drift compares windows: choose a range of two or more with from and to")
     later = [windows.result(one) for one in several[1:]]
     return question.options(names, later) | {"windows": [iso(one.window[0]) for one in several]}
 

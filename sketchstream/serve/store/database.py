@@ -181,8 +181,7 @@ def lock(path: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        msg = f"cannot write {file}: {error.strerror}; choose another serve.database"
-        raise StoreError(msg) from None
+        raise StoreError(f"cannot write {file}: {error.strerror}; choose another serve.database") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -225,8 +224,7 @@ class Readers:
             yield held
             return
         if not self._slots.acquire(timeout=WAIT_S):
-            msg = "the database does not answer at the moment: ask again later"
-            raise BusyError(msg)
+            raise BusyError("the database does not answer at the moment: ask again later")
         try:
             turn, connection = self._take()
             self._held.connection = connection

@@ -343,11 +343,10 @@ class Store:
             if meta.get("format", str(FORMAT)) != str(FORMAT):
                 raise DamagedError(self.path)
             if meta.get("feed", feed) != feed:
-                msg = (
+                raise StoreError(
                     f"{self.path} holds what was published in {meta['feed']}, and this configuration reads {feed}: "
                     "choose another serve.database, or remove it, and it is filled again"
                 )
-                raise StoreError(msg)
             now = f"{self._version} {_config_digest(self.config)}"
             if meta.get("config", now) != now:
                 execute("UPDATE windows SET state = ?, todo = 0, guarantee = NULL WHERE state != ?", (NEW, INCIDENT))
@@ -974,8 +973,7 @@ class Store:
         """Name of a sketch whose number was read just now."""
         name = self._names.get(sketch)
         if name is None:
-            msg = "the database was replaced while it was read: ask again"
-            raise BusyError(msg)
+            raise BusyError("the database was replaced while it was read: ask again")
         return name
 
     def numbers(self, stored: StoredWindow, question: str = "") -> bytes | None:

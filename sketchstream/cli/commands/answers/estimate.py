@@ -101,8 +101,7 @@ def command(
         return
     every = source.every
     if every and (merge or plot or questions):
-        msg = "--all gives one result for each window: leave --merge, --plot and questions about rows out"
-        raise ConfigError(msg)
+        raise ConfigError("--all gives one result for each window: leave --merge, --plot and questions about rows out")
     from sketchstream import kinds
 
     with source.opened() as windows:

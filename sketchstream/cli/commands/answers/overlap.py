@@ -60,8 +60,7 @@ def command(
     source.require_one()
     options.require_picture(upset, "--upset")
     if upset is not None and source.every:
-        msg = "--upset shows one window: leave --all out, or choose one with --from and --to"
-        raise ConfigError(msg)
+        raise ConfigError("--upset shows one window: leave --all out, or choose one with --from and --to")
     if source.file is not None:
         answers = [overlaps.of_file(sketches.read_published(source.file, "overlap"), chosen)]
     else:

@@ -110,19 +110,15 @@ def command(
         raise ConfigError(msg)
     if source.file is not None:
         if by:
-            msg = "--by group belongs to -c; choose a group of a file with --group"
-            raise ConfigError(msg)
+            raise ConfigError("--by group belongs to -c; choose a group of a file with --group")
         _of_file(source.file, how, group, plot, html, form)
         return
     if every and merge:
-        msg = "--all and --merge exclude each other: one result for each window, or one for all"
-        raise ConfigError(msg)
+        raise ConfigError("--all and --merge exclude each other: one result for each window, or one for all")
     if group is not None and by:
-        msg = "--group and --by group exclude each other: one group, or one result for each"
-        raise ConfigError(msg)
+        raise ConfigError("--group and --by group exclude each other: one group, or one result for each")
     if by and (plot is not None or html is not None or merge):
-        msg = "--plot, --html and --merge show one group: choose it with --group"
-        raise ConfigError(msg)
+        raise ConfigError("--plot, --html and --merge show one group: choose it with --group")
     if every and plot is not None:
         msg = "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
         raise ConfigError(msg)
@@ -172,8 +168,7 @@ def _of_file(
 
     published = sketches.read_published(file, "profile")
     if group is None and published.groups:
-        msg = f"{file.name} has {len(published.groups):,} groups: choose one with --group NAME"
-        raise ConfigError(msg)
+        raise ConfigError(f"{file.name} has {len(published.groups):,} groups: choose one with --group NAME")
     published = published if group is None else published.group(group)
     answer = of_file(published, how.apply(published))
     answer = answer if group is None else replace(answer, facts={**answer.facts, "group": group})

@@ -130,12 +130,11 @@ def _require_ended(job: Backfill, now_ms: int) -> None:
     for plan in job.plans:
         begun = next((window for window in job.windows(plan) if window[1] > now_ms), None)
         if begun is not None:
-            msg = (
+            raise ConfigError(
                 f"the window of sketch {plan.name} that begins at {iso(begun[0])} has not ended, so the table cannot "
                 "hold all of it, and what comes later would be late for workers: end the range with windows that are "
                 f"over (--to {iso(begun[0])}, or earlier)"
             )
-            raise ConfigError(msg)
 
 
 def _row(done: WindowDone) -> dict[str, str]:

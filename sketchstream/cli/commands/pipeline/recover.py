@@ -61,8 +61,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
         from sketchstream_connectors.files.source import end_of
 
         if partitions:
-            msg = f"{config_file}: a file has one partition"
-            raise ConfigError(msg)
+            raise ConfigError(f"{config_file}: a file has one partition")
         end = end_of(config.input_file, file_layout(config))
         diagnoses = recover_directory(config.store_path, end, accept_loss=accept_loss, dry_run=dry_run)
     print_rows(*clusters.findings(diagnoses), form)

@@ -69,8 +69,7 @@ def command(
     if online or write:
         clusters.require_topic(config, "--online" if online else "--write")
     if write and online is False:
-        msg = "--write needs a broker, so it excludes --offline"
-        raise ConfigError(msg)
+        raise ConfigError("--write needs a broker, so it excludes --offline")
     key = config.load_key()
     facts: dict[str, Any] = {
         "configuration": str(config_file),

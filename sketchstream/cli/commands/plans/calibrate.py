@@ -60,11 +60,9 @@ def command(
     from sketchstream.errors import ConfigError
 
     if sum(one is not None for one in (epsilon, delta, sigma)) != 2:
-        msg = "exactly two of --epsilon, --delta and --sigma are needed: the third is found"
-        raise ConfigError(msg)
+        raise ConfigError("exactly two of --epsilon, --delta and --sigma are needed: the third is found")
     if not discrete and (shapes or sensitivity2 is not None or coordinates is not None):
-        msg = "--shape, --sensitivity2 and --coordinates belong to --discrete"
-        raise ConfigError(msg)
+        raise ConfigError("--shape, --sensitivity2 and --coordinates belong to --discrete")
     if discrete:
         show.facts(_discrete(epsilon, delta, sensitivity, shapes, sensitivity2, coordinates), form)
         return
@@ -99,14 +97,11 @@ def _discrete(
     from sketchstream.privacy.calibration.discrete import calibrate_discrete
 
     if epsilon is None or delta is None:
-        msg = "--discrete finds sigma^2: --epsilon and --delta are needed"
-        raise ConfigError(msg)
+        raise ConfigError("--discrete finds sigma^2: --epsilon and --delta are needed")
     if (sensitivity2 is None) != (coordinates is None):
-        msg = "--sensitivity2 and --coordinates are needed together"
-        raise ConfigError(msg)
+        raise ConfigError("--sensitivity2 and --coordinates are needed together")
     if sum((sensitivity is not None, bool(shapes), sensitivity2 is not None)) > 1:
-        msg = "only one of --sensitivity, --shape and --sensitivity2 can be given with --discrete"
-        raise ConfigError(msg)
+        raise ConfigError("only one of --sensitivity, --shape and --sensitivity2 can be given with --discrete")
     calibration: DiscreteCalibration
     if sensitivity2 is not None:
         calibration = calibrate_discrete(epsilon, delta, sensitivity2=sensitivity2, coordinates=coordinates)

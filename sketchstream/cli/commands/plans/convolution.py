@@ -97,8 +97,7 @@ def _axis(
     from sketchstream.errors import ConfigError
 
     if (length is not None) + (window is not None) + bool(columns) != 1 or (window is None) != (step is None):
-        msg = "give either --length, or --window and --step, or --column for each column"
-        raise ConfigError(msg)
+        raise ConfigError("give either --length, or --window and --step, or --column for each column")
     if window is not None and step is not None:
         from sketchstream.stream.windows.windows import Calendar, Width
 
@@ -110,8 +109,7 @@ def _axis(
     for text in columns:
         name, equals, values = text.partition("=")
         if not equals or name in listed:
-            msg = f"--column must be NAME=A,B,... with each name once, found {text[:60]!r}"
-            raise ConfigError(msg)
+            raise ConfigError(f"--column must be NAME=A,B,... with each name once, found {text[:60]!r}")
         listed[name] = values.split(",")
     return {"columns": listed}
 

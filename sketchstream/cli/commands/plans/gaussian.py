@@ -96,8 +96,7 @@ def expected(
     from sketchstream.spec import ClosedDomain
 
     if items > size:
-        msg = f"--items must be at most --size = {size}, found {items}"
-        raise ConfigError(msg)
+        raise ConfigError(f"--items must be at most --size = {size}, found {items}")
     arguments = {name: value for name, value in options.items() if value is not None}
     arguments.setdefault("total_share", TOTAL_SHARE if arguments["unit"] == "event" else "0")
     spec = GaussianSpec(domain=ClosedDomain(size=size), **arguments)

@@ -192,8 +192,7 @@ def command(
     }
     if deployment.overlap:
         if target is not None or runs:
-            msg = "--target and --runs are not for --overlap: leave them out"
-            raise ConfigError(msg)
+            raise ConfigError("--target and --runs are not for --overlap: leave them out")
         _print_sets(spec, expected, shared, windows_given, form)
         return
     if target is None:
@@ -257,12 +256,10 @@ def _grouped(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collectio
     groups = deployment.declared(spec.domain.size or 0, spec.dtype.itemsize)
     if not deployment.overlap:
         if deployment.epsilon_overlap is not None or (deployment.counts, deployment.noise) != ("modulus", "groups"):
-            msg = "--epsilon-overlap, --counts and --noise belong to --overlap: give it too"
-            raise ConfigError(msg)
+            raise ConfigError("--epsilon-overlap, --counts and --noise belong to --overlap: give it too")
         return spec if groups is None else resized(spec, groups=groups)
     if groups is None:
-        msg = "--overlap needs --groups: it says what groups have in common"
-        raise ConfigError(msg)
+        raise ConfigError("--overlap needs --groups: it says what groups have in common")
     return resized(
         spec,
         **{name: None for name in ("epsilon_publish", "max_count", "modulus") if name not in chosen},

@@ -72,16 +72,14 @@ def command(
     from sketchstream.kinds.workload import forecast
 
     if (workload is None) == (config_file is None) or (workload is not None and epsilon is None):
-        msg = "give either --workload with --epsilon, or -c"
-        raise ConfigError(msg)
+        raise ConfigError("give either --workload with --epsilon, or -c")
     block, folder = None, Path()
     if config_file is not None:
         block, folder = _block(config_file, sketch)
         spec = _of_block(block, folder)
     else:
         if write or sketch:
-            msg = "--sketch and --write belong to -c"
-            raise ConfigError(msg)
+            raise ConfigError("--sketch and --write belong to -c")
         spec = _of_options(workload, epsilon, promise)
     ready = forecast.plan(spec, parts=parts)
     if form == "json":
@@ -130,13 +128,11 @@ def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
     meant = [one for one in ours if name is None or one.get("name") == name]
     if len(meant) != 1:
         known = ", ".join(str(one.get("name")) for one in ours) or "none"
-        msg = f"--sketch must name one [[sketch]] of kind 'workload'; there are: {known:.200}"
-        raise ConfigError(msg)
+        raise ConfigError(f"--sketch must name one [[sketch]] of kind 'workload'; there are: {known:.200}")
     try:
         table: Any = read_block(meant[0])
     except ValueError:
-        msg = f"the block has mistakes: `sketchstream validate -c {config_file}` tells them"
-        raise ConfigError(msg) from None
+        raise ConfigError(f"the block has mistakes: `sketchstream validate -c {config_file}` tells them") from None
     return table, config_file.resolve().parent
 
 

@@ -79,14 +79,12 @@ def command(
     from sketchstream_connectors.readers import open_published
 
     if bool(files) == (config_file is not None):
-        msg = "give either sketch files or -c"
-        raise ConfigError(msg)
+        raise ConfigError("give either sketch files or -c")
     if (config_file is None) != (bodies is None):
         msg = "-c needs --bodies, a folder for the bytes that the statement is about, and --bodies belongs to -c"
         raise ConfigError(msg)
     if config_file is None and (from_ or to or registry):
-        msg = "--from, --to and --registry belong to -c"
-        raise ConfigError(msg)
+        raise ConfigError("--from, --to and --registry belong to -c")
     if (registry is None) != (operator is None):
         msg = "--registry needs --operator, a TOML file of what only you know, and --operator belongs to --registry"
         raise ConfigError(msg)
@@ -118,8 +116,7 @@ def _of_files(files: tuple[Path, ...]) -> dict[str, bytes]:
     from sketchstream.errors import StoreError
 
     if len({file.name for file in files}) < len(files):
-        msg = "two of these files have one name, by which a statement tells them apart: rename one"
-        raise StoreError(msg)
+        raise StoreError("two of these files have one name, by which a statement tells them apart: rename one")
     for file in files:
         sketches.read_published(file, "attest")
     return {file.name: sketches.read_bytes(file) for file in files}
@@ -131,8 +128,7 @@ def _require_new(folder: Path) -> None:
 
     if folder.exists() or not folder.parent.is_dir():
         reason = "exists" if folder.exists() else f"cannot be made: {folder.parent} is not a directory"
-        msg = f"--bodies {folder} {reason}; name a new folder in one that exists"
-        raise StoreError(msg)
+        raise StoreError(f"--bodies {folder} {reason}; name a new folder in one that exists")
 
 
 def _of_deployment(

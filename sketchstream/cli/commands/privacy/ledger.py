@@ -55,8 +55,7 @@ def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format
     from sketchstream_connectors.readers import open_published
 
     if bool(files) == (config_file is not None):
-        msg = "give either sketch files or -c"
-        raise ConfigError(msg)
+        raise ConfigError("give either sketch files or -c")
     if len(files) == 1:
         _of_file(files[0], form)
         return

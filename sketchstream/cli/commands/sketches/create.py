@@ -103,6 +103,5 @@ def _described_in(table: Path, description: Description, beside: Mapping[str, An
     if context.get_parameter_source("kind") is click.core.ParameterSource.COMMANDLINE:
         options.append("kind")
     for name in options:
-        msg = f"--{name.replace('_', '-')} is said by the file of --table: leave it out"
-        raise ConfigError(msg)
+        raise ConfigError(f"--{name.replace('_', '-')} is said by the file of --table: leave it out")
     return spec_of_table(table, description.item_type)

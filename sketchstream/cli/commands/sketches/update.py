@@ -179,8 +179,7 @@ def _roles(sketch: Sketch, options: tuple[str, ...]) -> dict[str, str]:
     roles = {role: field for role, _, field in (one.partition("=") for one in options)}
     if set(roles) != set(needed) or len(options) != len(needed) or not all(roles.values()):
         expected = " ".join(f"--field {role}=FIELD" for role in needed) or "no --field"
-        msg = f"a sketch of kind {sketch.kind.name!r} needs {expected}, found {len(options)} of them"
-        raise ConfigError(msg)
+        raise ConfigError(f"a sketch of kind {sketch.kind.name!r} needs {expected}, found {len(options)} of them")
     return roles
 
 

@@ -103,11 +103,9 @@ def command(
     from sketchstream.stream.windows.windows import Width
 
     if (topic is None) == (file is None):
-        msg = "init takes either --topic or --file, not both and not neither"
-        raise click.UsageError(msg)
+        raise click.UsageError("init takes either --topic or --file, not both and not neither")
     if output.exists():
-        msg = f"{output} exists; a configuration is never overwritten, choose another path with -o"
-        raise StoreError(msg)
+        raise StoreError(f"{output} exists; a configuration is never overwritten, choose another path with -o")
     folder = output.parent
     key = key_file or folder / "sketch.key"
     source: dict[str, Any]
@@ -116,8 +114,7 @@ def command(
     else:
         assert file is not None
         if bootstrap_servers or group or settings:
-            msg = "--bootstrap-servers, --group and --kafka belong to --topic"
-            raise click.UsageError(msg)
+            raise click.UsageError("--bootstrap-servers, --group and --kafka belong to --topic")
         source = {"file": _relative(file, folder), "format": _format_of(file)}
     draft = Draft(item or "?", time or "record", _relative(key, folder), **source)
     survey, partitions = _survey(draft, file, output)
@@ -170,8 +167,7 @@ def _kafka(topic: str, servers: str | None, group: str | None, settings: tuple[s
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name:
-            msg = f"--kafka takes NAME=VALUE, such as security.protocol=SSL, found {setting!r:.60}"
-            raise click.UsageError(msg)
+            raise click.UsageError(f"--kafka takes NAME=VALUE, such as security.protocol=SSL, found {setting!r:.60}")
         if name.endswith("password") or name in SECRETS:
             msg = f"{name} is a secret, and command lines are not: --kafka {name}.file=PATH names a file that holds it"
             raise click.UsageError(msg)
@@ -185,8 +181,7 @@ def _format_of(file: Path) -> str:
 
     form = file_format(None, str(file))
     if form is None:
-        msg = f"the ending of {file} tells no format: expected .jsonl, .csv, .parquet or .avro"
-        raise click.UsageError(msg)
+        raise click.UsageError(f"the ending of {file} tells no format: expected .jsonl, .csv, .parquet or .avro")
     return form
 
 
@@ -212,8 +207,7 @@ def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]
         config = Config.parse(draft.text(PROVISIONAL), output, os.environ)
         silence = clusters.unreachable(config)
         if silence is not None:
-            msg = f"{silence}; --bootstrap-servers says where brokers are"
-            raise BrokerError(msg)
+            raise BrokerError(f"{silence}; --bootstrap-servers says where brokers are")
         with clusters.connected(config) as connection:
             partitions, read, documents = first_records.of_topic(connection, draft.topic or "")
         survey.add(documents)
@@ -252,15 +246,13 @@ def _there(survey: Survey, name: str) -> str:
     from sketchstream.stream.input.sampling import UNREACHABLE
 
     if name in survey.unreached:
-        msg = f"{name!r:.60} {UNREACHABLE}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{name!r:.60} {UNREACHABLE}")
     if name not in survey.has:
         names = [field.name for field in survey.fields()]
         fields = f"fields there are: {', '.join(sorted(names))}{meant(name, names)}"
         if survey.headed and any(one[:1].isdigit() for one in names):  # the names seem to be values
             fields = "its first line must name the columns, and seems to hold data: add a line of names"
-        msg = f"no record of the sample has the field {name!r:.60}; {fields}"
-        raise ConfigError(msg)
+        raise ConfigError(f"no record of the sample has the field {name!r:.60}; {fields}")
     return name
 
 
@@ -280,8 +272,7 @@ def _groups(
     from sketchstream.cli.deployments import DeploymentOptions
 
     if field is None and (listed or most):
-        msg = "--groups and --max-groups belong to --group-by: name the field of the records"
-        raise click.UsageError(msg)
+        raise click.UsageError("--groups and --max-groups belong to --group-by: name the field of the records")
     field = options.ask(field, "Split answers by a field, such as campaign or country", "none", str)
     if field == "none":
         return Split()
@@ -298,8 +289,7 @@ def _groups(
         question = f"In how many of these {number:,} may one {item} count in a window (the fewer, the more exact)"
         most = options.ask(most, question, number, click.IntRange(1, number))
     elif most is not None and unit != "item":
-        msg = "--max-groups belongs to --unit item: an event counts in one group"
-        raise click.UsageError(msg)
+        raise click.UsageError("--max-groups belongs to --unit item: an event counts in one group")
     if groups is not None and most not in (None, number):
         groups = replace(groups, max_groups=most, limit="ranked")
     return Split(field, groups, None if given.file_of_groups is None else Path(given.file_of_groups))
@@ -311,8 +301,7 @@ def _share(text: str) -> float:
         value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
         if 0 < value < 1:
             return value
-    msg = f"--error takes a share such as 2% or 0.02, found {text!r:.20}"
-    raise click.UsageError(msg)
+    raise click.UsageError(f"--error takes a share such as 2% or 0.02, found {text!r:.20}")
 
 
 # ----------------------------------------------------------------------------------------------------- the answers
