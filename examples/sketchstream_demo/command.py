@@ -86,7 +86,7 @@ CHAPTERS: Final = (
 `CHAPTER` is what it counts."""
 
 
-@click.command(short_help="Run the main example on real data: aircraft in the 336,776 flights from New York in 2013.")
+@click.command()
 @click.option(
     "-o", "--output", type=options.FILE, default="demo-output", show_default=True, help="Folder for all results."
 )

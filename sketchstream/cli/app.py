@@ -19,6 +19,7 @@ import click
 
 from sketchstream import log_events
 from sketchstream.cli import exits, options
+from sketchstream.errors import ConfigError, SketchstreamError, meant
 
 COMMANDS: Final = {
     "demo": ("start", "Run the main example on real data: aircraft in the 336,776 flights from New York in 2013."),
@@ -72,8 +73,6 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve a command as click does, with a suggestion for a misspelled name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from sketchstream.errors import meant
-
             hint = meant(args[0], COMMANDS) or "; `sketchstream --help` lists the commands"
             ctx.fail(f"there is no command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
@@ -139,16 +138,12 @@ def _warn(message: Warning | str, category: type[Warning], *where: Any, **also: 
 
 def _explain(error: BaseException) -> list[str]:
     """Text of an error, one line for each mistake."""
-    from sketchstream.errors import ConfigError
-
     mistakes = error.mistakes if isinstance(error, ConfigError) else [_describe(error)]
     return [_one_line(mistake) for mistake in mistakes]
 
 
 def _describe(error: BaseException) -> str:
     """Text of an error; only the type of an unexpected error, as its text may contain data."""
-    from sketchstream.errors import SketchstreamError
-
     if isinstance(error, click.ClickException):
         text = error.format_message()
         context = getattr(error, "ctx", None)

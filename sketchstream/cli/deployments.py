@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from sketchstream.cli.options import gathered
+from sketchstream.cli import options
+from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.group_list import GroupLimit, Groups
@@ -65,7 +66,6 @@ class DeploymentOptions:
             ConfigError: options that do not fit together; a list that cannot be read.
             SpecError: groups that cannot be, more than there may be among them.
         """
-        from sketchstream.errors import ConfigError
         from sketchstream.kinds.groups.group_list import Groups, require_few
 
         if self.groups is None:
@@ -98,8 +98,6 @@ class DeploymentOptions:
         Raises:
             ConfigError: no number was given, or two; less than one item for each group.
         """
-        from sketchstream.errors import ConfigError
-
         if (items is None) == (self.group_items is None):
             raise ConfigError("give the expected number of items: either --items, or with --groups --group-items")
         if self.group_items is not None:
@@ -120,7 +118,6 @@ class DeploymentOptions:
         """
         from sketchstream.config.plans import early_answers
         from sketchstream.config.schema import InputTable
-        from sketchstream.errors import ConfigError
         from sketchstream.stream.windows.units import duration_ms
         from sketchstream.stream.windows.windows import hopping
 
@@ -163,7 +160,6 @@ def _listed(text: str) -> tuple[int, list[Any]]:
     Raises:
         ConfigError: a file that cannot be read.
     """
-    from sketchstream.errors import ConfigError
     from sketchstream.items.item_lists import read_items
 
     if text.isdecimal():
@@ -342,8 +338,9 @@ _GROUPS = (
                  help="With --groups, in place of --items: distinct items in one group.  [default: an even split]"),
     click.option("--max-groups", type=int, help="With --unit item: most groups of a window in which one item counts."),
     click.option("--group-of-item", is_flag=True, help="With --unit item: promised that an item has one group."),
-    click.option("--group-limit", type=click.Choice(("promised", "ranked")), default="promised", show_default=True,
-                 help="Who keeps to --max-groups: the source, or a keyed ranking of the groups for each item."),
+    options.choice("--group-limit", ("promised", "ranked"),
+                   "Who keeps to --max-groups: the source, or a keyed ranking of the groups for each item.",
+                   "promised"),
 )  # fmt: skip
 _WINDOWS = (
     click.option("--window", help="Width of a window: 1h, 1d, 7d, 1mo, ..."),
@@ -358,14 +355,13 @@ _SETS = (
     click.option("--overlap", is_flag=True,
                  help="With --groups: the errors of unions, intersections and differences of groups."),
     click.option("--epsilon-overlap", metavar="FRACTION", help="With --overlap: its cost.  [default: 1/4 or 1]"),
-    click.option("--counts", type=click.Choice(("modulus", "presence")), default="modulus", show_default=True,
-                 help="With --overlap: what counters hold."),
-    click.option("--noise", type=click.Choice(("groups", "joint")), default="groups", show_default=True,
-                 help="With --overlap: whether the noise of a slot's counters is drawn together."),
+    options.choice("--counts", ("modulus", "presence"), "With --overlap: what counters hold.", "modulus"),
+    options.choice("--noise", ("groups", "joint"),
+                   "With --overlap: whether the noise of a slot's counters is drawn together.", "groups"),
 )  # fmt: skip
 
 
-deployed = gathered("deployment", DeploymentOptions, (*_GROUPS, *_WINDOWS, *_SETS))
+deployed = options.gathered("deployment", DeploymentOptions, (*_GROUPS, *_WINDOWS, *_SETS))
 """All these options on a command, which gets them as one argument, `deployment`."""
-grouped = gathered("deployment", DeploymentOptions, _GROUPS, needed=True)
+grouped = options.gathered("deployment", DeploymentOptions, _GROUPS, needed=True)
 """The options of groups on a command, which gets them as one argument, `deployment`."""

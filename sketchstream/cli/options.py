@@ -20,6 +20,9 @@ from sketchstream.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+UNITS: Final = ("event", "item")
+ITEM_TYPES: Final = ("text", "int", "bytes")
+LEVELS: Final = ("debug", "info", "warning", "error")
 FILE: Final = click.Path(path_type=Path)
 """A path; whether it exists is found out by opening it, so that the exit code is the one of a file error."""
 
@@ -39,25 +42,47 @@ def output(what: str) -> Callable[[F], F]:
     return click.option("-o", "--output", type=FILE, required=True, help=f"{what}; an existing file is refused.")
 
 
+def choice(
+    option: str, values: Sequence[str], text: str, default: str | None = None, *, name: str | None = None
+) -> Callable[[F], F]:
+    """An option with few values, whose default is shown.
+
+    Args:
+        option: the option, such as "--law".
+        values: what it takes.
+        text: text of the help.
+        default: the default, if there is one.
+        name: argument of the command, if it is not named as the option.
+    """
+    names = (option,) if name is None else (option, name)
+    return click.option(*names, type=click.Choice(values), default=default, show_default=default is not None, help=text)
+
+
 def result_format() -> Callable[[F], F]:
     """Option --format of the output."""
-    choice = click.Choice(FORMATS)
-    return click.option(
-        "--format", "form", type=choice, default="table", show_default=True, help="How to print results."
-    )
+    return choice("--format", FORMATS, "How to print results.", "table", name="form")
 
 
 def line_type(option: str, file: str) -> Callable[[F], F]:
     """Option that says what the lines of a listed file are."""
-    choice = click.Choice(["text", "int", "bytes"])
-    text = f"With {file}: what its lines are."
-    return click.option(option, type=choice, default="text", show_default=True, help=text)
+    return choice(option, ITEM_TYPES, f"With {file}: what its lines are.", "text")
 
 
 def unit() -> Callable[[F], F]:
     """Option --unit of plans."""
-    choice = click.Choice(["event", "item"])
-    return click.option("--unit", type=choice, default="event", show_default=True, help="Protected unit.")
+    return choice("--unit", UNITS, "Protected unit.", "event")
+
+
+def law(command: F) -> F:
+    """Options of plans on the expected law of counts: --law, --exponent."""
+    command = click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")(command)
+    return choice("--law", ("geometric", "zipf"), "Law of the counts.", "geometric")(command)
+
+
+def fraction_bits(most: int) -> Callable[[F], F]:
+    """Option --fraction-bits of plans."""
+    text, bits = "Weights are multiples of 2 to the minus this.", click.IntRange(0, most)
+    return click.option("--fraction-bits", type=bits, default=0, show_default=True, help=text)
 
 
 def publication(command: F) -> F:
@@ -69,15 +94,19 @@ def publication(command: F) -> F:
     return click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")(command)
 
 
-def log_format() -> Callable[[F], F]:
-    """Option --log-format of commands that run for long."""
-    return click.option(
-        "--log-format",
-        type=click.Choice(log_events.FORMATS),
-        default="text",
-        show_default=True,
-        help="Lines of key=value pairs, or a JSON object a line; docs/operations.md lists the events.",
-    )
+def logged(levels: str) -> Callable[[F], F]:
+    """Options of commands that run for long: --log-level, --log-format.
+
+    Args:
+        levels: says what a level adds.
+    """
+
+    def decorate(command: F) -> F:
+        text = "Lines of key=value pairs, or a JSON object a line; docs/operations.md lists the events."
+        command = choice("--log-format", log_events.FORMATS, text, "text")(command)
+        return choice("--log-level", LEVELS, f"What standard error shows; {levels}", "info")(command)
+
+    return decorate
 
 
 def config(required: bool = True) -> Callable[[F], F]:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sketchstream.cli import options
+from sketchstream.cli import options, sketches
+from sketchstream.cli.written import writing
+from sketchstream.errors import ConfigError, EstimateError
 
 if TYPE_CHECKING:
     from sketchstream.published import Published
@@ -87,8 +89,6 @@ class RowQuestions:
         Raises:
             ConfigError: the options contradict each other or the kind.
         """
-        from sketchstream.errors import ConfigError
-
         if len(self.question.asked) + selected > 1:
             msg = (
                 "ask one question at a time: --distance, --inner, --nearest, --sq-norm, --with-vector, --among, "
@@ -113,8 +113,6 @@ class RowQuestions:
             published: what is asked.
             names: what is known without `--rows-file`.
         """
-        from sketchstream.cli import sketches
-
         lists = dict(names)
         if "row" in published.kind.intake.carries and "items" in lists:
             lists["features"] = lists.pop("items")
@@ -131,8 +129,6 @@ class RowQuestions:
             method: method of `estimate`.
             names: what `names` gave, or the like.
         """
-        from sketchstream.cli import sketches
-
         first = windows[0]
         self._require_rows(first)
         options: dict[str, Any] = dict(names)
@@ -141,9 +137,6 @@ class RowQuestions:
 
     def write(self, answers: Any) -> None:
         """Write the file of all distances, if requested."""
-        from sketchstream.cli.written import writing
-        from sketchstream.errors import EstimateError
-
         if self.matrix is None:
             return
         write = getattr(answers, "write_distances", None)

@@ -10,7 +10,7 @@ import io
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -18,9 +18,13 @@ from sketchstream.csv_cells import safe
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Estimate
+    from sketchstream.query.answers import ProfileAnswer
+    from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.windows import PublishedWindows
 
 Format = Literal["table", "json", "csv"]
+Row = Sequence[object] | Mapping[str, object]
+"""A line of a table: its cells in order, or by the names of their columns."""
 FORMATS: Final = ("table", "json", "csv")
 SENTENCE: Final = 40
 """Letters of a cell above which it stands below its table, on a line of its own."""
@@ -88,22 +92,28 @@ def as_json(data: object) -> str:
     return orjson.dumps(data, default=other, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
-def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
     """RFC 4180 text with a header line, without a line end at the end."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([["" if cell is None else safe(cell) for cell in row] for row in rows])
+    cells = ([row[name] for name in columns] if isinstance(row, Mapping) else row for row in rows)
+    writer.writerows([["" if cell is None else safe(cell) for cell in row] for row in cells])
     return out.getvalue().rstrip("\n")
+
+
+def print_data(form: str, data: object, columns: Sequence[str], rows: Iterable[Row]) -> bool:
+    """Print data as JSON, or rows as CSV, if that is asked for; return whether a table is still to be printed."""
+    if form == "json":
+        click.echo(as_json(data))
+    elif form == "csv":
+        click.echo(as_csv(columns, rows))
+    return form == "table"
 
 
 def facts(data: Mapping[str, Any], form: str) -> None:
     """Named facts: two columns, or one JSON object, or CSV with one line a fact. Lists of facts are tables below."""
-    if form == "json":
-        click.echo(as_json(data))
-        return
-    if form == "csv":
-        click.echo(as_csv(("field", "value"), flatten(data)))
+    if not print_data(form, data, ("field", "value"), flatten(data)):
         return
     tables = {name: value for name, value in data.items() if _is_table(value)}
     pairs(flatten({name: value for name, value in data.items() if name not in tables}))
@@ -118,32 +128,16 @@ def facts(data: Mapping[str, Any], form: str) -> None:
                 click.echo(f"\n{part.get('name', name)}, {one.replace('_', ' ')}: {_plain(part[one])}")
 
 
-class PrintableAnswer(Protocol):
-    """An answer of any kind of sketch, with the facts of its window."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """Facts about the window; empty without one."""
-
-    def to_json(self) -> str:
-        """All of it as one line of JSON."""
-
-    def to_csv(self) -> str:
-        """The numbers as CSV with a header line."""
-
-
-def heading(answer: PrintableAnswer, form: str) -> bool:
+def heading(answer: ProfileAnswer | EstimateAnswer, form: str) -> bool:
     """Print an answer as JSON or CSV, or the facts above its table; return whether the table is still to be printed."""
     if form == "json":
         click.echo(answer.to_json())
-        return False
-    if form == "csv":
+    elif form == "csv":
         click.echo(answer.to_csv().rstrip("\n"))
-        return False
-    if answer.facts:
+    elif answer.facts:
         pairs(about(answer.facts))
         click.echo()
-    return True
+    return form == "table"
 
 
 def about(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

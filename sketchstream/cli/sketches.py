@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sketchstream.errors import SealedError, StoreError
-from sketchstream.files import named
+from sketchstream.files import named, remove_durably, replace_secret, sweep
 
 if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
@@ -83,10 +83,9 @@ def locked(path: Path) -> Iterator[BinaryIO]:
     What a killed command left beside it is removed.
 
     Yields:
-        The file, open for reading and writing, for `replace`, which erases the old content.
+        The file, open for reading and writing, for `replace_secret`, which erases the old content: two copies of one
+        open state reveal the events in between.
     """
-    from sketchstream.files import sweep
-
     try:
         handle = path.open("r+b")
     except OSError as error:
@@ -118,24 +117,12 @@ def open_sketch(path: Path, key_file: Path | None) -> Sketch:
         raise SealedError(msg) from None
 
 
-def replace(path: Path, sketch: Sketch, predecessor: BinaryIO) -> None:
-    """Write an open sketch over its predecessor in one step, then erase the bytes that the predecessor held.
-
-    Two copies of one open state reveal the events in between; erasing is best effort, see `remove_durably`.
-    """
-    from sketchstream.files import replace_secret
-
-    replace_secret(path, sketch.to_bytes(), predecessor)
-
-
 def seal(path: Path, key_file: Path | None, predecessor: BinaryIO) -> Release | SealedState:
     """Publish an open sketch into its own file, in one step, before its bytes go anywhere else.
 
     A command that is killed later finds them there: whatever happens, one sketch has one publication. The file stays
     readable by its owner only.
     """
-    from sketchstream.files import replace_secret
-
     sealed = open_sketch(path, key_file).seal()
     replace_secret(path, sealed.to_bytes(), predecessor)
     return sealed
@@ -158,8 +145,6 @@ def interrupted(path: Path) -> Release | SealedState | None:
 
 def remove(path: Path) -> None:
     """Erase and delete an open sketch whose publication is durable."""
-    from sketchstream.files import remove_durably
-
     try:
         remove_durably(path, secret=True)
     except StoreError as error:

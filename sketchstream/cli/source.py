@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sketchstream.cli import options
+from sketchstream.cli import clusters, options
 from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ class AnswerSource:
     @contextlib.contextmanager
     def opened(self) -> Iterator[ChosenWindows]:
         """The windows of the configuration, while they can be read."""
-        from sketchstream.cli import clusters
         from sketchstream.query.times import to_span
         from sketchstream_connectors.readers import open_published
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sketchstream.cli.options import FILE, gathered, line_type
+from sketchstream.cli import sketches
+from sketchstream.cli.options import FILE, UNITS, choice, gathered, line_type
+from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.spec import Domain, Unit
@@ -58,7 +60,6 @@ class Description:
             SpecError: the sketch is invalid.
         """
         from sketchstream import kinds
-        from sketchstream.errors import ConfigError
         from sketchstream.spec import units_in_words
 
         if kind not in ("profile", "gaussian"):
@@ -93,8 +94,6 @@ class Description:
 
     def domain(self) -> Domain:
         """The domain."""
-        from sketchstream.cli import sketches
-        from sketchstream.errors import ConfigError
         from sketchstream.spec import ClosedDomain, OpenDomain
 
         if sum((self.open_domain, self.size is not None, self.items_file is not None)) != 1:
@@ -117,11 +116,7 @@ class Description:
 
 _EPSILON = 'Privacy of the state: "1", "0.1", "1/2".'
 _OPTIONS = (
-    click.option(
-        "--unit",
-        type=click.Choice(["event", "item"]),
-        help="What is protected: all that one item does, or each event; kind profile needs it.",
-    ),
+    choice("--unit", UNITS, "What is protected: all that one item does, or each event; kind profile needs it."),
     click.option("--open", "open_domain", is_flag=True, help="Items that nobody can list; needs a key."),
     click.option("--slots", type=int, help="With --open: counters in all levels."),
     click.option("--levels", type=int, help="With --open: levels that share the slots.  [default: 8]"),
@@ -134,14 +129,10 @@ _OPTIONS = (
     click.option("--max-count", type=int, help="Largest count that is resolved.  [default: 300, or modulus - 1]"),
     click.option("--modulus", type=int, help="With --unit item: above all counts.  [default: 32, or max_count + 1]"),
     click.option("--max-weight", help="Largest weight of one event.  [default: 1]"),
-    click.option("--bits", type=click.Choice(["32", "64"]), help="With --unit event: of a counter.  [default: 32]"),
+    choice("--bits", ("32", "64"), "With --unit event: of a counter.  [default: 32]"),
     click.option("--total-share", help="Share of the noise that the total gets, 0 for no total.  [default: 1/40]"),
     click.option("--max-total", help="With --unit item: promised most of one item's weights; gives a total."),
-    click.option(
-        "--publish",
-        type=click.Choice(["histogram", "state"]),
-        help="Kind profile: what seal publishes.  [default: histogram]",
-    ),
+    choice("--publish", ("histogram", "state"), "Kind profile: what seal publishes.  [default: histogram]"),
     click.option("--epsilon-publish", help="Cost of that publication.  [default: epsilon]"),
     click.option("--intrusion/--no-intrusion", default=None, help="With --publish state: fresh noise, or none."),
 )
@@ -149,8 +140,6 @@ _OPTIONS = (
 
 def _whole(text: str | None, name: str) -> int | None:
     """A whole number that was given as text."""
-    from sketchstream.errors import ConfigError
-
     if text is None or text.lstrip("-").isdecimal():
         return None if text is None else int(text)
     raise ConfigError(f"--{name.replace('_', '-')} of kind profile must be a whole number, found {text!r:.40}")
@@ -158,8 +147,6 @@ def _whole(text: str | None, name: str) -> int | None:
 
 def _refuse(given: Iterable[str], kind: str) -> None:
     """Options of another kind."""
-    from sketchstream.errors import ConfigError
-
     for name in given:
         raise ConfigError(f"--{name.replace('_', '-')} does not belong to --kind {kind}: leave it out")
 
@@ -176,7 +163,6 @@ def spec_of_table(path: Path, item_type: str) -> Any:
     """
     from sketchstream.config.loader import Config
     from sketchstream.config.toml import read_toml_file
-    from sketchstream.errors import ConfigError
 
     block = read_toml_file(path)
     foreign = sorted({"name", "window", "windows", "every", "timezone", "quality", "sketch", "input"} & set(block))

@@ -24,6 +24,9 @@ from typing import Any, Final, TextIO
 
 import click
 
+from sketchstream.errors import StoreError
+from sketchstream.files import write_durably
+
 FOLDER: Final = "SKETCHSTREAM_ANSWERS"
 """Environment variable with another folder for kept answers; if it is empty, none are kept."""
 MOST: Final = 200
@@ -159,8 +162,6 @@ def kept(where: Path) -> Iterator[None]:
     text = json.dumps([out.getvalue(), remarks.getvalue()])
     if len(text) > LONGEST:
         return
-    from sketchstream.errors import StoreError
-    from sketchstream.files import write_durably
 
     with contextlib.suppress(StoreError, OSError):
         write_durably(where, text.encode(), replace=True)

@@ -337,21 +337,20 @@ def test_two_updates_at_once_lose_nothing(spawn: Run, run: Run, closed: Closed, 
     assert counts(run, "s.sealed", 6)[: len(expected)] == expected
 
 
-@pytest.mark.parametrize("step", ["write_durably", "remove_durably"])
+@pytest.mark.parametrize(
+    ("step", "file"),
+    [("cli.commands.sketches.seal.write_durably", "s.sealed"), ("cli.sketches.remove_durably", "s.sketch")],
+)
 def test_interrupted_seal_never_leaves_a_state_that_could_be_published_again(
-    run: Run, made: Made, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    run: Run, made: Made, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, file: str
 ) -> None:
-    from sketchstream import files
-
     made()
-    whole = getattr(files, step)
 
-    def killed(path: Path, *arguments: Any, **options: Any) -> None:
-        if path.name == ("s.sealed" if step == "write_durably" else "s.sketch") and not options.get("replace"):
-            raise KeyboardInterrupt
-        whole(path, *arguments, **options)
+    def killed(path: Path, *_arguments: Any, **_options: Any) -> None:
+        assert path.name == file
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(files, step, killed)
+    monkeypatch.setattr(f"sketchstream.{step}", killed)
     assert run("seal", "s.sketch", "-o", "s.sealed", "--key-file", key).code == 130
     monkeypatch.undo()
     publication = (tmp_path / "s.sketch").read_bytes()
@@ -366,17 +365,13 @@ def test_interrupted_seal_never_leaves_a_state_that_could_be_published_again(
 def test_interrupted_release_is_charged(
     run: Run, made: Made, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sketchstream import files
-
     made("s.sketch", "--epsilon", "2", "--epsilon-publish", "1/2")
-    whole = files.write_durably
 
-    def killed(path: Path, *arguments: Any, **options: Any) -> None:
-        if path.name == "look":
-            raise KeyboardInterrupt
-        whole(path, *arguments, **options)
+    def killed(path: Path, *_arguments: Any, **_options: Any) -> None:
+        assert path.name == "look"
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(files, "write_durably", killed)
+    monkeypatch.setattr("sketchstream.cli.commands.sketches.release.write_durably", killed)
     assert run("release", "s.sketch", "-o", "look", "--epsilon", "1", "--key-file", key).code == 130
     monkeypatch.undo()
     assert not (tmp_path / "look").exists()

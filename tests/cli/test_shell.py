@@ -49,14 +49,6 @@ def test_help_of_every_command_has_an_example(run: Run, name: str) -> None:
     assert f"sketchstream {name}" in result.out
 
 
-def test_summaries_in_the_list_are_those_of_the_commands() -> None:
-    context = click.Context(app, **app.context_settings)
-    for name, (_, summary) in COMMANDS.items():
-        command = app.get_command(context, name)
-        assert command is not None
-        assert command.short_help == summary
-
-
 @pytest.mark.parametrize(("name", "command"), list(commands().items()))
 def test_every_option_has_help(name: str, command: click.Command) -> None:
     for parameter in command.params:

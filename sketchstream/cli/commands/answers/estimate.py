@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import options, show, sketches
 from sketchstream.cli.row_questions import RowQuestions, row_questions
 from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_arrow, write_page, writing
+from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.kinds.exports import Types
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from sketchstream.query.windows import PublishedWindows
 
 
-@click.command(cls=Answering, short_help="Print counts, sums and other answers with intervals.")
+@click.command(cls=Answering)
 @published
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together.")
 @click.option("--closed", is_flag=True,
@@ -82,8 +83,6 @@ def command(
       sketchstream estimate rows.sealed --rows-file airports.txt --nearest BOS -k 3 --plot distances.png
       sketchstream estimate rows.sealed --with-vector 3 --feature 17 --weight 2 --feature 18 --weight -0.5
     """
-    from sketchstream.cli import sketches
-    from sketchstream.errors import ConfigError
     from sketchstream.query import estimates
 
     source.require_one(merge=merge, closed=closed)

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import options, show, sketches
 from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_arrow, writing
+from sketchstream.errors import ConfigError, EstimateError, MergeError
 
 if TYPE_CHECKING:
     from sketchstream.query.overlaps import OverlapAnswer
 
 
-@click.command(cls=Answering, short_help="Count unions, intersections and differences of groups, with intervals.")
+@click.command(cls=Answering)
 @published
 @click.option("--groups", metavar="A,B,...", help="Groups to combine.  [default: all]")
 @click.option("--query", "queries", metavar="SET", multiple=True,
@@ -51,8 +52,6 @@ def command(
       sketchstream overlap -c sketchstream.toml --sketch reach --upset reach.svg
       sketchstream overlap -c sketchstream.toml --sketch reach --all --query 'spring & ~brand' --format csv
     """
-    from sketchstream.cli import sketches
-    from sketchstream.errors import ConfigError
     from sketchstream.query import overlaps
 
     expressions = list(queries) or None
@@ -76,7 +75,6 @@ def command(
 
 def _windows(source: AnswerSource, groups: Sequence[str] | None) -> list[OverlapAnswer]:
     """The answers of a configuration's windows; a window without one is named on standard error."""
-    from sketchstream.errors import EstimateError, MergeError
     from sketchstream.query import overlaps
 
     out = []
@@ -104,8 +102,7 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
     front = ("window_start", "complete") if every else ()
     rows = columns_of(answers, queries)
     if form == "csv":
-        columns = (*front, *COLUMNS)
-        click.echo(show.as_csv(columns, [[row[name] for name in columns] for row in rows]))
+        click.echo(show.as_csv((*front, *COLUMNS), rows))
         return
     for answer in answers:
         names = ", ".join(answer.overlap.groups)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import options, results, show, sketches
 from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_page, writing
+from sketchstream.errors import ConfigError
 from sketchstream.kinds.options import METHODS, NORMS
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Method:
         )
 
 
-@click.command(cls=Answering, short_help="Reconstruct how many items occurred how often, with intervals.")
+@click.command(cls=Answering)
 @published
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together; published states only.")
 @click.option("--group", metavar="NAME", help="Group to show, if the sketch has groups.")
@@ -93,8 +94,6 @@ def command(
       sketchstream profile -c sketchstream.toml --sketch reach --by group --number at_least.3
       sketchstream profile -c sketchstream.toml --sketch reach --all --by group --format csv
     """
-    from sketchstream.errors import ConfigError
-
     how = Method(method, norm, beta, max_count)
     source.require_one(merge=merge)
     options.require_picture(plot, "--plot")
@@ -122,7 +121,6 @@ def command(
     if every and plot is not None:
         msg = "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
         raise ConfigError(msg)
-    from sketchstream.cli import results
     from sketchstream.kinds import groups_of
     from sketchstream.query.answers import ProfileAnswer
 
@@ -162,8 +160,6 @@ def _of_file(
     file: Path, how: Method, group: str | None, plot: Path | None, html: Path | None, form: show.Format
 ) -> None:
     """Print the profile of a published file."""
-    from sketchstream.cli import results, sketches
-    from sketchstream.errors import ConfigError
     from sketchstream.query.answers import of_file
 
     published = sketches.read_published(file, "profile")

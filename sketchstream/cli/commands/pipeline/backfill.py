@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sketchstream.cli import options, progress, show
+from sketchstream.cli import clusters, options, progress, show
+from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream_connectors.lake.job import Backfill, WindowDone
@@ -26,18 +27,12 @@ PER_SECOND: Final = 3e6
 """Events of one sketch that two cores counted with DuckDB (bench/backfill.py); an estimate, and said to be one."""
 
 
-@click.command(short_help="Publish the windows of a history that lies in Parquet files.")
+@click.command()
 @options.config()
 @click.option("--from", "from_", metavar="TIME", required=True, help="Windows that start at or after this (RFC 3339).")
 @click.option("--to", metavar="TIME", required=True, help="Windows that end at or before this time.")
 @click.option("--sketch", "names", multiple=True, metavar="NAME", help="Only this sketch; repeatable. Default: all.")
-@click.option(
-    "--engine",
-    type=click.Choice(["duckdb", "polars", "spark"]),
-    default="duckdb",
-    show_default=True,
-    help="What counts.",
-)
+@options.choice("--engine", ("duckdb", "polars", "spark"), "What counts.", "duckdb")
 @click.option("--again", metavar="REASON", default="", help="Publish booked windows a second time, at a second charge.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, refused, and spent; draw and write nothing.")
 @options.result_format()
@@ -62,7 +57,6 @@ def command(
     Example:
       sketchstream backfill -c sketchstream.toml --from 2013-01-01T00:00:00-05:00 --to 2014-01-01T00:00:00-05:00
     """
-    from sketchstream.cli import clusters
     from sketchstream.query.times import to_ms
     from sketchstream_connectors.lake.job import Backfill
     from sketchstream_connectors.readers import open_published
@@ -124,7 +118,6 @@ def _require_ended(job: Backfill, now_ms: int) -> None:
     Raises:
         ConfigError: there is such a window.
     """
-    from sketchstream.errors import ConfigError
     from sketchstream.stream.windows.windows import iso
 
     for plan in job.plans:

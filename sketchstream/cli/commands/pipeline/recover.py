@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
-from sketchstream.cli import exits, options, show
+from sketchstream.cli import clusters, exits, options, show
 from sketchstream.errors import ConfigError
 from sketchstream.stream.recover import Diagnosis
 
 
-@click.command(short_help="Bring halted partitions back.")
+@click.command()
 @options.config()
 @click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable.")
 @click.option("--accept-loss", is_flag=True, help="Continue after deleted records; windows are marked partial.")
@@ -36,7 +36,6 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
     Example:
       sketchstream recover -c sketchstream.toml --dry-run
     """
-    from sketchstream.cli import clusters
     from sketchstream.cli.commands.pipeline.topics import print_rows
     from sketchstream.topics import APART
 

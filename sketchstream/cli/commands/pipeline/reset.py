@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import clusters, options, show
+from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 PLACES: Final = ("beginning", "end", "committed")
 
 
-@click.command(short_help="Start a new revision after data loss, from a place of your choice.")
+@click.command()
 @options.config()
 @click.option(
     "--to",
@@ -53,8 +54,6 @@ def command(
       sketchstream reset -c sketchstream.toml --to end --dry-run
       sketchstream reset -c sketchstream.toml --to 2024-05-01T00:00Z --yes
     """
-    from sketchstream.cli import clusters
-    from sketchstream.errors import ConfigError
     from sketchstream_connectors.readers import open_published
 
     config = clusters.load(config_file)
@@ -91,7 +90,6 @@ def _start(place: str | None) -> Start | int:
 
 def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format) -> None:
     """Begin a new revision in the partitions of a topic."""
-    from sketchstream.cli import clusters
     from sketchstream.cli.commands.pipeline.topics import print_rows
     from sketchstream_connectors.kafka.state import recover
 

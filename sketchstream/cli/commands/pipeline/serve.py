@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import options
+from sketchstream.errors import needing
 from sketchstream.log_events import begin, say, writes_json
 
 if TYPE_CHECKING:
@@ -32,17 +33,14 @@ log = logging.getLogger("sketchstream.serve")
 
 STOP_S: Final = 9.0
 """Longest time from a signal to the end of the process."""
-LEVELS: Final = ("debug", "info", "warning", "error")
 
 
-@click.command(short_help="Serve answers over HTTP, and a page, from what workers published.")
+@click.command()
 @options.config()
 @click.option("--port", type=click.IntRange(0, 65535), help="Port, 0 for any free one.  [default: of serve.address]")
 @click.option("--host", help="Address to listen on.  [default: of serve.address]")
 @click.option("--database", type=options.FILE, help="The database, in place of serve.database.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True,
-              help="What standard error shows; info has a line for each request.")  # fmt: skip
-@options.log_format()
+@options.logged("info has a line for each request.")
 def command(
     config_file: Path, port: int | None, host: str | None, database: Path | None, log_level: str, log_format: str
 ) -> None:
@@ -61,7 +59,6 @@ def command(
     begin(log_level, log_format)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     from sketchstream.config.loader import Config
-    from sketchstream.errors import needing
 
     with needing("serve needs fastapi and uvicorn: pip install 'sketchstream[serve]'"):
         import fastapi  # noqa: F401

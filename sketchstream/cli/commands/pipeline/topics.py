@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from sketchstream.cli import exits, options, show
+from sketchstream.cli import clusters, exits, options, show
 
 
-@click.group(short_help="Make and check the Kafka topics of a configuration.")
+@click.group()
 def command() -> None:
     r"""The topics of a configuration: the internal one for snapshots, the one for sealed sketches, dead letters.
 
@@ -38,7 +38,6 @@ def create(config_file: Path, replication: int | None, dry_run: bool, form: show
     Example:
       sketchstream topics create -c sketchstream.toml --dry-run
     """
-    from sketchstream.cli import clusters
     from sketchstream_connectors.kafka.cluster import topics
 
     config = clusters.load(config_file)
@@ -65,7 +64,6 @@ def acls(config_file: Path, form: show.Format) -> None:
     Example:
       sketchstream topics acls -c sketchstream.toml
     """
-    from sketchstream.cli import clusters
     from sketchstream_connectors.kafka.cluster import topics
 
     config = clusters.load(config_file)
@@ -80,9 +78,5 @@ def acls(config_file: Path, form: show.Format) -> None:
 
 def print_rows(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], form: show.Format) -> None:
     """Rows in each of the formats; JSON is a list of objects."""
-    if form == "json":
-        click.echo(show.as_json([dict(zip(columns, row, strict=True)) for row in rows]))
-    elif form == "csv":
-        click.echo(show.as_csv(columns, rows))
-    else:
+    if show.print_data(form, [dict(zip(columns, row, strict=True)) for row in rows], columns, rows):
         show.table(columns, rows)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import clusters, config_file, options, show
 from sketchstream.config import checks
+from sketchstream.errors import BrokerError, ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -27,7 +28,7 @@ WRAPPED: Final = 0.1
 """Share of items beyond the modulus, at the smallest of these means, from which that is a warning."""
 
 
-@click.command(short_help="Check a configuration without running it.")
+@click.command()
 @options.config()
 @click.option(
     "--online/--offline",
@@ -62,9 +63,6 @@ def command(
       sketchstream validate -c sketchstream.toml --write
       sketchstream validate -c sketchstream.toml --online --format json
     """
-    from sketchstream.cli import clusters
-    from sketchstream.errors import BrokerError, ConfigError
-
     config = clusters.load(config_file)
     if online or write:
         clusters.require_topic(config, "--online" if online else "--write")
@@ -150,7 +148,6 @@ class Asked:
 
 def _ask(config: Config, records: int, *, write: bool) -> Asked:
     """Ask for partitions and retention of the input, the state of the worker's topics, and a sample of the input."""
-    from sketchstream.cli import clusters
     from sketchstream.stream.input import partitioner_detection
     from sketchstream_connectors.kafka import preflight
     from sketchstream_connectors.kafka.cluster import topics as kafka_topics
@@ -186,7 +183,6 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
 
 def _choose_partitioner(config: Config, looked: TopicSample, answers: Asked, *, write: bool) -> None:
     """Find the partitioner where it is not configured, and check it where it is."""
-    from sketchstream.cli import config_file
     from sketchstream.stream.input import partitioner_detection
 
     choice = looked.placements.choose()

@@ -12,32 +12,23 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
-from sketchstream.cli import options, progress
+from sketchstream.cli import clusters, options, progress
 from sketchstream.log_events import begin, say
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.stream.worker.worker import Progress, Worker
 
-LEVELS: Final = ("debug", "info", "warning", "error")
 
-
-@click.command(short_help="Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.")
+@click.command()
 @options.config()
 @click.option("--fail-fast", is_flag=True, help="End with exit code 4 when a partition halts, as worker.fail_fast.")
 @click.option("--leave", is_flag=True, help="At the end, give up static membership (group.instance.id) at once.")
-@click.option(
-    "--log-level",
-    type=click.Choice(LEVELS),
-    default="info",
-    show_default=True,
-    help="What standard error shows; debug adds the positions of all chunks, and the Kafka client's own warnings.",
-)
-@options.log_format()
+@options.logged("debug adds the positions of all chunks, and the Kafka client's own warnings.")
 def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str, log_format: str) -> None:
     r"""Consume events, keep one noisy sketch for each sketch, window and partition, seal and publish them.
 
@@ -48,8 +39,6 @@ def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str, log
     Example:
       sketchstream worker -c sketchstream.toml
     """
-    from sketchstream.cli import clusters
-
     begin(log_level, log_format)
     # The worker logs the client's warnings itself, and debug lines contain whole requests, including records.
     logging.getLogger("kafka").setLevel(logging.WARNING if log_level == "debug" else logging.CRITICAL)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sketchstream.cli import options, show
+from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.privacy.calibration.discrete import DiscreteCalibration
 
 
-@click.command(short_help="Find the Gaussian noise for an epsilon and a delta, or what a given noise guarantees.")
+@click.command()
 @click.option("--epsilon", help='Privacy loss, at least 0: "1", "0.1", "1/2".')
 @click.option("--delta", help='From 1e-300 to 0.5, such as "1e-6".')
 @click.option("--sigma", help="Standard deviation of the noise; then one of epsilon and delta is found.")
@@ -57,8 +58,6 @@ def command(
       sketchstream calibrate --epsilon 1 --delta 1e-6 --discrete --shape 2,1 --shape 1,1,1
       sketchstream calibrate --epsilon 1 --delta 1e-6 --discrete --sensitivity2 64 --coordinates 64
     """
-    from sketchstream.errors import ConfigError
-
     if sum(one is not None for one in (epsilon, delta, sigma)) != 2:
         raise ConfigError("exactly two of --epsilon, --delta and --sigma are needed: the third is found")
     if not discrete and (shapes or sensitivity2 is not None or coordinates is not None):
@@ -93,7 +92,6 @@ def _discrete(
     coordinates: int | None,
 ) -> dict[str, Any]:
     """Results for noise on the integers."""
-    from sketchstream.errors import ConfigError
     from sketchstream.privacy.calibration.discrete import calibrate_discrete
 
     if epsilon is None or delta is None:
@@ -120,8 +118,6 @@ def _discrete(
 
 def _shape(text: str) -> list[int]:
     """The whole numbers of "2,1"."""
-    from sketchstream.errors import ConfigError
-
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sketchstream.cli import options, show
+from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.kinds.convolution.forecast import Figure
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
 
-@click.command(short_help="Compute the expected error of a series or marginals, for every noise and layout.")
+@click.command()
 @click.option("--kernel", "kernels", multiple=True, required=True,
               help="Filter: window:W, average:W, sum, decay:A, difference, identity, marginal:A,B or a .npy file; "
               "repeat it for several from one state.")  # fmt: skip
@@ -94,8 +95,6 @@ def _axis(
     length: int | None, window: str | None, step: str | None, timezone: str, columns: tuple[str, ...]
 ) -> dict[str, Any]:
     """Arguments of the spec for its positions."""
-    from sketchstream.errors import ConfigError
-
     if (length is not None) + (window is not None) + bool(columns) != 1 or (window is None) != (step is None):
         raise ConfigError("give either --length, or --window and --step, or --column for each column")
     if window is not None and step is not None:

@@ -12,27 +12,24 @@ from typing import Any, Final
 import click
 
 from sketchstream.cli import options, show
+from sketchstream.errors import ConfigError
 
 COLUMNS: Final = ("method", "error of a count", "of all", "")
 
 
-@click.command(short_help="Compute the expected error of the counts of a gaussian sketch, for every method.")
+@click.command()
 @click.option("--size", type=click.IntRange(min=1), required=True, help="Items of the closed domain.")
 @click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".')
 @click.option("--delta", required=True, help='Delta of the state, such as "1e-6".')
 @click.option("--items", type=click.IntRange(min=0), required=True, help="Items expected to occur in one window.")
 @click.option("--mean", type=click.FloatRange(min=0, min_open=True), default=3.0, show_default=True,
               help="Expected mean count of an item that occurs.")  # fmt: skip
-@click.option(
-    "--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True, help="Law of the counts."
-)
-@click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")
+@options.law
 @options.unit()
 @click.option("--max-weight", help="Largest absolute weight of one event.  [default: 1]")
 @click.option("--max-total", help="Unit item, a promise: the absolute weights of one item add up to at most this.")
 @click.option("--max-per-slot", help="Unit item: the same promise for each slot.")
-@click.option("--fraction-bits", type=click.IntRange(0, 40), default=0, show_default=True,
-              help="Weights are multiples of 2 to the minus this.")  # fmt: skip
+@options.fraction_bits(40)
 @click.option("--total-share", help="Share of the noise that the total gets.  [default: as in a configuration]")
 @options.publication
 @click.option("--windows", type=click.IntRange(min=1), default=1, show_default=True, help="Windows that are merged.")
@@ -60,12 +57,8 @@ def command(
       sketchstream plan --kind gaussian --size 4000 --epsilon 1/2 --delta 1e-6 --items 400 --law zipf --format json
     """
     errors = expected(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
-    if form == "json":
-        click.echo(show.as_json(errors))
-        return
     rows = [(name, one["rmse"], one["relative"]) for name, one in errors["methods"].items()]
-    if form == "csv":
-        click.echo(show.as_csv(("method", "rmse", "relative"), rows))
+    if not show.print_data(form, errors, ("method", "rmse", "relative"), rows):
         return
     click.echo(
         f"epsilon {errors['epsilon']}, delta {errors['delta']:g}, unit {errors['unit']}, {size:,} slots, "
@@ -88,7 +81,6 @@ def expected(
 ) -> dict[str, Any]:
     """Expected errors as plain data; `options` are values of the spec, None where the user gave none."""
     from sketchstream.denoising.expected import expected_errors
-    from sketchstream.errors import ConfigError
     from sketchstream.kinds.forecast import plain_forecast
     from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.kinds.gaussian.table import TOTAL_SHARE

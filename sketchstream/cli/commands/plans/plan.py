@@ -16,6 +16,7 @@ from sketchstream import kinds
 from sketchstream.cli import options, show
 from sketchstream.cli.deployments import LOSSES, Around, DeploymentOptions, deployed
 from sketchstream.cli.specs import Description, described
+from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -77,9 +78,7 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
     return None
 
 
-@click.command(
-    cls=PlanOfKind, short_help="Compute the expected accuracy of a specification, before anything is created."
-)
+@click.command(cls=PlanOfKind)
 @click.option(
     "--kind",
     type=click.Choice(kinds.names()),
@@ -94,10 +93,7 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
 @described
 @click.option("--items", type=click.FloatRange(min=1), help="Distinct items expected in one window.")
 @click.option("--mean", type=float, default=3.0, show_default=True, help="Expected mean count of an item.")
-@click.option(
-    "--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True, help="Law of the counts."
-)
-@click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")
+@options.law
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are stacked.")
 @click.option("--merges", type=click.IntRange(min=1), default=1, show_default=True, help="States that are merged.")
 @click.option("--windows", type=click.IntRange(min=1), default=1, show_default=True, help="Windows of one item.")
@@ -106,13 +102,7 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
 )
 @click.option("--target", type=float, help="Find the cheapest sketch with this relative error, such as 0.02.")
 @click.option("--number", default="distinct", show_default=True, help="With --target: distinct, at_least.3, mean, ...")
-@click.option(
-    "--vary",
-    type=click.Choice(["slots", "epsilon"]),
-    default="slots",
-    show_default=True,
-    help="With --target: what may change.",
-)
+@options.choice("--vary", ("slots", "epsilon"), "With --target: what may change.", "slots")
 @click.option(
     "--shared",
     type=click.FloatRange(0, 1),
@@ -171,7 +161,6 @@ def command(
       sketchstream plan --kind workload --workload prefix:512 --epsilon 1 --delta 1e-6
     """
     from sketchstream.config.schema import StoreTable
-    from sketchstream.errors import ConfigError
     from sketchstream.kinds.forecast import plain_forecast
     from sketchstream.kinds.profile import planner
     from sketchstream.stream.windows import units
@@ -250,7 +239,6 @@ def _grouped(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collectio
         ConfigError: options that do not fit together; a list that cannot be read.
         SpecError: groups that cannot be, more than there may be among them.
     """
-    from sketchstream.errors import ConfigError
     from sketchstream.kinds.profile.planner import resized
 
     groups = deployment.declared(spec.domain.size or 0, spec.dtype.itemsize)
@@ -324,12 +312,8 @@ def _print_sets(
 
     figures = forecast(spec, expected["items"], shared=shared, parts=expected["parts"])
     around = Around(figures.spec, figures.items, figures.parts, figures.merges, windows)
-    if form == "json":
-        click.echo(show.as_json(figures.to_dict() | around.to_dict()))
-        return
     rows = [[row[name] for name in COLUMNS] for row in figures.rows()]
-    if form == "csv":
-        click.echo(show.as_csv(COLUMNS, rows))
+    if not show.print_data(form, figures.to_dict() | around.to_dict(), COLUMNS, rows):
         return
     click.echo(
         f"epsilon {spec.epsilon}, epsilon_overlap {figures.overlap.epsilon}, {len(figures.overlap.groups)} groups of "

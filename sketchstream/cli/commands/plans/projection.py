@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
 
 
-@click.command(short_help="Compute the expected errors of a projection and the best k; advise whether to project.")
+@click.command()
 @click.option("--rows", type=click.IntRange(min=1), required=True, help="Rows (users).")
 @click.option("--features", type=click.IntRange(min=1), required=True, help="Features of a row.")
 @click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".')
@@ -37,30 +37,12 @@ COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
 @click.option("--max-total", help="Unit item, a promise: the absolute weights of one row add up to at most this.")
 @click.option("--max-norm", help="Unit item, a promise: the L2 norm of a row is at most this.")
 @click.option("--max-features", type=click.IntRange(min=1), help="With --max-norm, a promise: features of a row.")
-@click.option(
-    "--family",
-    type=click.Choice(["gaussian", "rademacher", "srht"]),
-    default="gaussian",
-    show_default=True,
-    help="Distribution of the matrix.",
-)
-@click.option(
-    "--matrix-seed",
-    type=click.Choice(["public", "secret"]),
-    default="public",
-    show_default=True,
-    help="Whether the matrix is known.",
-)
-@click.option(
-    "--fraction-bits",
-    type=click.IntRange(0, 30),
-    default=0,
-    show_default=True,
-    help="Weights are multiples of 2 to the minus this.",
-)
+@options.choice("--family", ("gaussian", "rademacher", "srht"), "Distribution of the matrix.", "gaussian")
+@options.choice("--matrix-seed", ("public", "secret"), "Whether the matrix is known.", "public")
+@options.fraction_bits(30)
 @options.publication
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are merged.")
-@options.result_format()  # fmt: skip
+@options.result_format()
 def command(
     rows: int,
     features: int,
@@ -93,13 +75,10 @@ def command(
         warnings.simplefilter("ignore", IdentityRowsWarning)  # the plan reports it with numbers
         spec: Any = ProjectionSpec(rows, features, columns or 8, epsilon, delta, matrix=family, **given)
     sized = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
-    if form == "json":
-        tried = [{"k": str(one.k), "rmse": one.distance} for one in sized.tried]
-        facts = plain_forecast(sized.spec, lambda _: ("squared distance", sized.best.distance), tried)
-        click.echo(show.as_json(facts | sized.to_dict()))
-    elif form == "csv":
-        click.echo(show.as_csv(list(sized.rows()[0]), [list(row.values()) for row in sized.rows()]))
-    else:
+    tried = [{"k": str(one.k), "rmse": one.distance} for one in sized.tried]
+    facts = plain_forecast(sized.spec, lambda _: ("squared distance", sized.best.distance), tried)
+    table = sized.rows()
+    if show.print_data(form, facts | sized.to_dict(), list(table[0]), table):
         _print(sized)
 
 

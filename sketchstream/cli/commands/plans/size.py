@@ -14,6 +14,7 @@ import click
 from sketchstream.cli import options, show
 from sketchstream.cli.commands.plans import plan as planning
 from sketchstream.cli.deployments import DeploymentOptions, grouped
+from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.planner import Machine, Sizing
@@ -25,22 +26,20 @@ MACHINES: Final = ("trusted", "untrusted")
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
-@click.command(short_help="Find the smallest sketch for a question, and print its configuration.")
+@click.command()
 @click.option("--items", type=click.FloatRange(min=1), help="Distinct items expected in one window.")
 @click.option("--number", "numbers", multiple=True, help="What matters: distinct, at_least.5, mean, ...; repeat it.")
 @click.option("--error", type=click.FloatRange(0, 1, min_open=True, max_open=True),
               help="Relative error wanted, one standard deviation.  [default: 0.02]")  # fmt: skip
-@click.option("--unit", type=click.Choice(UNITS),
-              help="What is protected: all that an item does in a window, or each event.  [default: item]")  # fmt: skip
-@click.option("--machine", type=click.Choice(MACHINES),
-              help="Whether its operators are trusted more than readers of results.  [default: trusted]")  # fmt: skip
+@options.choice("--unit", UNITS,
+                "What is protected: all that an item does in a window, or each event.  [default: item]")  # fmt: skip
+@options.choice("--machine", MACHINES,
+                "Whether its operators are trusted more than readers of results.  [default: trusted]")  # fmt: skip
 @click.option("--epsilon-publish", help="Most that the unit loses to readers.  [default: 1]")
 @click.option("--epsilon", help="Privacy of the state.  [default: 4 if the machine is trusted, else epsilon-publish]")
 @click.option("--largest", type=click.IntRange(1, 32767), help="Largest count to resolve.  [default: by the numbers]")
 @click.option("--mean", type=float, default=3.0, show_default=True, help="Expected mean count of an item.")
-@click.option("--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True,
-              help="Law of the counts.")  # fmt: skip
-@click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")
+@options.law
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions of the topic.")
 @click.option("--window", default="1d", show_default=True, help="Width of a window: 1h, 1d, 1mo, ...")
 @click.option("--name", default="people", show_default=True, help="Name of the sketch.")
@@ -79,7 +78,6 @@ def command(
       sketchstream size --items 1e6 --groups campaigns.txt --max-groups 2 --group-limit ranked --error 0.2
     """
     from sketchstream import kinds
-    from sketchstream.errors import ConfigError
     from sketchstream.kinds.profile import planner
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.stream.windows.windows import Calendar, Width
@@ -96,7 +94,7 @@ def command(
         items=deployment.items(items, 1 if groups is None else len(groups)),
         groups=groups,
         unit=options.ask(
-            unit, "What must be protected: all that an item does, or each event", "item", _choice("item", "event")
+            unit, "What must be protected: all that an item does, or each event", "item", click.Choice(UNITS)
         ),
         numbers=numbers or _words(options.ask(None, "Which numbers matter", "distinct, at_least.3", str)),
         target=options.ask(error, "Which relative error (one standard deviation) may they have", 0.02, float),
@@ -104,7 +102,7 @@ def command(
             machine,
             "Is the machine's operator trusted more than the readers",
             "trusted",
-            _choice("trusted", "untrusted"),
+            click.Choice(MACHINES),
         ),
         epsilon_publish=options.ask(
             epsilon_publish, "Most that the protected unit may lose to readers (epsilon)", "1", str
@@ -152,10 +150,6 @@ def _print(sizing: Sizing, guarantee: Guarantee, block: str) -> None:
         + (f" in each of {sizing.plan.parts} partitions\n" if sizing.plan.parts > 1 else "\n")
     )
     planning.print_table(sizing.plan)
-
-
-def _choice(*names: str) -> click.Choice[str]:
-    return click.Choice(names)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -11,9 +11,10 @@ from pathlib import Path
 import click
 
 from sketchstream.cli import options, show
+from sketchstream.cli.specs import spec_of_table
 
 
-@click.command(short_help="Compute the expected error of a sketch that a file describes.")
+@click.command()
 @click.option(
     "--table",
     "path",
@@ -21,13 +22,7 @@ from sketchstream.cli import options, show
     required=True,
     help="File with the keys of one [[sketch]] block, without name and windows.",
 )
-@click.option(
-    "--item-type",
-    type=click.Choice(["text", "int", "bytes"]),
-    default="text",
-    show_default=True,
-    help="Type of the lines of a list of items.",
-)
+@options.choice("--item-type", options.ITEM_TYPES, "Type of the lines of a list of items.", "text")
 @options.result_format()
 def command(path: Path, item_type: str, form: show.Format) -> None:
     r"""Compute the expected error of the numbers of a sketch of any kind, and what other specs would have.
@@ -40,7 +35,6 @@ def command(path: Path, item_type: str, form: show.Format) -> None:
       sketchstream plan --table places.toml
       sketchstream plan --table places.toml --format json
     """
-    from sketchstream.cli.specs import spec_of_table
     from sketchstream.kinds.forecast import plain_forecast
 
     facts = plain_forecast(spec_of_table(path, item_type))
@@ -48,10 +42,6 @@ def command(path: Path, item_type: str, form: show.Format) -> None:
         (", ".join(f"{k} {v}" for k, v in one.items() if k != "rmse"), one["rmse"]) for one in facts["alternatives"]
     ]
     rows = [("as described", facts["rmse"]), *others]
-    if form == "json":
-        click.echo(show.as_json(facts))
-    elif form == "csv":
-        click.echo(show.as_csv(("spec", "rmse"), rows))
-    else:
+    if show.print_data(form, facts, ("spec", "rmse"), rows):
         show.table(("spec", f"error of one {facts['quantity']}"), [(name, f"{rmse:,.4g}") for name, rmse in rows])
         click.echo(f"\n{facts['advice'][:1].upper()}{facts['advice'][1:]}.")

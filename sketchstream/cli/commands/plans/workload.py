@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sketchstream.cli import options, show
+from sketchstream.errors import ConfigError
+from sketchstream.files import write_durably
 
 if TYPE_CHECKING:
     from sketchstream.kinds.workload.forecast import WorkloadPlan
@@ -26,7 +28,7 @@ ERRORS: Final = ("queries", "answers", "rmse", "smallest", "largest")
 TRIED: Final = ("mechanism", "strategy", "counters", "rmse", "worst", "")
 
 
-@click.command(short_help="Compute the expected errors of each set of queries, for every mechanism.")
+@click.command()
 @click.option("--workload", help='Workload: "prefix:512", "ranges:64", "marginals:8:1,2", a .npy or .npz file.')
 @click.option("--epsilon", help='Privacy of the state: "1", "0.1", "1/2".')
 @click.option("--delta", default="0", show_default=True, help='Delta of the state, such as "1e-6"; 0: pure privacy.')
@@ -34,13 +36,7 @@ TRIED: Final = ("mechanism", "strategy", "counters", "rmse", "worst", "")
 @click.option("--max-weight", type=click.IntRange(min=1), default=1, show_default=True, help="Largest absolute weight.")
 @click.option("--max-total", type=click.IntRange(min=1), help="Unit item, a promise: most of one item's weights.")
 @click.option("--n-bound", type=click.IntRange(min=1), help="Largest number of individuals, if it is known.")
-@click.option(
-    "--objective",
-    type=click.Choice(["total", "max"]),
-    default="total",
-    show_default=True,
-    help="Objective: the sum of squared errors, or the largest one.",
-)
+@options.choice("--objective", ("total", "max"), "Objective: the sum of squared errors, or the largest one.", "total")
 @options.publication
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are merged.")
 @options.config(required=False)
@@ -67,7 +63,6 @@ def command(
       sketchstream plan --kind workload --workload prefix:512 --epsilon 1 --delta 1e-6
       sketchstream plan --kind workload -c sketchstream.toml --sketch tables --write
     """
-    from sketchstream.errors import ConfigError
     from sketchstream.kinds.forecast import plain_forecast
     from sketchstream.kinds.workload import forecast
 
@@ -86,7 +81,7 @@ def command(
         click.echo(show.as_json(plain_forecast(ready.spec) | ready.to_dict()))
     elif form == "csv":
         rows = ready.tables()
-        click.echo(show.as_csv(list(rows[0]), [list(row.values()) for row in rows]))
+        click.echo(show.as_csv(list(rows[0]), rows))
     else:
         _print(ready, parts)
     if write:
@@ -120,7 +115,6 @@ def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]
 def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
     """The block of a configuration file that is meant, and the file's folder."""
     from sketchstream.config.toml import read_toml_file
-    from sketchstream.errors import ConfigError
     from sketchstream.kinds.config_tables import read_block
 
     blocks = read_toml_file(config_file).get("sketch", [])
@@ -138,9 +132,6 @@ def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
 
 def _write(spec: WorkloadSpec, block: WorkloadTable, folder: Path) -> None:
     """Write the strategy file, and print the keys that name it."""
-    from sketchstream.errors import ConfigError
-    from sketchstream.files import write_durably
-
     name = block.strategy or Path(f"{block.name}.strategy")
     path = folder / name.expanduser()
     if path.exists():

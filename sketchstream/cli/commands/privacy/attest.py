@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import clusters, options, show, sketches
+from sketchstream.errors import ConfigError, StoreError
+from sketchstream.files import PUBLIC, write_durably
 
 if TYPE_CHECKING:
     from sketchstream.query.windows import PublishedWindows
 
 
-@click.command(short_help="Sign a statement of published files, or of a deployment: digests, specs, ledgers, losses.")
+@click.command()
 @click.argument("files", type=options.FILE, nargs=-1)
 @options.config(required=False)
 @click.option(
@@ -73,9 +75,6 @@ def command(
       python verify_attestation.py d.attest.json signing.pem.pub bodies/*
     """
     from sketchstream import attestation
-    from sketchstream.cli import clusters, sketches
-    from sketchstream.errors import ConfigError
-    from sketchstream.files import PUBLIC, write_durably
     from sketchstream_connectors.readers import open_published
 
     if bool(files) == (config_file is not None):
@@ -112,9 +111,6 @@ def command(
 
 def _of_files(files: tuple[Path, ...]) -> dict[str, bytes]:
     """Bytes of published files by their names."""
-    from sketchstream.cli import sketches
-    from sketchstream.errors import StoreError
-
     if len({file.name for file in files}) < len(files):
         raise StoreError("two of these files have one name, by which a statement tells them apart: rename one")
     for file in files:
@@ -124,8 +120,6 @@ def _of_files(files: tuple[Path, ...]) -> dict[str, bytes]:
 
 def _require_new(folder: Path) -> None:
     """Refuse a folder that exists: what lies in it would be taken for a part of the deployment."""
-    from sketchstream.errors import StoreError
-
     if folder.exists() or not folder.parent.is_dir():
         reason = "exists" if folder.exists() else f"cannot be made: {folder.parent} is not a directory"
         raise StoreError(f"--bodies {folder} {reason}; name a new folder in one that exists")
@@ -136,7 +130,6 @@ def _of_deployment(
 ) -> tuple[dict[str, bytes], dict[str, object]]:
     """The bodies of a deployment, and its statement."""
     from sketchstream import attestation
-    from sketchstream.errors import StoreError
     from sketchstream.query.times import to_span
     from sketchstream.stream.interfaces import SealedEntry
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import clusters, options, show, sketches
+from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.privacy.deployments.deployment import Deployment
@@ -34,7 +35,7 @@ ALL: Final = {
 }
 
 
-@click.command(short_help="Print the privacy loss of a sketch: layers, views, totals.")
+@click.command()
 @click.argument("files", type=options.FILE, nargs=-1)
 @options.config(required=False)
 @options.result_format()
@@ -50,8 +51,6 @@ def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format
       sketchstream ledger monday.sealed tuesday.sealed
       sketchstream ledger -c sketchstream.toml --format json
     """
-    from sketchstream.cli import clusters
-    from sketchstream.errors import ConfigError
     from sketchstream_connectors.readers import open_published
 
     if bool(files) == (config_file is not None):
@@ -79,7 +78,6 @@ def _unseen(folder: Path) -> list[dict[str, object]]:
 
 def _of_files(files: tuple[Path, ...]) -> Deployment:
     """Total cost of several published files."""
-    from sketchstream.cli import sketches
     from sketchstream.privacy.deployments.deployment import Deployment
 
     published = [sketches.read_published(file, "ledger of several files") for file in files]
@@ -88,14 +86,9 @@ def _of_files(files: tuple[Path, ...]) -> Deployment:
 
 def _together(deployment: Deployment, form: show.Format, unseen: Sequence[Mapping[str, object]] = ()) -> None:
     """The ledger of a deployment, and booked windows of which nobody saw a body."""
-    if form == "json":
-        more = {"booked_without_body": unseen} if unseen else {}
-        click.echo(show.as_json({**deployment.to_dict(), **more}))
-    elif form == "csv":
-        rows = deployment.rows()
-        columns = ("sketch", "revision", "unit", "windows", "partitions", "one window", "all windows")
-        click.echo(show.as_csv(columns, [[row[column] for column in columns] for row in rows]))
-    else:
+    more = {"booked_without_body": unseen} if unseen else {}
+    columns = ("sketch", "revision", "unit", "windows", "partitions", "one window", "all windows")
+    if show.print_data(form, {**deployment.to_dict(), **more}, columns, deployment.rows()):
         click.echo(str(deployment))
         for row in unseen:
             click.echo(
@@ -113,7 +106,6 @@ def _explain(columns: Mapping[str, str]) -> None:
 
 def _of_file(file: Path, form: show.Format) -> None:
     """The ledger of one sketch, or of each part of a stack."""
-    from sketchstream.cli import sketches
     from sketchstream.sketch import accounted
 
     header = sketches.read_header(file)
@@ -132,14 +124,6 @@ def _of_file(file: Path, form: show.Format) -> None:
         for number, ledger in enumerate(ledgers, 1)
         for row in ledger.rows()
     ]
-    if form == "csv":
-        click.echo(show.as_csv(columns, [[row[column] for column in columns] for row in rows]))
-        return
     worst = max(ledgers, key=lambda ledger: ledger.order)
-    facts = {
-        "unit": worst.unit,
-        "sealed": worst.sealed,
-        **worst.totals(),
-        "history": rows,
-    }
-    click.echo(show.as_json(facts))
+    facts = {"unit": worst.unit, "sealed": worst.sealed, **worst.totals(), "history": rows}
+    show.print_data(form, facts, columns, rows)

@@ -14,7 +14,7 @@ from sketchstream.cli import exits, options, progress, show
 COLUMNS: Final = ("section", "what", "claimed", "found", "would find", "verdict")
 
 
-@click.command(short_help="Audit this build on this machine: samplers, neighbours, releases, seals, ledger.")
+@click.command()
 @click.option("--quick", is_flag=True, help="Seconds instead of minutes: fewer samples.")
 @click.option(
     "--only", metavar="CHECK", multiple=True, help="Only checks whose names begin so: a section, or more; repeatable."
@@ -45,10 +45,6 @@ def command(quick: bool, only: tuple[str, ...], form: show.Format) -> int:
             report = audit.run(quick, watch, only)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-    if form == "json":
-        click.echo(show.as_json(report.to_dict()))
-    elif form == "csv":
-        click.echo(show.as_csv(COLUMNS, [[row[column] for column in COLUMNS] for row in report.rows()]))
-    else:
+    if show.print_data(form, report.to_dict(), COLUMNS, report.rows()):
         click.echo(str(report))
     return exits.OK if report.passed else exits.INPUT

@@ -13,11 +13,13 @@ from typing import Any
 
 import click
 
-from sketchstream.cli import options, progress, show
+from sketchstream.cli import options, progress, show, sketches
 from sketchstream.cli.specs import Description, described, spec_of_table
+from sketchstream.errors import ConfigError
+from sketchstream.files import write_durably
 
 
-@click.command(short_help="Create an open sketch: draw its noise, before any event.")
+@click.command()
 @options.output("Sketch file to make")
 @partial(described, required=False)
 @click.option(
@@ -61,8 +63,6 @@ def command(
       sketchstream create -o shops.sketch --kind gaussian --epsilon 1 --delta 1e-6 --size 4000 --max-weight 2.5
       sketchstream create -o routes.sketch --table routes.toml --key-file key
     """
-    from sketchstream.cli import sketches
-    from sketchstream.files import write_durably
     from sketchstream.sketch import Sketch
 
     beside = {
@@ -96,8 +96,6 @@ def command(
 
 def _described_in(table: Path, description: Description, beside: Mapping[str, Any]) -> Any:
     """The spec of a file; options that say the same are refused."""
-    from sketchstream.errors import ConfigError
-
     options = [*beside, *description.given()]
     context = click.get_current_context()
     if context.get_parameter_source("kind") is click.core.ParameterSource.COMMANDLINE:

@@ -24,7 +24,7 @@ _LIVES: Final = {
 }
 
 
-@click.command(short_help="Print the header of any sketch file.")
+@click.command()
 @click.argument("file", type=options.FILE)
 @options.result_format()
 def command(file: Path, form: show.Format) -> None:

@@ -12,7 +12,7 @@ import click
 from sketchstream.cli import options, show
 
 
-@click.command(short_help="Create a secret hash key.")
+@click.command()
 @options.output("Key file to make")
 @click.option(
     "--signing", is_flag=True, help="An ed25519 key for `sketchstream attest`; its public key goes beside it."

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import options, show, sketches
+from sketchstream.errors import MergeError
+from sketchstream.files import PUBLIC, write_durably
 
 
-@click.command(short_help="Add sealed states of the same population.")
+@click.command()
 @click.argument("files", type=options.FILE, nargs=-1, required=True)
 @options.output("Published file to make")
 @options.result_format()
@@ -26,9 +28,6 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
     Example:
       sketchstream merge site1.sealed site2.sealed -o both.sealed
     """
-    from sketchstream.cli import sketches
-    from sketchstream.errors import MergeError
-    from sketchstream.files import PUBLIC, write_durably
     from sketchstream.published import SealedState
     from sketchstream.query.profiles import growth
     from sketchstream.sketch import merge

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import options, show, sketches
+from sketchstream.files import PUBLIC, replace_secret, write_durably
 
 
-@click.command(short_help="Publish a noisy look at an open sketch, which stays open.")
+@click.command()
 @click.argument("sketch", type=options.FILE)
 @options.output("Published file to make")
 @click.option("--epsilon", required=True, help="Cost of this look; events still to come pay it too.")
@@ -30,14 +31,11 @@ def command(
     Example:
       sketchstream release s.sketch -o look.sealed --epsilon 0.1 --key-file key
     """
-    from sketchstream.cli import sketches
-    from sketchstream.files import PUBLIC, write_durably
-
     sketches.require_free(output)
     with sketches.locked(sketch) as predecessor:
         opened = sketches.open_sketch(sketch, key_file)
         released = opened.release(epsilon, delta)
-        sketches.replace(sketch, opened, predecessor)
+        replace_secret(sketch, opened.to_bytes(), predecessor)
         write_durably(output, released.to_bytes(), mode=PUBLIC)
     losses = opened.ledger.totals()
     facts = {

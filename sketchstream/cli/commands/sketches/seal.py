@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import options, show, sketches
+from sketchstream.files import PUBLIC, write_durably
 
 
-@click.command(short_help="Publish what an open sketch promised, and destroy its state.")
+@click.command()
 @click.argument("sketch", type=options.FILE)
 @options.output("Published file to make")
 @options.key_file()
@@ -27,8 +28,6 @@ def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format
     Example:
       sketchstream seal s.sketch -o s.sealed --key-file key
     """
-    from sketchstream.cli import sketches
-    from sketchstream.files import PUBLIC, write_durably
     from sketchstream.kinds.capabilities import Reconstructing
     from sketchstream.published import Release
 

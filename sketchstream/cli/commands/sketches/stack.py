@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import options, show, sketches
+from sketchstream.files import PUBLIC, write_durably
 
 
-@click.command(short_help="Put sealed sketches of disjoint populations side by side.")
+@click.command()
 @click.argument("files", type=options.FILE, nargs=-1, required=True)
 @options.output("Published file to make")
 @options.result_format()
@@ -26,8 +27,6 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
       sketchstream stack p0.sealed p1.sealed -o window.sealed
     """
     from sketchstream import published
-    from sketchstream.cli import sketches
-    from sketchstream.files import PUBLIC, write_durably
 
     sketches.require_free(output)
     stacked = published.stack([sketches.read_published(path, "stack") for path in files])

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from sketchstream.cli import options, progress
+from sketchstream.cli import options, progress, sketches
+from sketchstream.errors import ConfigError
+from sketchstream.files import replace_secret
 
 if TYPE_CHECKING:
     from sketchstream.items.columns import ItemType
@@ -24,15 +26,12 @@ if TYPE_CHECKING:
 STDIN: Final = Path("-")
 
 
-@click.command(short_help="Add the events of a file or of standard input to an open sketch.")
+@click.command()
 @click.argument("sketch", type=options.FILE)
 @click.argument("sources", type=options.FILE, nargs=-1, required=True)
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["lines", "jsonl", "csv", "parquet", "avro", "msgpack"]),
-    help="Format of the events.  [default: by the file's ending; .gz and .zst are decompressed]",
-)
+@options.choice("--format", ("lines", "jsonl", "csv", "parquet", "avro", "msgpack"),
+                "Format of the events.  [default: by the file's ending; .gz and .zst are decompressed]",
+                name="layout")  # fmt: skip
 @click.option("--item", metavar="FIELD", help="Field (jsonl, avro, parquet: dotted) or column (csv) of the item.")
 @click.option("--weight", metavar="FIELD", help="Field or column of the weight.  [default: every event is 1]")
 @click.option(
@@ -42,18 +41,10 @@ STDIN: Final = Path("-")
     multiple=True,
     help="Field or column of what else the kind of sketch needs of an event, such as row=user; once for each role.",
 )
-@click.option(
-    "--item-type",
-    type=click.Choice(["text", "int", "bytes"]),
-    help="What items are.  [default: as the sketch's domain says, else text]",
-)
-@click.option(
-    "--diagnostics",
-    type=click.Choice(["off", "exact"]),
-    default="off",
-    show_default=True,
-    help="Print on standard error how many events were left out, by reason; exact numbers, which nothing protects.",
-)
+@options.choice("--item-type", options.ITEM_TYPES, "What items are.  [default: as the sketch's domain says, else text]")
+@options.choice("--diagnostics", ("off", "exact"),
+                "Print on standard error how many events were left out, by reason; exact numbers, which nothing "
+                "protects.", "off")  # fmt: skip
 @options.key_file()
 def command(
     sketch: Path,
@@ -78,8 +69,6 @@ def command(
       sketchstream update s.sketch events.jsonl --format jsonl --item user_id --key-file key
       cut -f2 access.log | sketchstream update s.sketch - --format lines --key-file key
     """
-    from sketchstream.cli import sketches
-
     with sketches.locked(sketch) as predecessor:
         opened = sketches.open_sketch(sketch, key_file)
         kind = item_type or _item_type(opened)
@@ -88,7 +77,7 @@ def command(
         left_out = LeftOut()
         for path, how in read:
             _add(opened, path, how, roles, left_out if diagnostics == "exact" else None)
-        sketches.replace(sketch, opened, predecessor)
+        replace_secret(sketch, opened.to_bytes(), predecessor)
     if diagnostics == "exact":
         click.echo(left_out.line(), err=True)
     elif sys.stderr.isatty():
@@ -173,8 +162,6 @@ def _roles(sketch: Sketch, options: tuple[str, ...]) -> dict[str, str]:
     Raises:
         ConfigError: a role is unknown to the sketch, given twice, or missing.
     """
-    from sketchstream.errors import ConfigError
-
     needed = sketch.kind.intake.roles(sketch.spec)
     roles = {role: field for role, _, field in (one.partition("=") for one in options)}
     if set(roles) != set(needed) or len(options) != len(needed) or not all(roles.values()):
@@ -194,7 +181,6 @@ def _layout(
 ) -> Layout:
     """The layout of a file: from the options, its format by default from its ending."""
     from sketchstream.config.checks import file_format
-    from sketchstream.errors import ConfigError
     from sketchstream_connectors.files.source import Layout
 
     form = file_format(named, str(source))

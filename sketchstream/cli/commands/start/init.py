@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sketchstream.cli import options, show
+from sketchstream.cli import clusters, options, show
 from sketchstream.cli.progress import ProgressBar
+from sketchstream.errors import BrokerError, ConfigError, StoreError, meant
+from sketchstream.files import write_durably
 
 if TYPE_CHECKING:
     from sketchstream.config.draft import Draft
@@ -38,7 +40,7 @@ domain = {{ slots = 1024, levels = 2 }}
 """A sketch of any size, with which a configuration is valid before the questions are answered."""
 
 
-@click.command(short_help="Write a first configuration from a look at the records and five questions.")
+@click.command()
 @click.option("--topic", help="Kafka topic with JSON records.")
 @click.option("--file", "file", type=options.FILE, help="File instead of a topic: jsonl, csv, parquet or avro.")
 @click.option("--bootstrap-servers", help="With --topic: brokers.  [default: localhost:9092]")
@@ -98,7 +100,6 @@ def command(
     """  # noqa: D205 - the first paragraph is the summary
     from sketchstream import kinds
     from sketchstream.config.draft import Draft
-    from sketchstream.errors import StoreError
     from sketchstream.kinds.capabilities import Sizable
     from sketchstream.stream.windows.windows import Width
 
@@ -192,9 +193,7 @@ def _relative(path: Path, folder: Path) -> str:
 
 def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]:
     """Which fields the records have, and how many partitions there are."""
-    from sketchstream.cli import clusters
     from sketchstream.config.loader import Config
-    from sketchstream.errors import BrokerError, ConfigError
     from sketchstream.stream.input.field_survey import Survey
     from sketchstream_connectors import first_records
 
@@ -242,7 +241,6 @@ def _there(survey: Survey, name: str) -> str:
     Raises:
         ConfigError: none has it; names those that there are.
     """
-    from sketchstream.errors import ConfigError, meant
     from sketchstream.stream.input.sampling import UNREACHABLE
 
     if name in survey.unreached:
@@ -309,7 +307,6 @@ def _share(text: str) -> float:
 
 def _write(draft: Draft, block: str, key: Path, output: Path) -> None:
     """Make the key where it is missing, and the configuration."""
-    from sketchstream.files import write_durably
     from sketchstream.items.hashing import Key
 
     if key.exists():
@@ -325,7 +322,6 @@ def _print(draft: Draft, sizing: Any, output: Path) -> None:
     """Say what it costs, how many items it takes, and what the sample says about the fields."""
     from sketchstream import kinds
     from sketchstream.config.loader import Config
-    from sketchstream.errors import ConfigError
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream_connectors import factory
 
@@ -367,7 +363,6 @@ def _warn_of_few(file: Path, form: str, sizing: Any) -> None:
 def _find_partitioner(output: Path) -> None:
     """Find the partitioner as `validate --write` does."""
     from sketchstream.cli.commands.pipeline import validate
-    from sketchstream.errors import ConfigError
 
     try:
         click.get_current_context().invoke(
