@@ -117,7 +117,7 @@ def windows(
 
     Raises:
         EstimateError: the group does not exist.
-        ConfigError: the configuration, the sketch's name or a time cannot be used.
+        ConfigError: the configuration, the sketch's name or a time cannot be used, or `since` is not before `until`.
         StoreError, BrokerError: publications cannot be read.
     """
     with open_published(Config.load(config)) as published:

@@ -114,7 +114,6 @@ class Description:
         return ClosedDomain(size=self.size, sample_rate=self.sample_rate)
 
 
-_EPSILON = 'Privacy of the state: "1", "0.1", "1/2".'
 _OPTIONS = (
     choice("--unit", UNITS, "What is protected: all that one item does, or each event; kind profile needs it."),
     click.option("--open", "open_domain", is_flag=True, help="Items that nobody can list; needs a key."),
@@ -183,14 +182,12 @@ def spec_of_table(path: Path, item_type: str) -> Any:
         raise ConfigError(*(own.sub("", one) for one in error.mistakes)) from None
 
 
-def described(function: Callable[..., Any], *, epsilon: str | None = None, required: bool = True) -> Callable[..., Any]:
+def described(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
     """All these options on a command, which gets them as one argument, `description`.
 
     Args:
         function: the command's function.
-        epsilon: default of --epsilon; None: --epsilon must be given.
         required: whether a missing epsilon is an error already here.
     """
-    usual: dict[str, Any] = {"required": required} if epsilon is None else {"default": epsilon, "show_default": True}
-    options = (click.option("--epsilon", help=_EPSILON, **usual), *_OPTIONS)
-    return gathered("description", Description, options)(function)
+    epsilon = click.option("--epsilon", required=required, help='Privacy of the state: "1", "0.1", "1/2".')
+    return gathered("description", Description, (epsilon, *_OPTIONS))(function)

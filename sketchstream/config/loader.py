@@ -415,10 +415,7 @@ class Config:
 def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
     """Combine the tables, of each topic if there are several, and list contradictions between them.
 
-    Args:
-        table: tables of the file, without invalid keys.
-        path: path of the file.
-        unclear: keys that were removed; mistakes about them are consequences and are not listed.
+    Mistakes about `unclear` keys, which were removed, are consequences and are not listed.
     """
     tables, mistakes = checks.apart(table)
     configs: list[Config] = []
@@ -434,13 +431,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
 
 
 def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
-    """Combine the tables of one topic, and list contradictions between them.
-
-    Args:
-        table: tables of the file, without invalid keys.
-        path: path of the file.
-        unclear: keys that were removed; mistakes about them are consequences and are not listed.
-    """
+    """Combine the tables of one topic, and list contradictions between them; see `_assemble`."""
     kafka, mistakes = kafka_settings.read(table.kafka)
     if table.input.topic is not None:
         mistakes += kafka_settings.contradictions(kafka) if not mistakes else ()

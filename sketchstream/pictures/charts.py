@@ -167,6 +167,10 @@ class Bars:
     high: Floats
     spell: Callable[[float], str] = field(default=spelled, kw_only=True)
 
+    def words(self) -> list[str]:
+        """Each bar as text: its name, value and interval."""
+        return [f"{name}: {text}" for name, text in zip(self.names, _said(self), strict=True)]
+
 
 @dataclass(frozen=True)
 class GridChart:
@@ -301,7 +305,7 @@ def band_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = 
         caption: text below the chart.
         wide: whether it is for wide screens; it is not legible on narrow ones.
     """
-    words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
+    words = bars.words()
     spoken = f"{title}. {len(words)} numbers, {bars.spell(bars.value.min())} to {bars.spell(bars.value.max())}."
     places = _placed(np.arange(len(words)), bars.value, words)
     caption += _columns(len(words))
@@ -319,7 +323,7 @@ def trend_chart(bars: Bars, title: str) -> Chart:
         bars: the numbers, the newest last.
         title: title of the number.
     """
-    words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
+    words = bars.words()
     least, most = bars.spell(bars.value.min()), bars.spell(bars.value.max())
     spoken = f"{title}, {bars.names[0]} to {bars.names[-1]}: {least} to {most}."
     caption = f"{title[:1].upper()}{title[1:]}, {bars.names[0]} to {bars.names[-1]}, with 95% intervals."
@@ -347,7 +351,7 @@ def bar_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = F
         caption: text below the chart.
         wide: whether it is for wide screens, with room for long names.
     """
-    words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
+    words = bars.words()
     places = [(float(value), float(at), text) for at, (value, text) in enumerate(zip(bars.value, words, strict=True))]
     size = (WIDE[0] if wide else NARROW[0], 1.1 + 0.24 * len(bars.names))
     spoken = f"{title}. {len(words)} bars. " + ". ".join(words[:3]) + "."
@@ -526,12 +530,7 @@ def draw_band(
 def _line(axes: Axes, at: npt.NDArray[Any], value: Floats, ends: tuple[Floats, Floats] | None, color: str) -> None:
     """Draw a line with the band of its intervals; of too many numbers for the pixels, what lies in each column.
 
-    Args:
-        axes: axes of one panel.
-        at: (n,) ascending positions or times.
-        value: (n,) values; NaN where there is none.
-        ends: (n,) lower and (n,) upper ends of the intervals, or None.
-        color: color of the line.
+    Positions or times are (n,), ascending; values, NaN where there is none, and ends of intervals are (n,) too.
     """
     if value.size <= 2 * COLUMNS:
         if ends is not None:
@@ -668,15 +667,7 @@ def _chart(
     places: Sequence[Placed],
     size: tuple[float, float] = NARROW,
 ) -> Chart:
-    """One panel of a page.
-
-    Args:
-        draw: draws into the panel's axes.
-        spoken: description of its shape, for screen readers.
-        caption: text below it.
-        places: numbers as text, with positions on the axes' scales.
-        size: width and height in inches.
-    """
+    """A figure of one panel for a page; see `chart_of`."""
 
     def fill(figure: Figure) -> Axes:
         axes: Axes = figure.subplots()

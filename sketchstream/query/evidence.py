@@ -25,7 +25,7 @@ OLDER_ALARM = 1e-5
 
 
 @dataclass(frozen=True)
-class Heard:
+class PartitionEvidence:
     """What the newest frontier of one partition says about a window.
 
     Args:
@@ -39,6 +39,9 @@ class Heard:
     shown: WindowNumbers | None = None
 
 
+ByPartition = Mapping[int, PartitionEvidence]
+
+
 def forgets(newest: PublishedEvidence | None) -> list[bool]:
     """Whether records came for windows that are too old to have numbers, in the evidence and in each former one."""
     return [
@@ -47,7 +50,7 @@ def forgets(newest: PublishedEvidence | None) -> list[bool]:
     ]
 
 
-def heard(frontier: Frontier | None, window: Span) -> Heard:
+def partition_evidence(frontier: Frontier | None, window: Span) -> PartitionEvidence:
     """The evidence of one partition about a window.
 
     Args:
@@ -55,23 +58,25 @@ def heard(frontier: Frontier | None, window: Span) -> Heard:
         window: [start, end), ms since 1970.
     """
     if frontier is None or frontier.published_through < window[1]:
-        return Heard("not all partitions have told how many records they refused")
+        return PartitionEvidence("not all partitions have told how many records they refused")
     reports = () if frontier.evidence is None else (frontier.evidence, *frontier.evidence.former)
     for report in reports:
         if window in report.windows:
-            return Heard("", report.noise, report.windows[window])
+            return PartitionEvidence("", report.noise, report.windows[window])
     for report, forgot in zip(reports, forgets(frontier.evidence), strict=True):
         if forgot:
-            return Heard(f"about {report.older:,} records came for windows as old as this one, and which is not known")
+            return PartitionEvidence(
+                f"about {report.older:,} records came for windows as old as this one, and which is not known"
+            )
         if report.since == NO_TIME or window[1] > report.since:
             # A history says of all its windows that no record was refused.
             if report.noise.refused or report.since == NO_TIME:
-                return Heard("", report.noise)
+                return PartitionEvidence("", report.noise)
             break
-    return Heard("how many records came too late, or were refused, was not published")
+    return PartitionEvidence("how many records came too late, or were refused, was not published")
 
 
-def weigh(counted: Quality, heard: Mapping[int, Heard], rule: Rule, *, keyed: bool, counts: frozenset[int]) -> Quality:
+def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, counts: frozenset[int]) -> Quality:
     """Judge a window by the share of records counted and by the evidence of its partitions.
 
     A loss shows where a number exceeds what noise explains, over all partitions or in one of them; the probability
@@ -79,12 +84,12 @@ def weigh(counted: Quality, heard: Mapping[int, Heard], rule: Rule, *, keyed: bo
 
     Args:
         counted: judgement of the share counted.
-        heard: evidence by partition.
+        evidence: what each partition says.
         rule: decides what is reported.
         keyed: whether an item belongs to one partition.
         counts: partitions with a sketch of the window.
     """
-    usable = {partition: one for partition, one in heard.items() if not one.reason}
+    usable = {partition: one for partition, one in evidence.items() if not one.reason}
     refused, late = _refused(usable, rule, counted)
     misplaced, astray = _misplaced({p: one for p, one in usable.items() if p in counts}, rule, counted)
     out = replace(counted, refused=refused, misplaced=misplaced)
@@ -105,8 +110,8 @@ def weigh(counted: Quality, heard: Mapping[int, Heard], rule: Rule, *, keyed: bo
             "check input.partitioner with `sketchstream validate`"
         )
         return replace(out, verdict="incomplete", reason=reason)
-    unknown = next((one.reason for one in heard.values() if one.reason), None)
-    if unknown is None and keyed and len(heard) > 1 and counted.share is None and not _places(usable, counts):
+    unknown = next((one.reason for one in evidence.values() if one.reason), None)
+    if unknown is None and keyed and len(evidence) > 1 and counted.share is None and not _places(usable, counts):
         unknown = "whether items were in the partitions where they belong was not published"
     if unknown is not None:
         return replace(out, verdict="unknown", reason=unknown)
@@ -115,9 +120,9 @@ def weigh(counted: Quality, heard: Mapping[int, Heard], rule: Rule, *, keyed: bo
     return replace(out, verdict="good", reason=_none_lost(refused, misplaced))
 
 
-def _places(heard: Mapping[int, Heard], counts: Iterable[int]) -> bool:
+def _places(evidence: ByPartition, counts: Iterable[int]) -> bool:
     """Whether all partitions that counted tell how much was misplaced, or say that nothing can be."""
-    return all(one.noise.misplaced or one.noise.anywhere for p, one in heard.items() if p in counts)
+    return all(one.noise.misplaced or one.noise.anywhere for p, one in evidence.items() if p in counts)
 
 
 def _none_lost(refused: Estimate | None, misplaced: Estimate | None) -> str:
@@ -145,9 +150,9 @@ def _laplace(noise: EvidenceNoise, draws: int) -> NoiseSum:
     return NoiseSum.of([Noise(DISCRETE_LAPLACE, noise.refused)] * draws)
 
 
-def _refused(heard: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
+def _refused(evidence: ByPartition, rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
     """The number of refused records, and whether it is more than is tolerated and noise explains."""
-    parts = [(one.noise, one.shown) for one in heard.values() if one.shown is not None]
+    parts = [(one.noise, one.shown) for one in evidence.values() if one.shown is not None]
     if not parts:
         return None, False
     tolerated = counted.tolerated
@@ -162,16 +167,16 @@ def _refused(heard: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[
     return _estimate(value, value + low, value + high), late
 
 
-def _misplaced(heard: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
+def _misplaced(evidence: ByPartition, rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
     """The number of misplaced events or items, and whether it is more than is tolerated and noise explains."""
     parts = [
         (one.noise, one.shown.misplaced)
-        for one in heard.values()
+        for one in evidence.values()
         if one.shown is not None and one.shown.misplaced is not None and one.noise.misplaced
     ]
     laws = {noise for noise, _ in parts}
     if len(laws) != 1:  # partitions in which the configuration changed before this window, and others
-        by_law = ({p: one for p, one in heard.items() if one.noise == law} for law in laws)
+        by_law = ({p: one for p, one in evidence.items() if one.noise == law} for law in laws)
         verdicts = [_misplaced(alike, rule, counted) for alike in by_law]
         return next((verdict for verdict in verdicts if verdict[1]), (None, False))
     noise, values = parts[0][0], [value for _, value in parts]

@@ -16,7 +16,7 @@ from sketchstream.errors import DataLossError, FormatError, MergeError
 from sketchstream.kinds.capabilities import Reconstructing, SlotsOfItems
 from sketchstream.published import Published, Release, SealedState, partition_counts, read, stack
 from sketchstream.quality import DEFAULT, Quality, Rule, judge
-from sketchstream.query.evidence import Heard, heard, weigh
+from sketchstream.query.evidence import PartitionEvidence, partition_evidence, weigh
 from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, SealedSource
@@ -64,7 +64,7 @@ class SealedWindow:
     deleted: bool = False
     rule: Rule = DEFAULT
     group: str | None = None
-    evidence: Mapping[int, Heard] = field(default_factory=dict, repr=False)
+    evidence: Mapping[int, PartitionEvidence] = field(default_factory=dict, repr=False)
     early: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -291,7 +291,7 @@ class SealedReader:
         seen = _Assembly(sketch, self._rule(sketch), self._topics)
         for entry in self._source.read(sketch, from_ms, to_ms):
             if isinstance(entry, Frontier):
-                seen.hear(entry)
+                seen.add_frontier(entry)
             elif isinstance(entry, Deleted):
                 seen.deleted[entry.partition] = max(entry.through, seen.deleted.get(entry.partition, entry.through))
             elif (revision is None or entry.revision == revision) and seen.is_news(entry):
@@ -370,7 +370,7 @@ class _Assembly:
         self._bodies: dict[str, bytes] = {}
         self._names: set[bytes] = set()
 
-    def hear(self, frontier: Frontier) -> None:
+    def add_frontier(self, frontier: Frontier) -> None:
         """Add a frontier, unless a newer one is known."""
         name = (frontier.revision, frontier.partition)
         if name not in self.frontiers or self.frontiers[name].sequence <= frontier.sequence:
@@ -486,7 +486,7 @@ class _Assembly:
             parts=tuple(parts[partition] for partition in sorted(parts)),
             deleted=deleted,
             rule=self._rule,
-            evidence={partition: heard(own.get(partition), window) for partition in numbers},
+            evidence={partition: partition_evidence(own.get(partition), window) for partition in numbers},
             early={partition: early[partition].early or 0 for partition in released},
         )
 

@@ -21,7 +21,7 @@ from sketchstream.kinds.profile_answers import TREND
 from sketchstream.pictures import report
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.differences import Difference, difference
-from sketchstream.query.times import to_ms
+from sketchstream.query.times import to_span
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -278,29 +278,12 @@ def windows_of(
     until: Time | None = None,
     group: str | None = None,
 ) -> Windows:
-    """Collect the windows of one sketch, in ascending order.
-
-    Args:
-        published: published windows of a configuration.
-        sketch: name of the sketch; optional if the configuration has only one.
-        since: windows that start at or after this time: RFC 3339 text, or a datetime with a timezone.
-        until: windows that end at or before this time.
-        group: group of a sketch with groups; None: choose it later with `Window.of_group`.
-
-    Raises:
-        EstimateError: the group does not exist.
-        ConfigError: the sketch's name or a time is invalid.
-        StoreError, BrokerError: publications cannot be read.
-    """
-    first, last = _moment(since, "since"), _moment(until, "until")
+    """Collect the windows of one sketch, ascending; arguments and errors are those of `sketchstream.windows`."""
+    first, last = (moment.isoformat() if isinstance(moment, datetime) else moment for moment in (since, until))
+    span = to_span(first, last, ("since", "until"))
     plan = published.plan(sketch)
-    windows = [Window(published, one) for one in published.every(plan.name, first, last)]
+    windows = [Window(published, one) for one in published.every(plan.name, *span)]
     return Windows(plan.name, windows if group is None else [one.of_group(group) for one in windows])
-
-
-def _moment(moment: Time | None, name: str) -> int | None:
-    """Milliseconds of a time."""
-    return to_ms(moment.isoformat() if isinstance(moment, datetime) else moment, name)
 
 
 def start_labels(starts: Sequence[datetime]) -> list[str]:

@@ -91,7 +91,7 @@ class Follower:
             self._store.rebuild()
             if self._pool is not None:
                 self._pool.restart()
-        self._hear_newest()
+        self._read_newest()
         problems: list[str] = []
         for batch in self._feed.read(self._store.positions()):
             self.stored += self._store.take(batch)
@@ -103,7 +103,7 @@ class Follower:
         for problem in sorted({*problems}.difference(self.problems)):
             say(log, logging.WARNING, "unreadable", reason=problem)
         self.problems = tuple(problems)
-        self._hear_surroundings()
+        self._read_surroundings()
         while self._store.retain():  # before windows are put together: it may change what they join
             self._progress_at = time.monotonic()
         changed = 0
@@ -120,7 +120,7 @@ class Follower:
         self.caught_up_at = time.monotonic()
         self.error = None
 
-    def _hear_newest(self) -> None:
+    def _read_newest(self) -> None:
         """Read the newest frontiers: the time up to which the slowest partition of each sketch has published."""
         newest: dict[str, dict[int, tuple[int, int, int]]] = {}
         frontiers = self._feed.newest()
@@ -133,7 +133,7 @@ class Follower:
             places[frontier.partition] = max(place, places.get(frontier.partition, place))
         self.frontiers = {name: min(place[2] for place in places.values()) for name, places in newest.items()}
 
-    def _hear_surroundings(self) -> None:
+    def _read_surroundings(self) -> None:
         """Ask periodically for the retention of the input topic, which guarantees mention."""
         if self._around is not None and time.monotonic() >= self._asked + SURROUNDINGS_S:
             self._store.put_retention(self._around.retention_ms())

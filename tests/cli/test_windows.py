@@ -131,6 +131,12 @@ def test_a_range_is_text_or_a_time_with_its_zone(config: Path) -> None:
             ss.windows(config, since=wrong)
 
 
+@pytest.mark.parametrize("until", ["2013-01-01T01:00Z", "2013-01-01T02:00Z"])
+def test_a_range_ends_after_its_beginning(config: Path, until: str) -> None:
+    with pytest.raises(ss.ConfigError, match="since must be before until, found 2013-01-01T02"):
+        ss.windows(config, since="2013-01-01T02:00Z", until=until)
+
+
 def test_the_table_of_all_windows_agrees_with_their_profiles(config: Path) -> None:
     found = ss.windows(config)
     frame = found.to_pandas(["distinct", "at_least.3", "at_least.500", "quantile.0.5"])

@@ -20,7 +20,7 @@ from sketchstream.components import ADMITTED, TOTAL, Counter, Noise, find
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.quality import NEVER, Rule, Tolerance, judge, threshold
-from sketchstream.query.evidence import heard, weigh
+from sketchstream.query.evidence import partition_evidence, weigh
 from sketchstream.stream.interfaces import Frontier, Restored
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers
 from sketchstream.stream.state.checkpoint import capture, restore
@@ -142,7 +142,7 @@ def test_what_is_tolerated_of_few_records_is_reported_as_rarely_as_it_says(mispl
     def reported(admitted: int, lost: int) -> bool:
         shown = WindowNumbers(0 if misplaced else lost, 1, misplaced=lost if misplaced else 0)
         said = PublishedEvidence(EvidenceNoise(F(50), F(50)), windows={window: shown})
-        found = {0: heard(Frontier("hourly", 0, 0, MINUTE, 1, 1, evidence=said), window)}
+        found = {0: partition_evidence(Frontier("hourly", 0, 0, MINUTE, 1, 1, evidence=said), window)}
         judged = weigh(judge([part(admitted, 4)], rule), found, rule, keyed=True, counts=frozenset([0]))
         return judged.verdict == "incomplete"
 
@@ -159,7 +159,7 @@ def test_misplaced_events_show_where_partitions_have_different_noise() -> None:
         said = PublishedEvidence(
             EvidenceNoise(F(1), F(2 + partition)), windows={window: WindowNumbers(0, 1, misplaced=lost)}
         )
-        shown[partition] = heard(Frontier("hourly", 0, partition, MINUTE, 2, 1, evidence=said), window)
+        shown[partition] = partition_evidence(Frontier("hourly", 0, partition, MINUTE, 2, 1, evidence=said), window)
     judged = weigh(judge([part(10_000, 10_000)]), shown, Rule(), keyed=True, counts=frozenset([0, 1]))
     assert judged.verdict == "incomplete"
     assert "do not belong" in judged.reason

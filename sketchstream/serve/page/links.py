@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -21,7 +22,6 @@ from sketchstream.stream.windows.windows import iso
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
     from sketchstream.serve.store.store import StoredWindow
-    from sketchstream.stream.windows.plans import SketchPlan
 
 Links = list[tuple[str, str]]
 """Links, each with what it is called, and its address or its text."""
@@ -124,101 +124,93 @@ def series_links(name: str, metric: str, exact: Mapping[str, str]) -> Links:
     ]
 
 
-def series_lines(file: str, plan: SketchPlan, answer: str, metric: str, exact: Mapping[str, str], origin: str) -> Links:
-    """Commands and code for the same series elsewhere.
-
-    Args:
-        file: name of the configuration.
-        plan: plan of the sketch.
-        answer: "profile" or "estimate".
-        metric: name of the number.
-        exact: `from`, `to` and `group`, as far as they are chosen.
-        origin: address by which the visitor calls this service.
-    """
-    python = f"import sketchstream as ss\nss.windows({_python(file, plan.name, exact)}).to_pandas([{metric!r}])"
-    return [
-        ("With curl", f"curl '{origin}{api(plan.name, 'series', {'metric': metric, **exact})}'"),
-        ("In Python", python),
-        ("On the command line", _command(answer, file, plan.name, exact) + " --all --format json"),
-    ]
-
-
-def window_lines(file: str, name: str, answer: str, where: Mapping[str, str], origin: str) -> Links:
-    """Commands and code for the same answer elsewhere. Arguments are explained at `series_lines`."""
-    python = f"import sketchstream as ss\n(window,) = ss.windows({_python(file, name, where)})\nwindow.{answer}"
-    return [
-        ("With curl", f"curl '{origin}{api(name, answer, where)}'"),
-        ("On the command line", _command(answer, file, name, where) + " --format json"),
-        ("In Python", python),
-    ]
-
-
-def open_lines(file: str, name: str, where: Mapping[str, str], origin: str) -> Links:
-    """Commands for the same positions elsewhere. Arguments are explained at `series_lines`."""
-    return [
-        ("With curl, the open window", f"curl '{origin}{api(name, 'closed', where)}'"),
-        (
-            "On the command line, the open window",
-            _command("estimate", file, name, where) + " --closed --format json",
-        ),
-    ]
-
-
-def difference_lines(
-    file: str, name: str, metric: str, first: Mapping[str, str], second: Mapping[str, str], origin: str
-) -> Links:
-    """One number of a comparison elsewhere.
+@dataclass(frozen=True)
+class Elsewhere:
+    """Commands and code that give the answers of a sketch elsewhere.
 
     Args:
         file: name of the configuration.
         name: name of the sketch.
-        metric: name of the number.
-        first: `from`, `to` and `group` of one window.
-        second: `from`, `to` and `group` of the other window.
         origin: address by which the visitor calls this service.
     """
-    python = (
-        f"import sketchstream as ss\n(window,) = ss.windows({_python(file, name, first)})\n"
-        f"(against,) = ss.windows({_python(file, name, second)})\nwindow.difference(against, {metric!r})"
-    )
-    return [
-        ("With curl", f"curl '{origin}{difference_address(name, metric, first, second)}'"),
-        ("In Python", python),
-    ]
 
+    file: str
+    name: str
+    origin: str
 
-def overlap_lines(file: str, name: str, where: Mapping[str, str], expression: str, origin: str) -> Links:
-    """Commands for sets of groups elsewhere.
+    def series(self, answer: str, metric: str, exact: Mapping[str, str]) -> Links:
+        """Commands and code for the same series.
 
-    Args:
-        file: name of the configuration.
-        name: name of the sketch.
-        where: `from` and `to` of the window.
-        expression: expression; empty: the usual ones.
-        origin: address by which the visitor calls this service.
-    """
-    parameters = {"query": expression} if expression else {}
-    chosen = f" --query {shlex.quote(expression)}" if expression else ""
-    return [
-        ("With curl", f"curl '{origin}{api(name, 'overlap', {**where, **parameters})}'"),
-        ("On the command line", f"{_command('overlap', file, name, where)}{chosen} --format json"),
-    ]
+        Args:
+            answer: "profile" or "estimate".
+            metric: name of the number.
+            exact: `from`, `to` and `group`, as far as they are chosen.
+        """
+        return [
+            ("With curl", self._curl(api(self.name, "series", {"metric": metric, **exact}))),
+            ("In Python", f"import sketchstream as ss\n{self._python(exact)}.to_pandas([{metric!r}])"),
+            ("On the command line", self._command(answer, exact, " --all")),
+        ]
+
+    def window(self, answer: str, where: Mapping[str, str]) -> Links:
+        """Commands and code for the same answer of one window. Arguments are explained at `series`."""
+        return [
+            ("With curl", self._curl(api(self.name, answer, where))),
+            ("On the command line", self._command(answer, where)),
+            ("In Python", f"import sketchstream as ss\n(window,) = {self._python(where)}\nwindow.{answer}"),
+        ]
+
+    def open(self, where: Mapping[str, str]) -> Links:
+        """Commands for the same closed positions. Arguments are explained at `series`."""
+        return [
+            ("With curl, the open window", self._curl(api(self.name, "closed", where))),
+            ("On the command line, the open window", self._command("estimate", where, " --closed")),
+        ]
+
+    def difference(self, metric: str, first: Mapping[str, str], second: Mapping[str, str]) -> Links:
+        """One number of a comparison.
+
+        Args:
+            metric: name of the number.
+            first: `from`, `to` and `group` of one window.
+            second: `from`, `to` and `group` of the other window.
+        """
+        python = (
+            f"import sketchstream as ss\n(window,) = {self._python(first)}\n(against,) = {self._python(second)}\n"
+            f"window.difference(against, {metric!r})"
+        )
+        address = difference_address(self.name, metric, first, second)
+        return [("With curl", self._curl(address)), ("In Python", python)]
+
+    def overlap(self, where: Mapping[str, str], expression: str) -> Links:
+        """Commands for the same set of groups.
+
+        Args:
+            where: `from` and `to` of the window.
+            expression: the set; empty: the usual ones.
+        """
+        parameters = {"query": expression} if expression else {}
+        chosen = f" --query {shlex.quote(expression)}" if expression else ""
+        return [
+            ("With curl", self._curl(api(self.name, "overlap", {**where, **parameters}))),
+            ("On the command line", self._command("overlap", where, chosen)),
+        ]
+
+    def _curl(self, address: str) -> str:
+        return f"curl '{self.origin}{address}'"
+
+    def _python(self, where: Mapping[str, str]) -> str:
+        ends = (("since", "from"), ("until", "to"), ("group", "group"))
+        arguments = "".join(f", {key}={where[end]!r}" for key, end in ends if end in where)
+        return f"ss.windows({self.file!r}, sketch={self.name!r}{arguments})"
+
+    def _command(self, answer: str, where: Mapping[str, str], more: str = "") -> str:
+        chosen = "".join(f" --{key} {shlex.quote(value)}" for key, value in where.items())
+        command = f"sketchstream {answer} -c {shlex.quote(self.file)} --sketch {self.name}"
+        return f"{command}{chosen}{more} --format json"
 
 
 def difference_address(name: str, metric: str, first: Mapping[str, str], second: Mapping[str, str]) -> str:
     """The address of a number of one window minus that of another, in the API."""
     against = {f"against_{key}": value for key, value in second.items()}
     return api(name, "difference", {**first, **against, "metric": metric})
-
-
-def _python(file: str, name: str, where: Mapping[str, str]) -> str:
-    """Arguments of `ss.windows`."""
-    ends = (("since", "from"), ("until", "to"), ("group", "group"))
-    arguments = "".join(f", {key}={where[end]!r}" for key, end in ends if end in where)
-    return f"{file!r}, sketch={name!r}{arguments}"
-
-
-def _command(answer: str, file: str, name: str, where: Mapping[str, str]) -> str:
-    """The command that answers."""
-    chosen = "".join(f" --{key} {shlex.quote(value)}" for key, value in where.items())
-    return f"sketchstream {answer} -c {shlex.quote(file)} --sketch {name}{chosen}"

@@ -110,11 +110,6 @@ def _refusal(status: int, title: str, error: Exception) -> Response:
     return rendering.html("text.html", status, title=title, lead=[f"{text[:1].upper()}{text[1:]}."])
 
 
-def _origin(request: Request) -> str:
-    """The service's address as used by the visitor."""
-    return f"{request.url.scheme}://{request.url.netloc}"
-
-
 class Views:
     """The pages.
 
@@ -228,14 +223,8 @@ class Views:
         if plan is not None and "series" in values:
             chosen = {"group": values["group"]} if values["group"] else {}
             downloads = links.series_links(name, values["metric"], exact | chosen)
-            lines = links.series_lines(
-                self._service.config.path.name,
-                plan,
-                kinds.of(plan.spec).answer,
-                values["metric"],
-                exact | chosen,
-                _origin(request),
-            )
+            answers = kinds.of(plan.spec).answer
+            lines = self._elsewhere(request, name).series(answers, values["metric"], exact | chosen)
         described = [(self._service.describe(one), one.window) for one in stored]
         return rendering.html(
             "sketch.html",
@@ -307,7 +296,7 @@ class Views:
                 "compare": self._compare_address(name, stored, before or after, group),
                 "guarantee": words.statement(data["guarantee"]),
                 "links": links.downloads(name, answers, where),
-                "lines": links.window_lines(self._service.config.path.name, name, answers, where, _origin(request)),
+                "lines": self._elsewhere(request, name).window(answers, where),
             }
         return rendering.html("window.html", **values)
 
@@ -408,7 +397,7 @@ class Views:
             "picture": _at(picture, f"{values['action']}/upset", where),
             "tables": upset.tables(data),
             "links": rows,
-            "lines": links.overlap_lines(self._service.config.path.name, name, where, expression, _origin(request)),
+            "lines": self._elsewhere(request, name).overlap(where, expression),
         }
         return rendering.html("overlap.html", **values)
 
@@ -453,7 +442,6 @@ class Views:
         labels = (sides[0]["label"], sides[1]["label"])
         picture = self._drawn.get_or_make(orjson.dumps([labels, changes]), lambda: comparison.picture(changes, labels))
         where = chosen.first.where, chosen.second.where
-        file = self._service.config.path.name
         out |= {
             "lead": comparison.lead(changes, labels, "" if apart else chosen.first.group or ""),
             "note": comparison.note(changes, *chosen, self._service.plan(name), self._service.config.names),
@@ -461,8 +449,7 @@ class Views:
             "table": comparison.table(changes, labels, name, *where),
         }
         if changes:
-            metric = changes[0]["metric"]
-            out["lines"] = links.difference_lines(file, name, metric, *where, _origin(request))
+            out["lines"] = self._elsewhere(request, name).difference(changes[0]["metric"], *where)
         return out
 
     @guarded
@@ -546,6 +533,11 @@ class Views:
     def _name(self, request: Request) -> str:
         return self._service.require(request.path_params["name"])
 
+    def _elsewhere(self, request: Request, name: str) -> links.Elsewhere:
+        """How the answers of a sketch are got elsewhere, by the address that the visitor uses."""
+        origin = f"{request.url.scheme}://{request.url.netloc}"
+        return links.Elsewhere(self._service.config.path.name, name, origin)
+
     def _group(self, name: str, query: Mapping[str, str]) -> str | None:
         """The chosen group, by default the first one; None if the sketch has none."""
         groups = self._service.groups(name)
@@ -586,13 +578,7 @@ class Views:
         return self._asked(stored, Question(group=group), ask=compute)
 
     def _asked(self, stored: StoredWindow, question: Question, *, ask: bool) -> tuple[WindowAnswer | None, str | None]:
-        """The answer to a question, or why there is none; neither while it is computed.
-
-        Args:
-            stored: the window.
-            question: question about the window.
-            ask: whether to have it computed, if it is not yet.
-        """
+        """The answer to a question, or why there is none; neither while it is computed, as it is if `ask` says so."""
         try:
             answer = self._service.ready(stored, question)
             if answer is None and ask:
@@ -830,7 +816,7 @@ class Views:
                         replace(_at(one, f"{address}/{one.name}", where), name=f"{mark}-{one.name}") for one in drawn
                     ],
                     "links": links.downloads(name, "closed", where),
-                    "lines": links.open_lines(self._service.config.path.name, name, where, _origin(request)),
+                    "lines": self._elsewhere(request, name).open(where),
                 }
             )
         return out
@@ -838,14 +824,7 @@ class Views:
     def _changes(
         self, first: WindowAnswer, second: WindowAnswer, most: int, metrics: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        """Changes between two windows, number by number, in the form of the API.
-
-        Args:
-            first: the window of interest.
-            second: the other one.
-            most: numbers.
-            metrics: names of numbers of profiles; empty: those that are offered.
-        """
+        """Changes between two windows in the form of the API: of these numbers of profiles, or of those offered."""
         data = first.to_dict()
         names = list(shown.of(data).numbers(data))
         profile = self._service.answers(first.stored.sketch) == "profile"
@@ -905,13 +884,7 @@ def _further(data: Mapping[str, Any]) -> Question | None:
 
 
 def _closer(panels: Sequence[Panel], query: Mapping[str, str], address: str = "") -> list[tuple[Panel, dict[str, str]]]:
-    """The pictures with links to their stretches, the chosen stretch drawn alone; and the parameter that chose it.
-
-    Args:
-        panels: the pictures of a page.
-        query: parameters of the page.
-        address: address of the page.
-    """
+    """The pictures with links to their stretches, the chosen stretch drawn alone; and the parameter that chose it."""
     name, *ends = query.get("stretch", "").split(".")
     out: list[tuple[Panel, dict[str, str]]] = []
     for whole in panels:

@@ -1107,17 +1107,7 @@ def _range(since: int | None, until: int | None) -> tuple[int, int, int]:
 
 
 def _anew(execute: Any, sketch: int, condition: str, *values: object) -> list[int]:
-    """Have windows of a sketch put together again.
-
-    Args:
-        execute: method `execute` of a transaction.
-        sketch: number of the sketch.
-        condition: condition of SQL that selects windows.
-        values: values of the condition.
-
-    Returns:
-        The ends of these windows.
-    """
+    """Have the windows of a sketch that a condition of SQL selects put together again; returns their ends."""
     updated = execute(
         "UPDATE windows SET state = ?, todo = 0, version = version + 1"
         f" WHERE sketch = ? AND {condition} RETURNING stop",

@@ -35,13 +35,7 @@ PLACES: Final = ("beginning", "end", "committed")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
 @options.result_format()
-def command(
-    config_file: Path,
-    place: str | None,
-    dry_run: bool,
-    yes: bool,
-    form: show.Format,
-) -> None:
+def command(config_file: Path, place: str | None, dry_run: bool, yes: bool, form: show.Format) -> None:
     r"""Drop open windows and positions, and count on, or again, as a new revision. All workers must be stopped.
 
     What was published stays, under the revision it was published under. Events that are counted again are published

@@ -230,10 +230,7 @@ def command(
 def _grouped(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collection[str]) -> ProfileSpec:
     """The spec with its groups.
 
-    Args:
-        deployment: options of groups.
-        spec: the spec without these options.
-        chosen: options of it that were given; with `overlap` the others follow from it.
+    With `overlap`, options of the spec that were not chosen follow from it.
 
     Raises:
         ConfigError: options that do not fit together; a list that cannot be read.
