@@ -15,18 +15,7 @@ from contextlib import ExitStack
 from fractions import Fraction
 from functools import wraps
 from threading import RLock
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Literal,
-    NamedTuple,
-    NoReturn,
-    ParamSpec,
-    Self,
-    TypeVar,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NamedTuple, NoReturn, ParamSpec, Self, TypeVar, overload
 
 import msgpack
 import numpy as np

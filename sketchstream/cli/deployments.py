@@ -9,7 +9,7 @@ guarantee's, a loss is the ledger's times a number of windows that `guarantee` c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from sketchstream.kinds.groups.group_list import GroupLimit, Groups
     from sketchstream.privacy.deployments.guarantee import Context, Guarantee
     from sketchstream.privacy.ledgers.ledger import Loss
-    from sketchstream.stream.windows.plans import EarlyAnswers, Memory, SketchPlan
-    from sketchstream.stream.windows.windows import Calendar
+    from sketchstream.stream.windows.plans import Memory, SketchPlan
+
+    PlannedWindows = tuple[SketchPlan, int]
+    """Windows of a sketch, and how far behind the watermark (ms) they may stay open."""
 
 LOSSES: Final = ("a loss is at most", "windows", "event", "item")
 
@@ -118,6 +120,7 @@ class DeploymentOptions:
         """
         from sketchstream.config.plans import early_answers
         from sketchstream.config.schema import InputTable
+        from sketchstream.stream.windows.plans import SketchPlan
         from sketchstream.stream.windows.units import duration_ms
         from sketchstream.stream.windows.windows import hopping
 
@@ -132,26 +135,9 @@ class DeploymentOptions:
         late = table["lateness"].default if self.lateness is None else duration_ms(self.lateness, "--lateness")
         hops = hopping(self.window, self.every, self.timezone)
         early = early_answers(spec, hops[:2], self.emit_every, self.epsilon_early, late)
-        return PlannedWindows(*hops, late + table["quorum_time"].default, early)
-
-
-@dataclass(frozen=True)
-class PlannedWindows:
-    """Windows of a planned sketch.
-
-    Args:
-        calendar: calendar of the windows, or of the steps of hopping windows.
-        steps: number of steps in a window.
-        stride: steps between two windows.
-        behind_ms: see `SketchPlan.open_windows`.
-        early: releases from windows that are still open; None: there are none.
-    """
-
-    calendar: Calendar
-    steps: int
-    stride: int
-    behind_ms: int
-    early: EarlyAnswers | None = None
+        calendar, steps, stride = hops
+        plan = SketchPlan("sketch", spec, calendar, steps, stride=stride, early=early)
+        return plan, late + table["quorum_time"].default
 
 
 def _listed(text: str) -> tuple[int, list[Any]]:
@@ -182,7 +168,7 @@ class Around:
         items: distinct items of a window that were planned for, in one group.
         parts: partitions that are stacked.
         merges: states that are merged.
-        given: None: the sketch has no windows.
+        given: windows of a sketch without groups, see `DeploymentOptions.windows`; None: it has no windows.
     """
 
     spec: Any
@@ -199,12 +185,7 @@ class Around:
     @cached_property
     def windows(self) -> SketchPlan | None:
         """The windows of a worker."""
-        from sketchstream.stream.windows.plans import SketchPlan
-
-        if self.given is None:
-            return None
-        given = self.given
-        return SketchPlan("sketch", self.spec, given.calendar, given.steps, stride=given.stride, early=given.early)
+        return None if self.given is None else replace(self.given[0], spec=self.spec)
 
     @property
     def ledger(self) -> Any:
@@ -227,7 +208,7 @@ class Around:
         if self.windows is None or self.given is None:
             alone = SketchPlan("sketch", self.spec, hopping("1d")[0])
             return Memory(alone.window_bytes(self.partitions, checked=self._checked), 1, 0)
-        return self.windows.memory(self.given.behind_ms, self.partitions, checked=self._checked)
+        return self.windows.memory(self.given[1], self.partitions, checked=self._checked)
 
     @property
     def _checked(self) -> bool:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import listed, shown
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.estimates import estimate_of
 from sketchstream.kinds.exports import as_csv
-from sketchstream.query.slots import kept_by
+from sketchstream.spec import ClosedDomain
+from sketchstream.stream.input.partitioner import Partitioner, kept
 
 if TYPE_CHECKING:
+    from sketchstream.array_types import Flags
     from sketchstream.published import Published
     from sketchstream.stream.windows.plans import SketchPlan
 
@@ -55,9 +57,26 @@ def estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any
     """
     arguments = dict(names)
     if isinstance(published.kind, SlotsOfItems):
-        rows_kept = kept_by(published, arguments.get("items"))
+        rows_kept = _slots_of_items(published, arguments.get("items"))
         arguments |= {} if rows_kept is None else {"kept": rows_kept}
     return published.estimate(method=method, **arguments)
+
+
+def _slots_of_items(published: Published, items: Sequence[Any] | None) -> list[Flags] | None:
+    """The items with slots in each part, as (size,) bool; None where all parts have all items.
+
+    The items of a listed domain are not in published bytes.
+    """
+    parts = published.parts
+    if any(part.origin.partitioner not in get_args(Partitioner) or part.origin.partition is None for part in parts):
+        return None
+    domain = published.spec.domain if items is None else ClosedDomain(items=list(items))
+    if domain.listed and domain.items is None:
+        return None
+    return [
+        kept(domain, part.origin.partitioner, part.origin.partition_counts, part.origin.partition)  # type: ignore[arg-type]
+        for part in parts
+    ]
 
 
 @dataclass(frozen=True)

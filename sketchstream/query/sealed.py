@@ -241,10 +241,6 @@ class SealedReader:
         self._rule = rule
         self._topics = topics
 
-    def sketches(self) -> Sequence[str]:
-        """Names of sketches with publications."""
-        return sorted(self._source.sketches())
-
     def settled(self, sketch: str) -> tuple[int, int] | None:
         """Newest revision, and the time (ms) up to which all of its partitions have published finally.
 

@@ -29,16 +29,7 @@ from sketchstream.errors import ConfigError, DeadlineError
 from sketchstream.kinds.exports import WINDOW, Types, as_csv, read_csv, table_of, table_of_csv
 from sketchstream.query import overlaps
 from sketchstream.serve.http import shapes, tables
-from sketchstream.serve.http.formats import (
-    FORMATS,
-    AnswerMemory,
-    as_bytes,
-    encode,
-    flat,
-    respond,
-    respond_with,
-    tag,
-)
+from sketchstream.serve.http.formats import FORMATS, AnswerMemory, as_bytes, encode, flat, respond, respond_with, tag
 from sketchstream.serve.http.metrics import CONTENT_TYPE, exposition
 from sketchstream.serve.http.openapi import document
 from sketchstream.serve.http.parameters import (

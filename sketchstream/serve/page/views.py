@@ -21,14 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from sketchstream import kinds
-from sketchstream.errors import (
-    BusyError,
-    ConfigError,
-    DataLossError,
-    EstimateError,
-    SketchstreamError,
-    SpecError,
-)
+from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, SketchstreamError, SpecError
 from sketchstream.kinds import closing, shown
 from sketchstream.kinds.capabilities import Continuing
 from sketchstream.pictures import charts, report, upset
@@ -41,12 +34,7 @@ from sketchstream.serve.edge.turns import Turns
 from sketchstream.serve.page import calendar, comparison, home, links, pictures, rendering, series, wording
 from sketchstream.serve.recent import RecentlyUsed
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.service import (
-    NotFoundError,
-    Service,
-    SeveralWindowsError,
-    WindowAnswer,
-)
+from sketchstream.serve.service import NotFoundError, Service, SeveralWindowsError, WindowAnswer
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
@@ -404,14 +392,12 @@ class Views:
     @guarded
     def overlap_picture(self, request: Request) -> Response:
         """The UpSet plot of a window, alone."""
-        form = _form(request)
         name, stored = self._chosen(request)
         question = Question(overlap=True)
         self._service.require_sets(name, question)
         answer, failure = self._asked(stored, question, ask=True)
-        if answer is None or request.path_params["picture"] != "upset":
-            raise NotFoundError(failure or "this window has no such picture yet: ask again")
-        return _file(request, upset.picture(answer.to_dict()), form)
+        drawn = [] if answer is None else [upset.picture(answer.to_dict())]
+        return _picture(request, drawn, failure or "this window has no such picture yet: ask again")
 
     def _overlap_address(self, stored: StoredWindow) -> str:
         """The address of what a window's groups have in common; empty if it publishes nothing of it."""
@@ -455,13 +441,11 @@ class Views:
     @guarded
     def compare_picture(self, request: Request) -> Response:
         """The chart of a comparison, alone."""
-        name, form = self._name(request), _form(request)
+        name = self._name(request)
         zone = self._service.timezone(name)
         chosen = comparison.choose(self._service, name, (), request.query_params)
-        values = {} if chosen is None else self._compared(request, name, chosen, zone, "")
-        if not values.get("picture") or request.path_params["picture"] != "differences":
-            raise NotFoundError("these windows have no such picture yet")
-        return _file(request, values["picture"], form)
+        picture = None if chosen is None else self._compared(request, name, chosen, zone, "").get("picture")
+        return _picture(request, [] if picture is None else [picture], "these windows have no such picture yet")
 
     @guarded
     def ledger(self, request: Request) -> Response:
@@ -921,31 +905,19 @@ def _at(picture: Panel, address: str, where: Mapping[str, str]) -> Panel:
 
 
 def _picture(request: Request, drawn: Iterable[Panel], missing: str) -> Response:
-    """The chart that a path names, alone; `missing` is what is said where none of those drawn has that name."""
-    form = _form(request)
-    for panel in drawn:
-        if panel.name == request.path_params["picture"] and panel.chart is not None:
-            return _file(request, panel, form)
-    raise NotFoundError(missing)
-
-
-def _file(request: Request, picture: Panel, form: str) -> Response:
-    """A chart as a file, as wide as there is one."""
-    chart = picture.wide or picture.chart
-    assert chart is not None
+    """The chart that a path names as a file, as wide as there is one; `missing` is said where none has that name."""
+    form = str(request.path_params["form"])
+    if form not in FORMS:
+        raise NotFoundError(f"a picture is a file that ends in {' or '.join(FORMS)}")
+    named = (panel.wide or panel.chart for panel in drawn if panel.name == request.path_params["picture"])
+    chart = next(filter(None, named), None)
+    if chart is None:
+        raise NotFoundError(missing)
     name = links.file_name(f"{request.url.path}?{request.url.query}", form)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     if form == "png":
         return Response(chart.png(), 200, headers, "image/png")
     return Response(charts.alone(chart.svg), 200, headers, "image/svg+xml; charset=utf-8")
-
-
-def _form(request: Request) -> str:
-    """The requested file format of a picture."""
-    form = str(request.path_params["form"])
-    if form not in FORMS:
-        raise NotFoundError(f"a picture is a file that ends in {' or '.join(FORMS)}")
-    return form
 
 
 def _change(change: Mapping[str, Any]) -> str:

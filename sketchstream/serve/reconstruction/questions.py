@@ -21,13 +21,7 @@ from sketchstream.kinds.options import NORMS
 from sketchstream.query import overlaps
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.differences import Point
-from sketchstream.query.estimates import (
-    RowQuestion,
-    Selection,
-    as_json,
-    known_names,
-    require_rows,
-)
+from sketchstream.query.estimates import RowQuestion, Selection, as_json, known_names, require_rows
 from sketchstream.serve.store.store import Computed
 from sketchstream.stream.windows.windows import iso
 

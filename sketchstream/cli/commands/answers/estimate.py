@@ -176,12 +176,33 @@ class RequestedFiles:
     timezone: str = "UTC"
     many: bool = False
 
+    def write(self, results: Sequence[EstimateAnswer]) -> None:
+        """Write results into these files."""
+        if self.arrow is not None:
+            from sketchstream.kinds.exports import WINDOW, table_of
+
+            rows = [
+                {**({"window_start": result.facts["window_start"]} if len(results) > 1 else {}), **row}
+                for result in results
+                for row in result.answers.rows()
+            ]
+            write_arrow(self.arrow, table_of(rows, {**WINDOW, **self.types}))
+        if self.plot is not None:
+            with writing(self.plot):
+                results[0].answers.plot(self.plot)
+        if self.html is not None:
+            from sketchstream.cli import estimate_report
+
+            if self.many:
+                page = estimate_report.windows_page(results, self.source, self.timezone)
+            else:
+                page = estimate_report.page(results[0], self.source)
+            write_page(self.html, page)
+
 
 def _give(results: Sequence[EstimateAnswer], chosen: Selection, files: RequestedFiles, form: show.Format) -> None:
     """Write results into the requested files and to standard output."""
-    _write(results, files.arrow, files.plot, files.types)
-    if files.html is not None:
-        _report(results, files, files.html)
+    files.write(results)
     if chosen:
         results = [replace(one, selected=chosen.rows(one.answers, one.answers.spec.kind)) for one in results]
     if form == "csv" and len(results) > 1:
@@ -205,29 +226,3 @@ def _print(answer: EstimateAnswer, form: show.Format) -> None:
             return
         columns = list(dict.fromkeys(name for row in answer.selected for name in row))
         show.table(columns, [[row.get(name, "") for name in columns] for row in answer.selected])
-
-
-def _report(results: Sequence[EstimateAnswer], files: RequestedFiles, path: Path) -> None:
-    """Write the report."""
-    from sketchstream.cli import estimate_report
-
-    if files.many:
-        write_page(path, estimate_report.windows_page(results, files.source, files.timezone))
-    else:
-        write_page(path, estimate_report.page(results[0], files.source))
-
-
-def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | None, types: Types) -> None:
-    """Write the requested files."""
-    if arrow is not None:
-        from sketchstream.kinds.exports import WINDOW, table_of
-
-        rows = [
-            {**({"window_start": result.facts["window_start"]} if len(results) > 1 else {}), **row}
-            for result in results
-            for row in result.answers.rows()
-        ]
-        write_arrow(arrow, table_of(rows, {**WINDOW, **types}))
-    if plot is not None:
-        with writing(plot):
-            results[0].answers.plot(plot)

@@ -189,7 +189,7 @@ def command(
     else:
         plan = planner.required(spec, target=target, number=number, vary=vary, **expected)
     around = Around(plan.spec, plan.items, plan.parts, plan.merges, windows_given)
-    early = None if windows_given is None else windows_given.early
+    early = None if around.windows is None else around.windows.early
     released = (
         None if early is None else planner.plan(planner.resized(plan.spec, epsilon_publish=early.epsilon), **expected)
     )
@@ -302,7 +302,11 @@ def _print_around(around: Around) -> None:
 
 
 def _print_sets(
-    spec: ProfileSpec, expected: Mapping[str, Any], shared: float, windows: PlannedWindows | None, form: show.Format
+    spec: ProfileSpec,
+    expected: Mapping[str, Any],
+    shared: float,
+    windows: PlannedWindows | None,
+    form: show.Format,
 ) -> None:
     """The expected errors of sets of groups."""
     from sketchstream.kinds.profile.overlap.forecast import COLUMNS, forecast
