@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 
 from sketchstream import log_events
-from sketchstream.cli import exits, options
+from sketchstream.cli import exits, options, show
 from sketchstream.errors import ConfigError, SketchstreamError, meant
 
 COMMANDS: Final = {
@@ -133,7 +133,7 @@ def _warn(message: Warning | str, category: type[Warning], *where: Any, **also: 
     # a warning that names a sketch of a configuration includes the warning of what it published
     if category.__module__.startswith("sketchstream") and not any(former.endswith(text) for former in _SAID):
         _SAID.add(text)
-        click.echo(f"sketchstream: warning: {text}", err=True)
+        show.warn(text)
 
 
 def _explain(error: BaseException) -> list[str]:
@@ -197,7 +197,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except SystemExit as error:  # click ends so where its own output cannot be written
         return exits.OK if _silenced() else error.code if isinstance(error.code, int) else exits.INPUT
     except (click.Abort, KeyboardInterrupt):
-        click.echo("sketchstream: interrupted", err=True)
+        show.note("interrupted")
         return exits.INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -211,6 +211,6 @@ def _run(arguments: Sequence[str] | None) -> int:
             if log_events.writes_json():
                 log_events.say(logging.getLogger("sketchstream"), logging.ERROR, "failed", reason=line)
             else:
-                click.echo(f"sketchstream: error: {line}", err=True)
+                show.note(f"error: {line}")
         return error.exit_code if isinstance(error, click.ClickException) else exits.exit_code(error)
     return outcome if isinstance(outcome, int) else exits.OK

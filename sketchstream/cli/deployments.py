@@ -229,8 +229,8 @@ class Around:
         """Guarantee of the sketch with all its groups."""
         from sketchstream import kinds
 
-        found: Guarantee = kinds.of(self.spec).guarantee(self.spec, self.ledger, self.context)
-        return found
+        guarantee: Guarantee = kinds.of(self.spec).guarantee(self.spec, self.ledger, self.context)
+        return guarantee
 
     def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:
         """Each row: where, in how many windows, most that an event (None: it is not in them) and an item lose there."""

@@ -61,7 +61,7 @@ def print_windows(
                 if form == "json":
                     click.echo(show.as_json(window.fields() | {"error": str(error)}))
                 elif form == "csv":
-                    click.echo(f"sketchstream: window {window.fields()['window_start']}: {error}", err=True)
+                    show.note(f"window {window.fields()['window_start']}: {error}")
                 else:
                     rows.append((*_front(window), f"no answer: {error}", *("-" for _ in numbers)))
                 continue
@@ -78,7 +78,7 @@ def print_windows(
                 untold |= {name: answer.profile.max_count for name, one in values.items() if one is None}
             bar.advance()
     if unanswered and form != "csv":
-        click.echo(f"sketchstream: {unanswered} windows have no answer: their rows say why", err=True)
+        show.note(f"{unanswered} windows have no answer: their rows say why")
     if form == "table" and rows:
         group = ("group",) if any(len(row) > 2 + len(numbers) for row in rows) else ()
         columns = (
@@ -90,7 +90,7 @@ def print_windows(
         show.table(columns, rows, f"sketch {name}: estimate [95% interval]")
         for told, most in untold.items():
             text = f"{told} is '-' where nothing was counted, or where counts above {most} are not told apart"
-            click.echo(f"sketchstream: {text}", err=True)
+            show.note(text)
 
 
 def _print_csv(answer: ProfileAnswer, *, header: bool) -> None:

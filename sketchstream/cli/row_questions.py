@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sketchstream.cli import options, sketches
-from sketchstream.cli.written import writing
 from sketchstream.errors import ConfigError, EstimateError
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ class RowQuestions:
         if write is None:
             msg = "--matrix writes all distances of kind 'projection': leave it out, or leave the question out"
             raise EstimateError(msg)
-        with writing(self.matrix):
+        with sketches.accessing(self.matrix):
             write(self.matrix)
 
     def _require_rows(self, published: Published) -> None:

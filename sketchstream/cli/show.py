@@ -32,6 +32,16 @@ PIPE_WIDTH: Final = 160
 """Width, in letters, of a table that is not printed on a terminal."""
 
 
+def note(text: str) -> None:
+    """Print a remark on standard error, one line."""
+    click.echo(f"sketchstream: {text}", err=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning on standard error, one line."""
+    note(f"warning: {text}")
+
+
 def cell(name: str, estimate: Estimate | None, *, intervals: bool) -> str:
     """A number in a table of many windows, with its 95% interval if that is valid; a dash if there is none."""
     if estimate is None:
@@ -198,6 +208,6 @@ def remarks(published: PublishedWindows, name: str, *, still_open: bool = True) 
     still = published.open(name) if still_open else None
     late = published.late(name)
     if still is not None:
-        click.echo(f"sketchstream: sketch {name}: {still}", err=True)
+        note(f"sketch {name}: {still}")
     if late is not None and late.shown:
-        click.echo(f"sketchstream: sketch {name}: {late.describe()}", err=True)
+        note(f"sketch {name}: {late.describe()}")

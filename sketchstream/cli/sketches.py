@@ -32,15 +32,17 @@ def load_key(path: Path | None) -> Key | None:
 
 def read_bytes(path: Path) -> bytes:
     """A file's bytes; every failure is a StoreError that names it."""
-    try:
+    with accessing(path):
         return path.read_bytes()
+
+
+@contextlib.contextmanager
+def accessing(path: Path) -> Iterator[None]:
+    """Turn every failure of the system into a StoreError that names the file, while it is read or written."""
+    try:
+        yield
     except OSError as error:
-        raise unreadable(path, error) from None
-
-
-def unreadable(path: Path, error: OSError) -> StoreError:
-    """The error for a file that could not be read or written."""
-    return StoreError(f"{path}: {(error.strerror or type(error).__name__).lower()}")
+        raise StoreError(f"{path}: {(error.strerror or type(error).__name__).lower()}") from None
 
 
 def read_header(path: Path) -> Mapping[str, Any]:
@@ -86,10 +88,8 @@ def locked(path: Path) -> Iterator[BinaryIO]:
         The file, open for reading and writing, for `replace_secret`, which erases the old content: two copies of one
         open state reveal the events in between.
     """
-    try:
+    with accessing(path):
         handle = path.open("r+b")
-    except OSError as error:
-        raise unreadable(path, error) from None
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

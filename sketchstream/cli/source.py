@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sketchstream.cli import clusters, options
+from sketchstream.cli import clusters, options, show
 from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ChosenWindows:
             some = True
             yield window
         if not some:
-            click.echo(f"sketchstream: {none_published(self.name, *self.span)}", err=True)
+            show.note(none_published(self.name, *self.span))
 
     def one(self) -> SealedWindow:
         """The newest one, or the one that the times choose."""

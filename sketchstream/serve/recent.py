@@ -8,10 +8,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+Made = TypeVar("Made")
 
 
 class RecentlyUsed(Generic[Key, Value]):
@@ -48,9 +49,9 @@ class RecentlyUsed(Generic[Key, Value]):
                 _, oldest = self._values.popitem(last=False)
                 self._total -= self._size(oldest)
 
-    def get_or_make(self, key: Key | None, make: Callable[[], Value]) -> Value:
+    def get_or_make(self: RecentlyUsed[Key, Any], key: Key | None, make: Callable[[], Made]) -> Made:
         """The value of a key, made now if there is none; without a key nothing is kept."""
-        known = None if key is None else self.get(key)
+        known: Made | None = None if key is None else self.get(key)
         if known is not None:
             return known
         value = make()

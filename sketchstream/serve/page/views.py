@@ -578,15 +578,13 @@ class Views:
         etag = self._service.etag(stored, Question(group=group), "page")
         note = self._on_groups(stored.sketch)
         name = None if etag is None else (etag, note, tuple(data.get("groups") or ()))
-        panels: list[Panel] = self._drawn.get_or_make(name, lambda: pictures.pictures(data, note))
+        panels = self._drawn.get_or_make(name, lambda: pictures.pictures(data, note))
         question = _further(data)
         answer = None if question is None else self._asked(stored, question, ask=False)[0]
         if answer is None or question is None:
             return panels
-        beside: list[Panel] = self._drawn.get_or_make(
-            self._service.etag(stored, question, "page"), lambda: pictures.pictures(answer.to_dict())
-        )
-        return [*panels, *beside]
+        etag = self._service.etag(stored, question, "page")
+        return [*panels, *self._drawn.get_or_make(etag, lambda: pictures.pictures(answer.to_dict()))]
 
     def _differences(
         self, answer: WindowAnswer, before: StoredWindow | None, zone: str, group: str | None
@@ -728,8 +726,7 @@ class Views:
             data = answer.to_dict()
             return shown.of(data).numbers(data)
 
-        titles: dict[str, str] = self._drawn.get_or_make(etag, read)
-        return titles
+        return self._drawn.get_or_make(etag, read)
 
     def _chain(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> list[Panel]:
         """Series that run on from window to window as one, the newest windows of those that are shown."""
@@ -750,7 +747,7 @@ class Views:
             windows.insert(0, window)
         etags = [self._service.etag(window, Question(group=group), "chain") for window in windows]
         key = None if None in etags else ("chain", *etags)
-        panels: list[Panel] = self._drawn.get_or_make(key, lambda: shown.chained(answers))
+        panels = self._drawn.get_or_make(key, lambda: shown.chained(answers))
         gaps = not windows or any(windows[0].window[0] < one.window[0] and one not in windows for one in stored)
         if gaps:
             return panels
@@ -772,8 +769,7 @@ class Views:
             answers = [one.to_dict() for one in self._service.closed(name)[-OPEN_WINDOWS:]]
             return [(str(data["window_start"]), data, shown.of(data).so_far(data)) for data in answers]
 
-        windows: list[Any] = self._drawn.get_or_make(("open", *self._service.closed_version(name)), read)
-        return windows
+        return self._drawn.get_or_make(("open", *self._service.closed_version(name)), read)
 
     def _still_open(self, request: Request, name: str, plan: SketchPlan | None) -> list[dict[str, Any]]:
         """Windows that are not sealed, with what has been published of them, as values of the template."""

@@ -18,7 +18,7 @@ from sketchstream.cli import options, show, sketches
 from sketchstream.cli.row_questions import RowQuestions, row_questions
 from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
-from sketchstream.cli.written import write_arrow, write_page, writing
+from sketchstream.cli.written import write_arrow, write_page
 from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class RequestedFiles:
             ]
             write_arrow(self.arrow, table_of(rows, {**WINDOW, **self.types}))
         if self.plot is not None:
-            with writing(self.plot):
+            with sketches.accessing(self.plot):
                 results[0].answers.plot(self.plot)
         if self.html is not None:
             from sketchstream.cli import estimate_report

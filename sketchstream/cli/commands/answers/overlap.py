@@ -16,7 +16,7 @@ import click
 from sketchstream.cli import options, show, sketches
 from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
-from sketchstream.cli.written import write_arrow, writing
+from sketchstream.cli.written import write_arrow
 from sketchstream.errors import ConfigError, EstimateError, MergeError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _windows(source: AnswerSource, groups: Sequence[str] | None) -> list[Overlap
             try:
                 out.append(overlaps.of_window(windows.published, window, groups))
             except (EstimateError, MergeError) as error:  # the others still have their answers
-                click.echo(f"sketchstream: window {window.fields()['window_start']}: {error}", err=True)
+                show.note(f"window {window.fields()['window_start']}: {error}")
     return out
 
 
@@ -120,7 +120,7 @@ def _draw(answer: OverlapAnswer, path: Path) -> None:
     """Draw the UpSet plot."""
     from sketchstream.pictures import upset
 
-    with writing(path):
+    with sketches.accessing(path):
         upset.plot(answer.numbers(()), path)
 
 

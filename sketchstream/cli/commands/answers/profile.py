@@ -17,7 +17,7 @@ import click
 from sketchstream.cli import options, results, show, sketches
 from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
-from sketchstream.cli.written import write_page, writing
+from sketchstream.cli.written import write_page
 from sketchstream.errors import ConfigError
 from sketchstream.kinds.options import METHODS, NORMS
 
@@ -146,7 +146,7 @@ def command(
             some = list(chosen(windows.every(), group))
             merged, factor = reader.merged(some)
             assert factor is not None, "a profile was asked for"
-            click.echo(f"sketchstream: {len(some)} windows merged, error times up to {factor:.3g}", err=True)
+            show.note(f"{len(some)} windows merged, error times up to {factor:.3g}")
             answer = ProfileAnswer(how.apply(merged), {"windows": len(some), "error_factor": round(factor, 4)})
         else:
             (window,) = chosen([windows.one()], group)
@@ -170,7 +170,7 @@ def _of_file(
     answer = answer if group is None else replace(answer, facts={**answer.facts, "group": group})
     warning = (answer.profile.guarantee or {}).get("warning")
     if warning is not None and not published.spec.no_privacy:  # of no privacy, reading the file has warned
-        click.echo(f"sketchstream: warning: {warning}", err=True)
+        show.warn(warning)
     present(answer, plot, html, file.name)
     results.print_one(answer, form)
 
@@ -189,7 +189,7 @@ def present(answer: ProfileAnswer, plot: Path | None, html: Path | None, source:
     from sketchstream.cli import profile_report
 
     if plot is not None:
-        with writing(plot):
+        with sketches.accessing(plot):
             answer.profile.plot(plot)
     if html is not None:
         write_page(html, profile_report.page(answer, source))

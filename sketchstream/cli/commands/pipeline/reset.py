@@ -107,8 +107,5 @@ def _file(config: Config, dry_run: bool, form: show.Format) -> None:
     with contextlib.closing(DirectoryStore(config.store_path)) as store:
         before = store.revision
         revision = before + 1 if dry_run else store.reset()
-    click.echo(
-        f"sketchstream: warning: events published under revision {before} lose epsilon again under revision {revision}",
-        err=True,
-    )
+    show.warn(f"events published under revision {before} lose epsilon again under revision {revision}")
     show.facts({"store": str(config.store_path), "revision": revision}, form)

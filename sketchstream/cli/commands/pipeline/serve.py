@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from sketchstream.cli import options
+from sketchstream.cli import options, show
 from sketchstream.errors import needing
 from sketchstream.log_events import begin, say, writes_json
 
@@ -105,7 +105,7 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
             if writes_json():
                 say(log, logging.INFO, "serving", url=url(listener))
             else:
-                click.echo(f"sketchstream: serving {url(listener)} (Ctrl-C ends it)", err=True)
+                show.note(f"serving {url(listener)} (Ctrl-C ends it)")
             server.run(sockets=[listener])
 
 

@@ -50,7 +50,7 @@ def create(config_file: Path, replication: int | None, dry_run: bool, form: show
     print_rows(("topic", "outcome", "what"), [(change.topic, change.kind, change.text) for change in changes], form)
     wrong = [change for change in changes if change.kind == "wrong"]
     for change in wrong:
-        click.echo(f"sketchstream: warning: topic {change.topic}: {change.text}", err=True)
+        show.warn(f"topic {change.topic}: {change.text}")
     return exits.INPUT if wrong else exits.OK
 
 

@@ -107,29 +107,24 @@ def command(
 
         mistakes, doubts = factory.look_at_file(config)
         for text in doubts:
-            _warn(text)
+            show.warn(text)
     if partitions is not None:
         facts["partitions"] = partitions
         facts["memory"] = config.check_memory(partitions)
         facts["snapshots"] = config.snapshot_cost(partitions)
         if partitions > MANY_PARTITIONS:
-            _warn(f"{partitions} partitions: a worker keeps a producer for each; run several workers above 256")
+            show.warn(f"{partitions} partitions: a worker keeps a producer for each; run several workers above 256")
     facts["sketches"] = [_sketch(config, plan, partitions, retention_ms) for plan in config.sketches]
     show.facts(facts, form)
     for text in config.warnings():
-        _warn(text)
+        show.warn(text)
     if unreachable is not None:
         unreachable += "; topics and input were not compared with the configuration (--offline asks no broker)"
         if not mistakes:
             raise BrokerError(unreachable)
-        _warn(unreachable)
+        show.warn(unreachable)
     if mistakes:
         raise ConfigError(*mistakes)
-
-
-def _warn(text: str) -> None:
-    """Print one line on standard error."""
-    click.echo(f"sketchstream: warning: {text}", err=True)
 
 
 @dataclass
@@ -158,7 +153,7 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
         connection.admin.topic(names.input)  # an unreachable cluster is said once, and not after several attempts
         looked = kafka_sample.try_to_read(connection, config, records)
         for text in preflight.check(connection, config, names, looked):
-            _warn(text)
+            show.warn(text)
         topic, _ = kafka_topics.wanted(connection, names)
         retention = int(connection.admin.configs(topic.name).get("retention.ms", "-1"))
         changes = kafka_topics.create(connection, names, dry_run=True)
@@ -167,11 +162,11 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
     topics = {one.topic: state.get(one.kind, one.text if one.kind == "wrong" else "ready") for one in changes}
     answers = Asked(config, topic.partitions, float("inf") if retention < 0 else float(retention), {"topics": topics})
     if looked is None:
-        _warn("the brokers gave no sample of the input: its fields and its partitioner were not compared with it")
+        show.warn("the brokers gave no sample of the input: its fields and its partitioner were not compared with it")
         if config.lacks_partitioner:
             answers.mistakes.append(checks.NO_PARTITIONER)
     elif not looked.fields.records:
-        _warn(f"{looked.extent}: its fields and its partitioner were not compared with it")
+        show.warn(f"{looked.extent}: its fields and its partitioner were not compared with it")
         if config.lacks_partitioner:
             answers.mistakes.append(partitioner_detection.missing("unknown", looked.partitions, looked.extent))
     elif config.lacks_partitioner or config.partitioner is not None:
@@ -190,14 +185,14 @@ def _choose_partitioner(config: Config, looked: TopicSample, answers: Asked, *, 
         wrong = partitioner_detection.contradiction(choice, config.partitioner)
         answers.mistakes += [] if wrong is None else [wrong]
         if choice == "unknown" and looked.partitions > 1:
-            _warn(f"{looked.extent}, too few distinct items to compare input.partitioner with them")
+            show.warn(f"{looked.extent}, too few distinct items to compare input.partitioner with them")
         return
     if choice != "none" and choice != "unknown":  # noqa: PLR1714 - mypy narrows the type by this only
         answers.facts["partitioner"] = f'partitioner = "{choice}"'
         answers.config = config.with_partitioner(choice)  # what sketches lose depends on it
         if write:
             config_file.set_partitioner(config.path, choice)
-            click.echo(f'sketchstream: wrote partitioner = "{choice}" into {config.path}', err=True)
+            show.note(f'wrote partitioner = "{choice}" into {config.path}')
             return
     answers.mistakes.append(partitioner_detection.missing(choice, looked.partitions, looked.extent))
 
@@ -235,7 +230,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     if wrapped is not None:
         shares, note = wrapped
         if shares[0] > WRAPPED:
-            _warn(f"sketch {plan.name}: {note}")
+            show.warn(f"sketch {plan.name}: {note}")
         facts["modulus"] = spec.modulus
         facts["items_beyond_modulus"] = ", ".join(
             f"{share:.2%} at a mean of {mean}" for share, mean in zip(shares, MEANS, strict=True)
@@ -254,5 +249,5 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
         facts["merge_factor"] = round(growth, 2)
         text = f"sketch {plan.name}: merging {partitions} partitions multiplies the error by up to {growth:.3g}"
         text += "; key the topic by item, and it is 1"
-        _warn(text)
+        show.warn(text)
     return facts

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from sketchstream.cli import options, progress, sketches
+from sketchstream.cli import options, progress, show, sketches
 from sketchstream.errors import ConfigError
 from sketchstream.files import replace_secret
 
@@ -153,7 +153,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
                     left_out.heavy += int(((records.weights > limit) | (records.weights < -limit)).sum())
     if sample.records < ENOUGH:
         for text in sample.require():
-            click.echo(f"sketchstream: warning: {name}: {text}", err=True)
+            show.warn(f"{name}: {text}")
 
 
 def _roles(sketch: Sketch, options: tuple[str, ...]) -> dict[str, str]:

@@ -313,9 +313,9 @@ def _write(draft: Draft, block: str, key: Path, output: Path) -> None:
         Key.load(key)
     else:
         Key.generate().save(key)
-        click.echo(f"sketchstream: wrote {key}: secret, and needed for as long as you count", err=True)
+        show.note(f"wrote {key}: secret, and needed for as long as you count")
     write_durably(output, draft.text(block).encode(), mode=0o644)
-    click.echo(f"sketchstream: wrote {output}", err=True)
+    show.note(f"wrote {output}")
 
 
 def _print(draft: Draft, sizing: Any, output: Path) -> None:
@@ -341,7 +341,7 @@ def _print(draft: Draft, sizing: Any, output: Path) -> None:
     except ConfigError as error:  # the configuration is written
         mistakes, doubts = list(error.mistakes), []
     for text in mistakes + doubts:
-        click.echo(f"sketchstream: warning: {text}", err=True)
+        show.warn(text)
 
 
 def _warn_of_few(file: Path, form: str, sizing: Any) -> None:
@@ -352,11 +352,9 @@ def _warn_of_few(file: Path, form: str, sizing: Any) -> None:
     needed = sizing.plan.items * (1 if groups is None else sizing.spec.group_count)
     if records is not None and records < needed:
         fewer = "" if groups is None or sizing.spec.group_losses == 1 else ", --max-groups 1"
-        click.echo(
-            f"sketchstream: warning: {file} has about {records:,} records, so its windows have fewer values "
-            f"than the {needed:,.0f} above, and larger errors: allow more with --error, choose wider windows{fewer}, "
-            "or fewer groups",
-            err=True,
+        show.warn(
+            f"{file} has about {records:,} records, so its windows have fewer values than the {needed:,.0f} above, and "
+            f"larger errors: allow more with --error, choose wider windows{fewer}, or fewer groups"
         )
 
 
