@@ -96,7 +96,7 @@ def state(bodies: Mapping[str, bytes], deployment: Mapping[str, object] | None =
     Raises:
         FormatError: bytes that are not published, or that the small verifier would refuse.
     """
-    found = []
+    sketch_headers = []
     for name, data in sorted(bodies.items()):
         with named(name):
             published.read(data)
@@ -106,9 +106,9 @@ def state(bodies: Mapping[str, bytes], deployment: Mapping[str, object] | None =
                     require_noise(header)
             except Refused as error:
                 raise FormatError(str(error)) from None
-            found += in_bytes
+            sketch_headers += in_bytes
     try:
-        require_one_publication(found)
+        require_one_publication(sketch_headers)
     except Refused as error:
         raise FormatError(f"these files cannot be attested together: {error}") from None
     return {
@@ -120,7 +120,7 @@ def state(bodies: Mapping[str, bytes], deployment: Mapping[str, object] | None =
         "predicateType": PREDICATE,
         "predicate": {
             "software": {"name": "sketchstream", "version": version("sketchstream")},
-            "sketches": [facts(header) for header in found],
+            "sketches": [facts(header) for header in sketch_headers],
             **({} if deployment is None else {"deployment": dict(deployment)}),
         },
     }

@@ -162,10 +162,7 @@ def record(
     }
 
 
-_UNITS: Final = {
-    "item": "Everything that one item (such as a user) does in one UTC day",
-    "event": "One event",
-}
+_UNITS: Final = {"item": "Everything that one item (such as a user) does in one UTC day", "event": "One event"}
 
 
 def _worst_day(deployment: Deployment, unit: str) -> Total:

@@ -102,10 +102,8 @@ def replace_secret(path: str | os.PathLike[str], data: bytes, predecessor: Binar
         StoreError: see `write_durably`.
     """
     if predecessor is None:
-        try:
+        with _trying_to("replace", Path(path)):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError as error:
-            raise _store_error(Path(path), error, "replace") from error
         with os.fdopen(descriptor, "r+b") as opened:
             replace_secret(path, data, opened)
         return
@@ -130,11 +128,8 @@ def read_file(path: str | os.PathLike[str], most: int = -1) -> tuple[bytes, int]
         FormatError: this is not a path.
     """
     where = as_path(path)
-    try:
-        with where.open("rb") as file:
-            return file.read(most), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-    except OSError as error:
-        raise _store_error(where, error, "read") from error
+    with _trying_to("read", where), where.open("rb") as file:
+        return file.read(most), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
 
 def as_path(path: object) -> Path:
@@ -201,14 +196,12 @@ def remove_durably(path: str | os.PathLike[str], *, secret: bool = False) -> Non
         StoreError: an error of the operating system.
     """
     where = Path(path)
-    try:
+    with _trying_to("remove", where):
         if secret:
             erase(where)
         else:
             where.unlink(missing_ok=True)
         sync_folder(where.parent)
-    except OSError as error:
-        raise _store_error(where, error, "remove") from error
 
 
 def erase(path: Path) -> None:
@@ -230,11 +223,9 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
-    try:
+    with _trying_to("make the folder", folder):
         folder.mkdir(mode=mode, exist_ok=True)
         sync_folder(folder.parent)
-    except OSError as error:
-        raise _store_error(folder, error, "make the folder") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -260,14 +251,12 @@ def sweep(path: Path, *, secret: bool = True) -> int:
         StoreError: an error of the operating system.
     """
     start = path.name[:_NAME_CHARACTERS]
-    try:
+    with _trying_to("remove what was left of", path):
         with os.scandir(path.parent) as entries:
             left = [Path(one.path) for one in entries if written_for(Path(one.path)) == start]
         removed = sum(_remove_left(one, secret=secret) for one in left)
         if removed:
             sync_folder(path.parent)
-    except OSError as error:
-        raise _store_error(path, error, "remove what was left of") from error
     return removed
 
 
@@ -365,6 +354,15 @@ def _erase(descriptor: int) -> None:
     while left > 0:
         left -= os.write(descriptor, zeros[: min(left, len(zeros))])
     os.fsync(descriptor)
+
+
+@contextlib.contextmanager
+def _trying_to(verb: str, path: Path) -> Iterator[None]:
+    """Turn errors of the operating system into one line about a file."""
+    try:
+        yield
+    except OSError as error:
+        raise _store_error(path, error, verb) from error
 
 
 def _store_error(path: Path, error: OSError, verb: str) -> StoreError:

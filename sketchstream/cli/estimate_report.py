@@ -54,15 +54,15 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
         sketch: name of the sketch.
         timezone: time zone of its windows.
     """
-    found = [_data(one) for one in answers]
+    numbers = [_data(one) for one in answers]
     zone = ZoneInfo(timezone)
     starts = [datetime.fromisoformat(str(one.facts["window_start"])).astimezone(zone) for one in answers]
     labels, firm = start_labels(starts), [bool(one.facts.get("complete", True)) for one in answers]
     folds = []
-    for start, data in list(zip(starts, found, strict=True))[: -FOLDS - 1 : -1]:
+    for start, data in list(zip(starts, numbers, strict=True))[: -FOLDS - 1 : -1]:
         title = f"{start:%Y-%m-%d %H:%M}: {shown.of(data).headline(data)}"
         folds.append(fold(title, shown.of(data).pictures(data)))
-    trend = [*shown.trend(found, labels, firm), *shown.chained(found[-FOLDS:])]
+    trend = [*shown.trend(numbers, labels, firm), *shown.chained(numbers[-FOLDS:])]
     about = ManyWindows(sketch, timezone, labels, firm.count(False), answers[-1].guarantee if answers else None)
     return about.page([_section(one) for one in trend], folds, f"{words.INTERVALS} ")
 

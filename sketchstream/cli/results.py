@@ -81,12 +81,8 @@ def print_windows(
         show.note(f"{unanswered} windows have no answer: their rows say why")
     if form == "table" and rows:
         group = ("group",) if any(len(row) > 2 + len(numbers) for row in rows) else ()
-        columns = (
-            "window",
-            *group,
-            "partitions",
-            *(name.replace("at_least.", "at least ").replace("exactly.", "exactly ") for name in numbers),
-        )
+        names = (name.replace("at_least.", "at least ").replace("exactly.", "exactly ") for name in numbers)
+        columns = ("window", *group, "partitions", *names)
         show.table(columns, rows, f"sketch {name}: estimate [95% interval]")
         for told, most in untold.items():
             text = f"{told} is '-' where nothing was counted, or where counts above {most} are not told apart"

@@ -96,7 +96,7 @@ def _read(options: Mapping[str, Any]) -> list[object]:
         raise ValueError
     folders = (tables.get("output", {}).get("directory", "sealed"), tables.get("store", {}).get("path", "state"))
     listed = [_listed(config.parent / Path(one).expanduser(), "*") for one in folders]
-    return [*contents, config.absolute(), text, listed, *_named(tables, config.parent)]
+    return [*contents, config.absolute(), text, listed, *_list_named_files(tables, config.parent)]
 
 
 def _listed(folder: Path, names: str) -> list[tuple[object, ...]]:
@@ -110,13 +110,13 @@ def _state(file: Path) -> tuple[object, ...]:
     return (str(file), status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-def _named(value: object, folder: Path) -> Iterator[tuple[object, ...]]:
+def _list_named_files(value: object, folder: Path) -> Iterator[tuple[object, ...]]:
     """The states of the files that any text of a configuration names, such as lists of items."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
         for part in value:
-            yield from _named(part, folder)
+            yield from _list_named_files(part, folder)
     elif isinstance(value, str):
         with contextlib.suppress(OSError, RuntimeError, ValueError):  # a text that cannot be a path
             yield _state(folder / Path(value).expanduser())

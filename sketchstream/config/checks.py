@@ -153,33 +153,33 @@ def check_input(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
-    given = table.input
-    if given.topic is None or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", given.topic):
-        yield f"input.topic must be one topic's name (letters, digits, '.', '_', '-'), found {given.topic!r:.60}"
+    block = table.input
+    if block.topic is None or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", block.topic):
+        yield f"input.topic must be one topic's name (letters, digits, '.', '_', '-'), found {block.topic!r:.60}"
     for name in ("bootstrap.servers", "group.id"):
         if (name not in table.kafka and name not in kafka) or not str(kafka.get(name, "x")).strip():
             yield f'kafka "{name}" is missing: input.topic needs it'
-    if given.format is not None and given.format not in formats.names():
-        yield f"input.format for a topic must be {formats.spelled(chr(39))}, found {given.format!r}"
-    if given.partitioned_by is None:
+    if block.format is not None and block.format not in formats.names():
+        yield f"input.format for a topic must be {formats.spelled(chr(39))}, found {block.format!r}"
+    if block.partitioned_by is None:
         yield (
             'input.partitioned_by is missing: "item" if the record\'s key is the item (sketches of partitions are '
             'stacked), "none" if not (sketches need publish = "state" and are merged)'
         )
-    if given.time == "record" and given.time_unit != "ms":
+    if block.time == "record" and block.time_unit != "ms":
         yield "input.time_unit belongs to a field that input.time names; the records' own timestamps are milliseconds"
-    if given.close_at_end:
+    if block.close_at_end:
         yield "input.close_at_end belongs to files: a topic has no end"
-    form = given.format or "json"
+    form = block.format or "json"
     if form not in formats.names():
         return
     has_fields = formats.named(form).named
-    if has_fields and not given.item and any(block.needs_item for block in table.sketch):
+    if has_fields and not block.item and any(one.needs_item for one in table.sketch):
         what = "JSON" if form == "json" else form
         yield f'input.item is missing: the {what} field that holds the item, for example item = "user_id"'
     if not has_fields:
-        named = [name for name in ("item", "weight") if getattr(given, name) is not None]
-        named += ["time"] if given.time != "record" else []
+        named = [name for name in ("item", "weight") if getattr(block, name) is not None]
+        named += ["time"] if block.time != "record" else []
         if named:
             keys = " and ".join(f"input.{name}" for name in named)
             yield f"{keys} name fields of format = 'json'; format = {form!r} has no fields: leave them out"
@@ -209,27 +209,27 @@ def check_payload(table: FileTable) -> Iterator[str]:
 
 
 def _check_file(table: FileTable) -> Iterator[str]:
-    given = table.input
+    block = table.input
     for name in ("partitioned_by", "late_topic", "dead_letter_topic"):
-        if getattr(given, name):
+        if getattr(block, name):
             yield f"input.{name} belongs to input.topic; a file is one partition"
-    named = given.format
+    named = block.format
     if named in formats.names() and named not in FILE_FORMATS:
         yield f"input.format = {named!r} belongs to topics; a file is jsonl, lines, csv, parquet, avro or msgpack"
         return
-    form = file_format(named, given.file or "")
+    form = file_format(named, block.file or "")
     if form is None:
         yield "input.format is missing: jsonl, lines, csv, parquet, avro or msgpack"
     elif form in ("jsonl", "csv", "parquet", "avro"):
-        if not given.item and any(block.needs_item for block in table.sketch):
+        if not block.item and any(one.needs_item for one in table.sketch):
             yield (
                 f'input.item is missing: the field of the {form} file that holds the item, for example item = "user_id"'
             )
-        if given.time == "record":
+        if block.time == "record":
             yield f'input.time is missing: the field of the {form} file with the event time, for example time = "ts"'
     elif form == "lines":
         yield "a file of lines has no event times, so no windows; use `sketchstream update`, or jsonl with input.time"
-    elif given.item or given.weight or given.time != "record" or given.time_unit != "ms":
+    elif block.item or block.weight or block.time != "record" or block.time_unit != "ms":
         yield "input.item, input.weight, input.time and its unit are of named fields; 'msgpack' has its own (i, w, t)"
 
 

@@ -62,13 +62,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
-FILES: Final = (
-    "ssl.cafile",
-    "ssl.certfile",
-    "ssl.keyfile",
-    "ssl.crlfile",
-    "https.ca.location",
-)
+FILES: Final = ("ssl.cafile", "ssl.certfile", "ssl.keyfile", "ssl.crlfile", "https.ca.location")
 """Settings that name a file which the client opens."""
 SECRETS: Final = ("ssl.password", "sasl.plain.password", "sasl.oauthbearer.client.secret")
 """Settings that may also be read from a file, named by the same setting with `.file` behind it."""

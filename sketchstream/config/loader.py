@@ -272,9 +272,9 @@ class Config:
 
     def plan(self, name: str) -> SketchPlan:
         """Find the sketch of a name. Raises ConfigError with the list of names."""
-        found = self.find(name)
-        if found is not None:
-            return found
+        plan = self.find(name)
+        if plan is not None:
+            return plan
         names = [plan.name for plan in self.sketches]
         msg = f"no sketch is named {name!r:.60} in {self.path} (there are: {', '.join(names)}){meant(name, names)}"
         raise ConfigError(msg)

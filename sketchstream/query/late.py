@@ -63,11 +63,11 @@ def late_records(sketch: str, frontiers: Iterable[Frontier], epsilon: Fraction) 
     """
     own = [one for one in frontiers if one.sketch == sketch]
     newest = max((one.revision for one in own), default=0)
-    said = [one for one in own if one.revision == newest and one.late is not None]
-    if not said or not epsilon:
+    counting = [one for one in own if one.revision == newest and one.late is not None]
+    if not counting or not epsilon:
         return None
-    value = sum(one.late for one in said if one.late is not None)
-    noise = NoiseSum.of(Noise(DISCRETE_LAPLACE, epsilon) for one in said for _ in range(one.late_draws))
+    value = sum(one.late for one in counting if one.late is not None)
+    noise = NoiseSum.of(Noise(DISCRETE_LAPLACE, epsilon) for one in counting for _ in range(one.late_draws))
     low, high = noise.ends(0.95)
     estimate, least, most = (max(float(one), 0.0) for one in (value, value + low, value + high))
     records = Estimate(estimate, least, most)

@@ -287,20 +287,21 @@ class MemorySealed:
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
         """What was published of a sketch."""
         yield from self.frontiers(sketch)
-        chosen = (one for one in self._publisher.log if one.final and sketch in (None, one.sketch))
-        yield from sorted((one for one in chosen if within(one.window, since, until)), key=lambda one: one.window)
+        entries = (one for one in self._publisher.log if one.final and sketch in (None, one.sketch))
+        yield from sorted((one for one in entries if within(one.window, since, until)), key=lambda one: one.window)
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions."""
-        chosen = [entry for entry in self._publisher.log if entry.positions is not None and entry.sketch == sketch]
-        chosen = [entry for entry in chosen if within(entry.window, since, until)]
-        yield from sorted(chosen, key=lambda entry: (entry.window, entry.partition, entry.positions or (0, 0)))
+        instalments = [one for one in self._in_range(sketch, since, until) if one.positions is not None]
+        yield from sorted(instalments, key=lambda one: (one.window, one.partition, one.positions or (0, 0)))
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open."""
-        chosen = [entry for entry in self._publisher.log if entry.early is not None and entry.sketch == sketch]
-        chosen = [entry for entry in chosen if within(entry.window, since, until)]
-        yield from sorted(chosen, key=lambda entry: (entry.window, entry.early, entry.partition))
+        releases = [one for one in self._in_range(sketch, since, until) if one.early is not None]
+        yield from sorted(releases, key=lambda one: (one.window, one.early, one.partition))
+
+    def _in_range(self, sketch: str, since: int | None, until: int | None) -> list[SealedEntry]:
+        return [one for one in self._publisher.log if one.sketch == sketch and within(one.window, since, until)]
 
     def sketches(self) -> Sequence[str]:
         """Names."""

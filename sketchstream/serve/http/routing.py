@@ -75,14 +75,7 @@ def _model(query: Sequence[Any]) -> type[Parameters] | None:
     return None
 
 
-def get(
-    path: str,
-    endpoint: Callable[..., Any],
-    shape: Any,
-    *,
-    table: bool = False,
-    **checks: Any,
-) -> Path:
+def get(path: str, endpoint: Callable[..., Any], shape: Any, *, table: bool = False, **checks: Any) -> Path:
     """A path that answers GET in JSON, and in the other formats if it has a table.
 
     Args:
@@ -106,7 +99,7 @@ def described(endpoint: Callable[..., Any], shape: Any, *, table: bool) -> dict[
     return {
         "response_model": shape,
         "response_description": "The answer.",
-        "summary": (endpoint.__doc__ or "").strip().partition("\n")[0],
+        "summary": _summary(endpoint),
         "description": "",
         "responses": {
             200: {"headers": {"ETag": {"schema": {"type": "string"}}}, **({"content": content} if table else {})},
@@ -118,16 +111,13 @@ def described(endpoint: Callable[..., Any], shape: Any, *, table: bool) -> dict[
 
 def plain(path: str, endpoint: Callable[..., Any]) -> Path:
     """A path that answers in lines of text, to everybody."""
-    summary = (endpoint.__doc__ or "").strip().partition("\n")[0]
-    return Path(
-        path,
-        endpoint,
-        response_class=_Text,
-        summary=summary,
-        description="",
-        responses={200: TEXT, 503: TEXT},
-        openapi_extra={"security": []},
-    )
+    document: dict[str, Any] = {"summary": _summary(endpoint), "description": "", "responses": {200: TEXT, 503: TEXT}}
+    return Path(path, endpoint, response_class=_Text, openapi_extra={"security": []}, **document)
+
+
+def _summary(endpoint: Callable[..., Any]) -> str:
+    """The first line of the docstring."""
+    return (endpoint.__doc__ or "").strip().partition("\n")[0]
 
 
 class _Text(Response):

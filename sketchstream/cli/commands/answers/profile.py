@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sketchstream.cli import options, results, show, sketches
+from sketchstream.cli import options, show, sketches
 from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_page
@@ -121,6 +121,7 @@ def command(
     if every and plot is not None:
         msg = "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
         raise ConfigError(msg)
+    from sketchstream.cli import results
     from sketchstream.kinds import groups_of
     from sketchstream.query.answers import ProfileAnswer
 
@@ -136,20 +137,20 @@ def command(
             page = None if html is None else WindowsReport(plan.name, plan.calendar.timezone)
             selected = windows.every() if every else iter((windows.one(),))
             results.print_windows(
-                reader, plan.name, chosen(selected, group), how.apply, form, page, numbers or results.SUMMARY
+                reader, plan.name, choose_windows(selected, group), how.apply, form, page, numbers or results.SUMMARY
             )
             show.remarks(reader, plan.name)
             if html is not None and page is not None:
                 write_page(html, page.page())
             return
         if merge:
-            some = list(chosen(windows.every(), group))
+            some = list(choose_windows(windows.every(), group))
             merged, factor = reader.merged(some)
             assert factor is not None, "a profile was asked for"
             show.note(f"{len(some)} windows merged, error times up to {factor:.3g}")
             answer = ProfileAnswer(how.apply(merged), {"windows": len(some), "error_factor": round(factor, 4)})
         else:
-            (window,) = chosen([windows.one()], group)
+            (window,) = choose_windows([windows.one()], group)
             answer = reader.answer(window, how.apply)
         show.remarks(reader, plan.name, still_open=source.newest)
     present(answer, plot, html, plan.name)
@@ -160,6 +161,7 @@ def _of_file(
     file: Path, how: Method, group: str | None, plot: Path | None, html: Path | None, form: show.Format
 ) -> None:
     """Print the profile of a published file."""
+    from sketchstream.cli import results
     from sketchstream.query.answers import of_file
 
     published = sketches.read_published(file, "profile")
@@ -175,7 +177,7 @@ def _of_file(
     results.print_one(answer, form)
 
 
-def chosen(windows: Iterable[SealedWindow], group: str | None) -> Iterator[SealedWindow]:
+def choose_windows(windows: Iterable[SealedWindow], group: str | None) -> Iterator[SealedWindow]:
     """Selected windows: of one group, of each of their groups, or whole without groups."""
     for window in windows:
         if group is None:
