@@ -76,7 +76,7 @@ def test_partitions_of_a_window_are_stacked(tmp_path: Path) -> None:
     assert isinstance(result, Stack)
     assert result.slots == 32
     assert sum(exact(part, 1) for part in window.parts) == 4
-    assert reader(tmp_path).sketches() == ["minutes"]
+    assert DirectorySealed(tmp_path).sketches() == ["minutes"]
 
 
 def test_each_part_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
