@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Ints
 from sketchstream.errors import ItemError, WeightError
-from sketchstream.items.hashing import ItemType
+from sketchstream.items.hashing import TypeName
 
 Offsets: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Weights: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ _WANTED = "items must be integers, strings or bytes"
 _MISSING = "drop missing values first"
 _FLOAT = "make floats integers or text first: equal items must be equal bit by bit"
 _COLUMN = "; choose one column"
-_CODES: dict[ItemType, int] = {"int": 0, "str": 1, "bytes": 2}
+_CODES: dict[TypeName, int] = {"int": 0, "str": 1, "bytes": 2}
 
 
 class ObjectArray(Protocol):
@@ -62,13 +62,13 @@ class Items:
 
     __slots__ = ("_parts", "arrays", "kind")
 
-    def __init__(self, kind: ItemType, arrays: Arrays = (), parts: Sequence[Items | ObjectArray] = ()) -> None:
-        self.kind: ItemType = kind
+    def __init__(self, kind: TypeName, arrays: Arrays = (), parts: Sequence[Items | ObjectArray] = ()) -> None:
+        self.kind: TypeName = kind
         self.arrays = arrays
         self._parts = parts
 
     @classmethod
-    def of(cls, source: object, kind: ItemType | None = None) -> Items:
+    def of(cls, source: object, kind: TypeName | None = None) -> Items:
         """A batch from any supported source.
 
         Args:
@@ -90,7 +90,7 @@ class Items:
         return made
 
     @classmethod
-    def _of(cls, source: object, kind: ItemType | None) -> Items:
+    def _of(cls, source: object, kind: TypeName | None) -> Items:
         if isinstance(source, Items):
             return source
         if isinstance(source, np.ndarray):
@@ -110,7 +110,7 @@ class Items:
         return _from_array(np.asarray(source))
 
     @classmethod
-    def packed(cls, buffer: object, offsets: npt.NDArray[Any], kind: ItemType = "bytes") -> Items:
+    def packed(cls, buffer: object, offsets: npt.NDArray[Any], kind: TypeName = "bytes") -> Items:
         """Strings that lie end to end: item i = buffer[offsets[i]:offsets[i + 1]]."""
         if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype.kind not in "iu":
             msg = f"offsets must be a one-dimensional integer array of length items + 1, found {_shape(offsets)}"
@@ -118,7 +118,7 @@ class Items:
         return cls.spans(buffer, offsets[:-1], offsets[1:], kind)
 
     @classmethod
-    def spans(cls, buffer: object, starts: npt.NDArray[Any], ends: npt.NDArray[Any], kind: ItemType = "bytes") -> Items:
+    def spans(cls, buffer: object, starts: npt.NDArray[Any], ends: npt.NDArray[Any], kind: TypeName = "bytes") -> Items:
         """Strings inside one buffer: item i = buffer[starts[i]:ends[i]]. The buffer is not copied."""
         from sketchstream import kernels
 
@@ -382,7 +382,7 @@ def whole_numbers(numbers: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_
     return np.where(good, numbers, numbers.dtype.type(0)).astype(np.int64), good
 
 
-def _kind_of(item: object, position: int) -> ItemType:
+def _kind_of(item: object, position: int) -> TypeName:
     """Type of one item."""
     if isinstance(item, str):
         return "str"
@@ -397,7 +397,7 @@ def _kind_of(item: object, position: int) -> ItemType:
     raise ItemError(msg)
 
 
-def _plain(item: object, kind: ItemType, position: int) -> int | str | bytes:
+def _plain(item: object, kind: TypeName, position: int) -> int | str | bytes:
     """One item as a plain int, str or bytes."""
     kind_here = _kind_of(item, position)
     if kind_here != kind:
@@ -419,7 +419,7 @@ def _plain(item: object, kind: ItemType, position: int) -> int | str | bytes:
     return bytes(item)
 
 
-def _packed_chunks(objects: ObjectArray, kind: ItemType, position: int) -> Iterator[tuple[int, Items]]:
+def _packed_chunks(objects: ObjectArray, kind: TypeName, position: int) -> Iterator[tuple[int, Items]]:
     """Pack CHUNK objects at a time; msgpack's tags check the types on the way, in one pass over the objects."""
     packer = msgpack.Packer(autoreset=False)
     scratch = np.empty(1 << 17, np.uint8)
@@ -449,7 +449,7 @@ def _packed_chunks(objects: ObjectArray, kind: ItemType, position: int) -> Itera
         packer.pack(bytes(len(scratch)))
 
 
-def _read(packed: npt.NDArray[np.uint8], kind: ItemType, starts: Ints, ends: Ints) -> int:
+def _read(packed: npt.NDArray[np.uint8], kind: TypeName, starts: Ints, ends: Ints) -> int:
     """Positions of packed strings, or packed ints (in `starts`); returns how many items are of that kind."""
     from sketchstream import kernels
 
@@ -567,7 +567,7 @@ def _from_arrow_array(array: Any, before: int) -> Items:
         return Items("int", (values,))
     text = pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
     if text or pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type):
-        kind: ItemType = "str" if text else "bytes"
+        kind: TypeName = "str" if text else "bytes"
         if n == 0:
             return Items(kind)
         large = pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type)

@@ -19,7 +19,7 @@ from sketchstream.array_types import Flags
 from sketchstream.errors import ItemError, KeyMismatchError, SpecError
 from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Batch, Invalid, Outside, locate, require_invalid
-from sketchstream.items.hashing import ItemType, Key
+from sketchstream.items.hashing import TYPE_NAMES, Key, TypeName
 from sketchstream.spec import ClosedDomain, Domain, OpenDomain
 
 State = npt.NDArray[Any]
@@ -28,7 +28,6 @@ GROUPING = "a sketch with groups takes Pairs(groups, items), one without takes i
 """What is said of batches of the other sort."""
 NO_COUNTERS: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
-_KINDS: tuple[ItemType, ...] = ("int", "str", "bytes")
 _STEP = 1 << 22
 """Number of ids hashed or ranked at a time while an index is built."""
 
@@ -84,7 +83,7 @@ class Index:
 
     slots: int
     slots_per_level: int
-    _routes: dict[ItemType, Any] = field(repr=False)
+    _routes: dict[TypeName, Any] = field(repr=False)
     max_weight: int = 1
     modulus: int | None = None
     units: Callable[..., object] | None = None
@@ -245,8 +244,8 @@ def _open(domain: OpenDomain, key: Key) -> Index:
     """Index of an open domain: the hash of an item determines its level and slot."""
     from sketchstream import kernels
 
-    routes: dict[ItemType, Any] = {}
-    for kind in _KINDS:
+    routes: dict[TypeName, Any] = {}
+    for kind in TYPE_NAMES:
         key0, key1 = key.item_key(kind)
         routes[kind] = _route(
             kernels.HASHED,
@@ -258,14 +257,14 @@ def _open(domain: OpenDomain, key: Key) -> Index:
     return Index(domain.size, domain.slots_per_level, routes)
 
 
-def _closed(slots: int, routes: dict[ItemType, Any]) -> Index:
+def _closed(slots: int, routes: dict[TypeName, Any]) -> Index:
     """An index of a closed domain; item types without a route have no items."""
     from sketchstream import kernels
 
     if slots < 1:
         msg = "no item of the domain has a slot here; raise the sample rate or keep more items"
         raise SpecError(msg)
-    return Index(slots, slots, {kind: routes.get(kind) or _route(kernels.NEVER) for kind in _KINDS})
+    return Index(slots, slots, {kind: routes.get(kind) or _route(kernels.NEVER) for kind in TYPE_NAMES})
 
 
 def _ids(domain: ClosedDomain) -> Index:
@@ -311,7 +310,7 @@ def _listed(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
         msg = "the list of items of this domain is not at hand; give the items to update the sketch"
         raise SpecError(msg)
     valid = np.ones(len(domain.items), np.bool_) if keep is None else keep
-    position: dict[ItemType, list[int]] = {kind: [] for kind in _KINDS}
+    position: dict[TypeName, list[int]] = {kind: [] for kind in TYPE_NAMES}
     for number, item in enumerate(domain.items):
         position["str" if isinstance(item, str) else "bytes" if isinstance(item, bytes) else "int"].append(number)
     batches = {
@@ -324,7 +323,7 @@ def _listed(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
             chosen[position[kind]] &= hashed < _threshold(domain.sample_rate)
     slots = np.where(chosen, (np.cumsum(chosen) - 1).astype(np.uint64), kernels.UNSAMPLED)
     slots[~valid] = kernels.NOWHERE
-    routes: dict[ItemType, Any] = {}
+    routes: dict[TypeName, Any] = {}
     for kind, batch in batches.items():
         key0, key1 = key.item_key(kind)
         table = np.zeros((1 << (2 * len(batch) - 1).bit_length(), 2), np.uint64)

@@ -15,15 +15,16 @@ import hmac
 import os
 import re
 import secrets
-from typing import Literal, NoReturn, final
+from typing import Literal, NoReturn, final, get_args
 
 import numpy as np
 
 from sketchstream.errors import KeyMismatchError, StoreError
 from sketchstream.files import read_file, require_private, write_durably
 
-ItemType = Literal["int", "str", "bytes"]
-"""Type of an item: 5, "5" and b"5" are three items."""
+TypeName = Literal["int", "str", "bytes"]
+"""Name of the Python type of an item: 5, "5" and b"5" are three items."""
+TYPE_NAMES: tuple[TypeName, ...] = get_args(TypeName)
 
 KEY_BYTES = 16
 ID_BYTES = 8
@@ -66,7 +67,7 @@ class Key:
         """The 16 secret bytes; never log or print them, or store them beside the data that they protect."""
         return self._secret
 
-    def item_key(self, kind: ItemType) -> tuple[np.uint64, np.uint64]:
+    def item_key(self, kind: TypeName) -> tuple[np.uint64, np.uint64]:
         """The two words of the SipHash key for items of one type."""
         return self._words(b"sketch-" + kind.encode())
 
@@ -75,7 +76,7 @@ class Key:
         sub = hashlib.blake2b(key=self._secret, digest_size=16, person=person).digest()
         return np.uint64(int.from_bytes(sub[:8], "little")), np.uint64(int.from_bytes(sub[8:], "little"))
 
-    def ranking_key(self, kind: ItemType) -> tuple[np.uint64, np.uint64]:
+    def ranking_key(self, kind: TypeName) -> tuple[np.uint64, np.uint64]:
         """The two words of the SipHash key by which groups are ranked for items of one type.
 
         Independent of `item_key`: where an item is counted says nothing about its slot.

@@ -32,12 +32,8 @@ def scan_packed(data: Bytes, starts: Ints, ends: Ints, status: Bytes, fields: In
         p = starts[n]
         end = ends[n]
         line = fields[n]
-        line[0] = -1
-        line[1] = -1
-        line[2] = -1
-        line[3] = -1
-        line[4] = 0
-        line[5] = 0
+        for column in range(6):
+            line[column] = -1 if column < 4 else 0
         if p < 0:
             status[n] = 2
             continue

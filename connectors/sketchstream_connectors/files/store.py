@@ -77,7 +77,10 @@ class DirectoryStore:
         self.mended = False
         try:
             if mend:
-                self._mend()
+                revision, readable = read_about(self.root)
+                if not readable:
+                    self._write_about(revision)
+                    self.mended = True
             self.revision = self._open()
         except BaseException:
             self.close()
@@ -125,12 +128,6 @@ class DirectoryStore:
                 f"{self.root / 'store.json'}"
             )
             raise StoreError(msg)
-
-    def _mend(self) -> None:
-        revision, readable = read_about(self.root)
-        if not readable:
-            self._write_about(revision)
-            self.mended = True
 
     def _write_about(self, revision: int) -> None:
         data = {"format": FORMAT, "id": secrets.token_hex(16), "revision": revision, "input": self._input}

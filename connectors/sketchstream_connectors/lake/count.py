@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,22 @@ MOST_SUM: Final = (1 << 63) - 1
 UNKNOWN: Final = (-math.inf, math.inf)
 """Smallest and largest weight where a footer does not say them."""
 _BEYOND: Final = "equal rows have weights whose sum is beyond 64 bits; use a shorter window, or smaller weights"
+
+
+class CountedRows(NamedTuple):
+    """Distinct rows of a window as a worker judges them.
+
+    Args:
+        records: how many records they stand for, those included that do not count.
+        items: n items.
+        sums: (n,) sums of the weights of each item's events, in the units of `Sketch.update_sums`.
+        events: (n,) numbers of these events.
+    """
+
+    records: int
+    items: Any
+    sums: Ints
+    events: Ints
 
 
 class Rows:
@@ -129,8 +145,8 @@ class Rows:
             msg = f"{name} has type {arrow_type}; timestamps with a time zone, or integers, were expected"
             raise FormatError(msg)
 
-    def counts(self, plan: SketchPlan, window: tuple[int, int]) -> Iterator[tuple[int, Any, Ints, Ints]]:
-        """Batches of (records, items, sums, events) of a window; events that a worker would not count are in none.
+    def counts(self, plan: SketchPlan, window: tuple[int, int]) -> Iterator[CountedRows]:
+        """Batches of the rows of a window; events that a worker would not count are in none.
 
         Args:
             plan: plan of the sketch.
@@ -160,8 +176,7 @@ class Rows:
         self, plan: SketchPlan, layout: Layout, window: tuple[int, int], weight: tuple[str, int | None] | None
     ) -> Iterator[Any]:
         """Batches of distinct rows, with `EVENTS` and `POSITION`, and sums of the weights if they are asked for."""
-        names = [name for name in (layout.item, layout.weight, *layout.columns) if name is not None]
-        names = list(dict.fromkeys(names))
+        names = list(dict.fromkeys(name for name in (layout.item, layout.weight, *layout.columns) if name is not None))
         instants = self._types[self._time].startswith("timestamp")
         step = kinds.of(plan.spec).intake.stretch_ms(plan.spec)
         row_bounds = None if self._groups is None else bounds(self._groups, *window)
@@ -234,7 +249,7 @@ def _ms(time: Any, unit: tuple[int, int]) -> int:
     return time * unit[0] // unit[1] if isinstance(time, int) else (time - EPOCH) // timedelta(milliseconds=1)
 
 
-def fill(sketch: Sketch, batches: Iterable[tuple[int, Any, Ints, Ints]]) -> int:
+def fill(sketch: Sketch, batches: Iterable[CountedRows]) -> int:
     """Count all batches of a window in its sketch; returns the number of records.
 
     Args:
@@ -268,7 +283,7 @@ def require_history(plan: SketchPlan) -> None:
         raise ConfigError(msg)
 
 
-def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: Any) -> tuple[int, Any, Ints, Ints]:
+def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: Any) -> CountedRows:
     """Distinct rows as a worker judges records: how many records they were, and the events that count."""
     import pyarrow as pa
 
@@ -285,7 +300,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     counted = kind.intake.events(spec, replace(decoded, columns=columns, window=window))
     good = decoded.valid if counted.good is None else decoded.valid & counted.good
     if SUM in batch.schema.names:
-        return int(events.sum()), *_summed(spec, batch, counted.items, good)
+        return CountedRows(int(events.sum()), *_summed(spec, batch, counted.items, good))
     units, valid = _units(spec, counted.weights, len(events))
     good = good & valid
     items, numbers = counted.items, events
@@ -296,7 +311,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
         rooms = MOST_SUM // np.maximum(numbers, 1)
         if ((units > rooms) | (units < -rooms)).any():
             raise WeightError(_BEYOND)
-    return int(events.sum()), items, units * numbers, numbers
+    return CountedRows(int(events.sum()), items, units * numbers, numbers)
 
 
 def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> tuple[Any, Ints, Ints]:

@@ -15,10 +15,8 @@ import numpy.typing as npt
 
 from sketchstream.errors import KeyMismatchError
 from sketchstream.items.arrays import Items
-from sketchstream.items.hashing import ItemType, Key
+from sketchstream.items.hashing import TYPE_NAMES, Key, TypeName
 from sketchstream.kinds.groups.group_list import Codes, Groups
-
-_KINDS: tuple[ItemType, ...] = ("int", "str", "bytes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +29,7 @@ class Ranking:
         most: groups in which an item counts.
     """
 
-    keys: dict[ItemType, tuple[np.uint64, np.uint64]] = field(repr=False)
+    keys: dict[TypeName, tuple[np.uint64, np.uint64]] = field(repr=False)
     groups: int
     most: int
 
@@ -45,7 +43,7 @@ class Ranking:
         if key is None:
             msg = "group_limit = 'ranked' needs the hash key: it decides in which groups an item counts"
             raise KeyMismatchError(msg)
-        return cls({kind: key.ranking_key(kind) for kind in _KINDS}, len(groups), groups.of_one_item)
+        return cls({kind: key.ranking_key(kind) for kind in TYPE_NAMES}, len(groups), groups.of_one_item)
 
     def first(self, part: Items, codes: Codes, hashes: npt.NDArray[np.uint64]) -> Codes:
         """(n,) positions of the events' groups, -1 where an event does not count.
