@@ -26,6 +26,7 @@ import pytest
 import sketchstream as ss
 from helpers.commands import Run
 from sketchstream import files, published, storage, wire
+from sketchstream.cli.commands.sketches import create
 from sketchstream.errors import MergeError, SealedError
 from sketchstream.kinds.profile import mechanism
 from sketchstream.sketch import Sketch
@@ -227,7 +228,9 @@ def test_a_created_file_and_its_later_self(run: Run, tmp_path: Path, monkeypatch
 
     # a file that others can read is refused by the next command, which would end the attack as well
     unchecked = (storage, "require_private", lambda *_: None)
-    with switched_off(monkeypatch, (files, "write_durably", world_readable), unchecked):
+    with switched_off(
+        monkeypatch, (create, "write_durably", world_readable), (files, "write_durably", world_readable), unchecked
+    ):
         mask = os.umask(0o022)
         try:
             assert steal(tmp_path) == [0, 2, 0, 0, 0, 1, 0, 0]

@@ -20,7 +20,7 @@ from sketchstream.config.loader import Config
 from sketchstream.kinds import planned
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.census import Census
-from sketchstream.privacy.deployments.deployment import Deployment
+from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.deployments.guarantee import DAY_MS, Beside, Context
 from sketchstream.privacy.deployments.publications import PUBLICATIONS, FrontierNoise, Publication
 from sketchstream.privacy.losses.composition import Losses
@@ -195,7 +195,7 @@ def test_an_item_in_wrong_partitions_pays_once_in_every_window_and_never_an_even
     """Of the two partitions of a window its own and one other, which its hash names, can hold it."""
     sealed = [*misplaced_in("people", 3), *misplaced_in("clicks", 5, SPECS["profile"])]
     noise = {"people": FrontierNoise(misplaced=F(1, 10)), "clicks": FrontierNoise(misplaced=F(1, 2))}
-    found = Deployment.of(sealed, evidence=noise)
+    found = Deployment.from_records(map(Record.of, sealed), evidence=noise)
     assert found.total().misplaced == F(3, 10)
     assert {one.misplaced for one in list(found.by_day().values())[:3]} == {F(1, 10)}
     assert found.to_dict()["total"]["misplaced_item"] == "3/10"
@@ -203,7 +203,9 @@ def test_an_item_in_wrong_partitions_pays_once_in_every_window_and_never_an_even
     assert Deployment.of(sealed).total().misplaced == 0
     assert "misplaced_item" not in Deployment.of(sealed).to_dict()["total"]
     grown = misplaced_in("people", 3, partitions_open=2, partitions_seal=4)
-    assert Deployment.of(grown, evidence=noise).total().misplaced == F(6, 10), "one partition for each number"
+    assert Deployment.from_records(map(Record.of, grown), evidence=noise).total().misplaced == F(6, 10), (
+        "one partition for each number"
+    )
 
 
 def test_a_census_counts_misplaced_items_as_a_list_of_windows_does() -> None:
@@ -213,7 +215,7 @@ def test_a_census_counts_misplaced_items_as_a_list_of_windows_does() -> None:
     windows = sorted({one.window for one in records if one.window is not None})
     noise = {"people": FrontierNoise(F(1, 5), F(1, 10))}
     census = Census.count([(kind, one) for one in windows], {kind: list(records[:2])}, evidence=noise)
-    listed = Deployment.of(sealed, evidence=noise).total()
+    listed = Deployment.from_records(map(Record.of, sealed), evidence=noise).total()
     assert census.total().misplaced == listed.misplaced == F(4, 10)
     assert census.total().record == listed.record == F(1, 5)
 
@@ -233,7 +235,9 @@ def test_a_record_pays_for_every_window_that_refuses_it_and_once_for_being_late(
 
     sealed = [weekly(start) for start in range(10)]
     for refused, expected in ((F(0), F(7, 10)), (F(1, 20), F(15, 20)), (F(1, 5), F(15, 10))):
-        found = Deployment.of(sealed, evidence={"weekly": FrontierNoise(refused)}).total().record
+        found = (
+            Deployment.from_records(map(Record.of, sealed), evidence={"weekly": FrontierNoise(refused)}).total().record
+        )
         ways = [(7 - k) * F(1, 10) + (F(1, 10) if k else 0) + k * refused for k in range(8 if refused else 1)]
         assert found == expected == max(ways)
 

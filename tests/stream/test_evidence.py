@@ -15,7 +15,7 @@ from helpers.streams import EPOCH, HOUR, MINUTE, open_spec, plan, spec
 from sketchstream.items.arrays import Items
 from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.privacy.deployments.publications import FrontierNoise
-from sketchstream.query.evidence import Heard, heard
+from sketchstream.query.evidence import PartitionEvidence, partition_evidence
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.monitoring.metrics import Metrics
 from sketchstream.stream.published.evidence import (
@@ -117,10 +117,10 @@ def changed(before: Evidence, given: EvidenceNoise, known: int) -> Evidence:
     return found
 
 
-def told(found: Evidence, window: tuple[int, int]) -> Heard:
+def told(found: Evidence, window: tuple[int, int]) -> PartitionEvidence:
     said = PublishedEvidence.read(json.loads(json.dumps(found.reported().fields())))
     assert said == found.reported() == PublishedEvidence.read(said.stored())
-    return heard(Frontier("m", 0, 0, EPOCH + HOUR, 1, 1, evidence=said), window)
+    return partition_evidence(Frontier("m", 0, 0, EPOCH + HOUR, 1, 1, evidence=said), window)
 
 
 def test_windows_keep_the_noise_with_which_they_began() -> None:
@@ -167,7 +167,7 @@ def test_numbers_of_windows_before_a_change_are_kept_as_long_as_others() -> None
         found.seal(plan(), EPOCH + minute * MINUTE, EPOCH + (minute + 1) * MINUTE)
         found.report()
     assert not found.former[0].windows
-    assert told(found, (EPOCH - MINUTE, EPOCH)) == Heard("", EXACT)
+    assert told(found, (EPOCH - MINUTE, EPOCH)) == PartitionEvidence("", EXACT)
     found.refuse(times(*[-0.5] * 30), [(EPOCH - MINUTE, EPOCH)], EPOCH + HOUR)
     for _ in range(20):
         found.report()

@@ -159,7 +159,7 @@ def test_sketches_of_long_series_answer_merge_and_are_read_back() -> None:
         parts.append(read(sketch.seal().to_bytes()))
     found = ss.stack(parts).estimate()
     for name, rows in (("window:9", np.ones(9)), ("sum", np.ones(70))):
-        wanted = dense_rows(rows, np.arange(70), 70) @ truth
+        wanted = dense_rows(rows, np.arange(70), 70, 70) @ truth
         one = found[name]
         assert np.abs(one.values - wanted).max() < 6 * one.stderr.max()
     assert found["sum"].stderr[-1] == pytest.approx(np.sqrt(2) * parts[0].estimate()["sum"].stderr[-1])
@@ -189,10 +189,10 @@ def test_long_windows_are_completed_with_the_window_before() -> None:
     former[:45], state[:] = counts[:45] * spec.grid, counts[45:] * spec.grid  # the window before has 45 positions
     whole = joined(answers(spec, [spec.layer()], state)[0], former, [spec.layer()], 45)
     assert whole.values == pytest.approx(np.convolve(counts, np.ones(9))[45:95], abs=1e-6)
-    tail = dense_rows(np.ones(9), np.arange(45, 53), 50)
+    tail = dense_rows(np.ones(9), np.arange(45, 53), 50, 50)
     tail[:, 45:] = 0
     mixed = mixing(spec.scheme.factor)  # type: ignore[arg-type]
-    own = dense_rows(np.ones(9), np.arange(8), 50)
+    own = dense_rows(np.ones(9), np.arange(8), 50, 50)
     wanted = np.sum((tail @ mixed) ** 2, axis=1) + np.sum((own @ mixed) ** 2, axis=1)
     assert whole.stderr[:8] ** 2 == pytest.approx(wanted * spec.scheme.word_variance([spec.layer()]), rel=3e-3)
 

@@ -16,6 +16,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.matrices import matrix as matrices
 from sketchstream.kinds.projection.matrices import sensitivity
 from sketchstream.kinds.projection.matrices.matrix import Matrix, thresholds
+from sketchstream.kinds.projection.spec import ProjectionSpec
 
 SEED = bytes(range(32))
 
@@ -212,7 +213,9 @@ def test_srht_and_signs_have_known_norms_without_a_pass() -> None:
     rows = Matrix("srht", SEED, 100, 30).all_rows.astype(float)
     assert np.linalg.norm(rows, 2) ** 2 <= 128 * (1 + 1e-12)
     with pytest.raises(SpecError, match="needs a pass"):
-        sensitivity.spectral(Matrix("gaussian", SEED, 2**30, 4))
+        ProjectionSpec(4, 2**30, 4, "1", "1e-6", matrix="gaussian")
+    with pytest.raises(SpecError, match="needs a pass"):
+        ProjectionSpec(4, 2**30, 4, "1", "1e-6", matrix="rademacher", unit="item", max_norm=3)
     with pytest.raises(SpecError, match="leave max_features out"):
         sensitivity.largest_overlap(Matrix("gaussian", SEED, 2**20, 4))
 
