@@ -184,8 +184,9 @@ def _parameters(total: Total, unit: str, composed: Composed) -> tuple[str, dict[
     if not gaussian.mu2 and pure != math.inf:
         return "Pure DP", {"epsilon": no_less(pure)}
     if composed.epsilon == math.inf:
-        msg = f"the loss of one {unit} has no bound, so there is nothing to state: `sketchstream ledger -c` says why"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"the loss of one {unit} has no bound, so there is nothing to state: `sketchstream ledger -c` says why"
+        )
     return "Approximate DP", {"epsilon": no_less(composed.epsilon), "delta": float(DELTA)}
 
 

@@ -37,8 +37,7 @@ def require_home(home: tuple[int, int], what: str) -> None:
         SealedError: in a forked child.
     """
     if process() != home:
-        msg = (
+        raise SealedError(
             f"{what} is refused in a forked process: parent and child would both go on with one noise, and two such "
             "states together show exact counts; create the sketch in the process that uses it"
         )
-        raise SealedError(msg)

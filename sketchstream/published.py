@@ -875,12 +875,15 @@ def _ends_with(history: History, promise: Promise, max_weight: int) -> bool:
 def require_distinct(layers: Sequence[Sequence[Layer]], seal_ids: Sequence[bytes], *, what: str) -> None:
     """Raise an error if a sketch is combined with itself, or with another descendant of the same state."""
     if len(set(seal_ids)) != len(seal_ids):
-        msg = f"the same published sketch was given twice; a sketch cannot be {what} with itself"
-        raise MergeError(msg, ["seal_id"])
+        raise MergeError(
+            f"the same published sketch was given twice; a sketch cannot be {what} with itself", ["seal_id"]
+        )
     lineages = [layer.lineage for part in layers for layer in part]
     if len(set(lineages)) != len(lineages):
-        msg = f"two of these sketches share a noise layer: one state published or copied twice cannot be {what}"
-        raise MergeError(msg, ["lineage"])
+        raise MergeError(
+            f"two of these sketches share a noise layer: one state published or copied twice cannot be {what}",
+            ["lineage"],
+        )
 
 
 def stack(parts: Sequence[object]) -> Stack:
@@ -901,8 +904,9 @@ def stack(parts: Sequence[object]) -> Stack:
         elif isinstance(part, (Release, SealedState)):
             flat.append(part)
         else:  # for callers without a type checker
-            msg = f"stack takes Releases or SealedStates, found {type(part).__name__}; seal an open sketch first"
-            raise MergeError(msg)
+            raise MergeError(
+                f"stack takes Releases or SealedStates, found {type(part).__name__}; seal an open sketch first"
+            )
     if not flat:
         raise MergeError("nothing to stack: give at least one Release or SealedState")
     if len({type(part) for part in flat}) > 1:

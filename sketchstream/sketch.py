@@ -379,8 +379,9 @@ class Sketch:
         state = self._open_state("close_positions")
         kind = closing(self.spec)
         if kind is None or not 0 <= first < stop <= self.spec.domain.size:
-            msg = f"only specs with publish = 'closed' publish positions when they close; found {first} to {stop}"
-            raise SpecError(msg)
+            raise SpecError(
+                f"only specs with publish = 'closed' publish positions when they close; found {first} to {stop}"
+            )
         return Instalment(
             spec=self.spec,
             layers=self.layers,
@@ -601,8 +602,9 @@ class Sketch:
     def _require_open(self, step: str) -> npt.NDArray[Any]:
         """The state, if the sketch is open; events may be missing from it until its image is read."""
         if self._state is None:
-            msg = f"{step} needs an open sketch; this one was sealed or merged into another and its state is gone"
-            raise SealedError(msg)
+            raise SealedError(
+                f"{step} needs an open sketch; this one was sealed or merged into another and its state is gone"
+            )
         require_home(self._home, step)
         return self._state
 
@@ -666,8 +668,9 @@ def _accounted(header: Mapping[str, Any], spec: Any) -> tuple[Counters, tuple[La
 def _require_key(key: object) -> None:
     """Refuse what is no key, for callers without a type checker."""
     if not isinstance(key, Key):
-        msg = f"key must be a Key, made by Key.generate() or read by Key.load(path), found {type(key).__name__}"
-        raise KeyMismatchError(msg)
+        raise KeyMismatchError(
+            f"key must be a Key, made by Key.generate() or read by Key.load(path), found {type(key).__name__}"
+        )
 
 
 def _index(spec: Spec, key: Key | None, keep: Keep | None, origin: Origin) -> ItemIndex:
@@ -741,8 +744,9 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
                 require_home(part._home, "merge")
                 turns.enter_context(part._turn)
             return _merge_open(sketches)
-    msg = "merge takes SealedStates or open Sketches, not both; histograms cannot be merged (stack, or publish='state')"
-    raise MergeError(msg)
+    raise MergeError(
+        "merge takes SealedStates or open Sketches, not both; histograms cannot be merged (stack, or publish='state')"
+    )
 
 
 def _merge_open(sketches: list[Sketch]) -> Sketch:

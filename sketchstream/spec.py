@@ -142,8 +142,9 @@ def exact_records(value: Epsilon, unit: Unit) -> Fraction:
     """
     records = exact_noise(value, "epsilon_records")
     if records and unit == "item":
-        msg = "epsilon_records belongs to unit = 'event': with unit = 'item' a number of records would show an item"
-        raise SpecError(msg)
+        raise SpecError(
+            "epsilon_records belongs to unit = 'event': with unit = 'item' a number of records would show an item"
+        )
     return records
 
 
@@ -159,8 +160,9 @@ def exact_counted_share(value: Epsilon, unit: Unit) -> Fraction:
     """
     share = exact_share(value, "counted_share")
     if share and unit == "item":
-        msg = "counted_share belongs to unit = 'event': with unit = 'item' a number of events would show an item"
-        raise SpecError(msg)
+        raise SpecError(
+            "counted_share belongs to unit = 'event': with unit = 'item' a number of events would show an item"
+        )
     return share
 
 
@@ -228,23 +230,27 @@ class ClosedDomain:
         sample_rate: Epsilon | None = None,
     ) -> None:
         if (size is None) == (items is None):
-            msg = "ClosedDomain takes either size= (ids 0..size-1) or items= (a list), not both and not neither"
-            raise SpecError(msg)
+            raise SpecError(
+                "ClosedDomain takes either size= (ids 0..size-1) or items= (a list), not both and not neither"
+            )
         listed: tuple[Item, ...] | None = None
         if items is not None:
             if isinstance(items, (str, bytes, Set, Mapping)):
-                msg = f"items of a ClosedDomain must be a list, whose order never changes, found {type(items).__name__}"
-                raise SpecError(msg)
+                raise SpecError(
+                    f"items of a ClosedDomain must be a list, whose order never changes, found {type(items).__name__}"
+                )
             listed = tuple(item.item() if isinstance(item, np.generic) else item for item in items)
             if not listed:
                 raise SpecError("items of a ClosedDomain must not be empty")
             for position, item in enumerate(listed):
                 if isinstance(item, bool) or not isinstance(item, (int, str, bytes)):
-                    msg = f"items must be int, str or bytes, found {type(item).__name__} at position {position}"
-                    raise SpecError(msg)
+                    raise SpecError(
+                        f"items must be int, str or bytes, found {type(item).__name__} at position {position}"
+                    )
                 if isinstance(item, int) and not -(1 << 63) <= item < 1 << 63:
-                    msg = f"an int item must fit in 64 bits with its sign; pass the one at position {position} as str"
-                    raise SpecError(msg)
+                    raise SpecError(
+                        f"an int item must fit in 64 bits with its sign; pass the one at position {position} as str"
+                    )
             if len({(type(item), item) for item in listed}) != len(listed):
                 raise SpecError("items of a ClosedDomain must differ, found an item twice")
             size = len(listed)
@@ -313,8 +319,9 @@ class OpenDomain:
         whole(self.slots, "slots of an OpenDomain", 2, MAX_SLOTS)
         whole(self.levels, "levels of an OpenDomain", 1, MAX_LEVELS)
         if self.slots < 2 * self.levels:
-            msg = f"an OpenDomain needs at least two slots a level, found {self.slots} slots in {self.levels} levels"
-            raise SpecError(msg)
+            raise SpecError(
+                f"an OpenDomain needs at least two slots a level, found {self.slots} slots in {self.levels} levels"
+            )
 
     @property
     def slots_per_level(self) -> int:

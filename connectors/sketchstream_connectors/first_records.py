@@ -48,16 +48,16 @@ def of_file(path: Path, form: str) -> list[Document]:
         with reading(path):
             return list(itertools.islice(containers.documents(path, RECORDS), RECORDS))
     if form not in ("jsonl", "csv"):
-        msg = f"{path} is read as {form!r}, which has no fields to choose from: expected jsonl, csv, parquet or avro"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{path} is read as {form!r}, which has no fields to choose from: expected jsonl, csv, parquet or avro"
+        )
     lines = itertools.islice(_lines(path, "jsonl" if form == "jsonl" else "csv"), RECORDS + (form == "csv"))
     first = next(lines, b"")
     require_utf8(path, first)
     if form == "jsonl":
         documents = _objects(itertools.chain([first], lines))
         if not documents and first.lstrip()[:1] == b"[":
-            msg = f"{path} is {ARRAY}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{path} is {ARRAY}")
         return documents
     texts = (line.decode("utf-8-sig", "replace") for line in itertools.chain([first], lines))
     rows = csv.DictReader(texts, delimiter=separator_of(first.rstrip(b"\r\n")))
@@ -131,11 +131,9 @@ def _parquet(path: Path) -> list[Document]:
         with pq.ParquetFile(path) as file:
             batch = next(file.iter_batches(RECORDS), None)
     except OSError as error:
-        msg = f"cannot read {path}: {error.strerror or 'it cannot be opened'}"
-        raise StoreError(msg) from None
+        raise StoreError(f"cannot read {path}: {error.strerror or 'it cannot be opened'}") from None
     except pa.ArrowException as error:
-        msg = f"{path} cannot be read as parquet ({type(error).__name__})"
-        raise FormatError(msg) from None
+        raise FormatError(f"{path} cannot be read as parquet ({type(error).__name__})") from None
     rows: list[Document] = [] if batch is None else batch.to_pylist()
     return rows
 

@@ -133,8 +133,7 @@ def run(quick: bool = False, progress: Progress | None = None, only: Sequence[st
     """
     steps = [step for step in _steps(quick) if not only or _asked(step[0], only)]
     if not steps:
-        msg = f"no check is called {', '.join(only)}"
-        raise ValueError(msg)
+        raise ValueError(f"no check is called {', '.join(only)}")
     loss_of.cache_clear()  # what was kept before is not what is judged
     findings: list[Finding] = []
     for done, (name, step) in enumerate(steps):
@@ -208,8 +207,7 @@ def _steps(quick: bool) -> Iterator[Step]:
 def _of_kind(kind: str, audit: Audit | None, quick: bool) -> Iterator[Check]:
     """The tests of one kind: its own, and those of what all kinds have in common."""
     if audit is None:
-        msg = f"kind {kind!r} has no audit: one belongs in `sketchstream.audit.kinds`"
-        raise ValueError(msg)
+        raise ValueError(f"kind {kind!r} has no audit: one belongs in `sketchstream.audit.kinds`")
     yield from audit.checks(quick)
     for case in audit.cases(100_000 if quick else 1_000_000):
         yield from histories.checks(case)

@@ -177,8 +177,9 @@ def ask(value: Any, question: str, default: Any, kind: Any, option: str = "", *,
     if sys.stdin.isatty() and sys.stderr.isatty():
         return click.prompt(question, default=default, type=kind, err=True)
     if default is None or must:
-        msg = f"Missing option '{option}'" + ("." if default is None else f", such as {option} {default}.")
-        raise click.UsageError(msg)
+        raise click.UsageError(
+            f"Missing option '{option}'" + ("." if default is None else f", such as {option} {default}.")
+        )
     return default
 
 

@@ -140,8 +140,9 @@ class RowQuestions:
             return
         write = getattr(answers, "write_distances", None)
         if write is None:
-            msg = "--matrix writes all distances of kind 'projection': leave it out, or leave the question out"
-            raise EstimateError(msg)
+            raise EstimateError(
+                "--matrix writes all distances of kind 'projection': leave it out, or leave the question out"
+            )
         with sketches.accessing(self.matrix):
             write(self.matrix)
 

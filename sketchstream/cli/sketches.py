@@ -113,8 +113,9 @@ def open_sketch(path: Path, key_file: Path | None) -> Sketch:
     try:
         return load_sketch(path, key)
     except SealedError:
-        msg = f"{path} was published already and cannot be changed: this command takes an open sketch"
-        raise SealedError(msg) from None
+        raise SealedError(
+            f"{path} was published already and cannot be changed: this command takes an open sketch"
+        ) from None
 
 
 def seal(path: Path, key_file: Path | None, predecessor: BinaryIO) -> Release | SealedState:

@@ -102,8 +102,9 @@ class Description:
             raise ConfigError("--slots and --levels belong to --open")
         if self.open_domain:
             if self.slots is None:
-                msg = "--open needs --slots, for example --slots 1048576 (`sketchstream plan` helps to choose)"
-                raise ConfigError(msg)
+                raise ConfigError(
+                    "--open needs --slots, for example --slots 1048576 (`sketchstream plan` helps to choose)"
+                )
             if self.sample_rate is not None:
                 raise ConfigError("--sample-rate belongs to closed domains")
             return OpenDomain(self.slots) if self.levels is None else OpenDomain(self.slots, self.levels)

@@ -276,8 +276,9 @@ class Config:
         if plan is not None:
             return plan
         names = [plan.name for plan in self.sketches]
-        msg = f"no sketch is named {name!r:.60} in {self.path} (there are: {', '.join(names)}){meant(name, names)}"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"no sketch is named {name!r:.60} in {self.path} (there are: {', '.join(names)}){meant(name, names)}"
+        )
 
     def find(self, name: str) -> SketchPlan | None:
         """The sketch of a name; None: it was removed or renamed, or never was one."""
@@ -360,8 +361,9 @@ class Config:
             here: whether they will be open on this machine: without a limit, its own memory is the limit.
         """
         if max(partitions, of or 0) > MOST_PARTITIONS:
-            msg = f"the input has {max(partitions, of or 0):,} partitions, and readers accept {MOST_PARTITIONS:,}"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"the input has {max(partitions, of or 0):,} partitions, and readers accept {MOST_PARTITIONS:,}"
+            )
         windows, read, limit = self.memory_bytes(partitions, of), self.input_bytes(partitions), self.worker.memory_limit
         name = "worker.memory_limit"
         if limit is None and here:

@@ -131,13 +131,15 @@ def early_answers(
             "the one published then, exactly what came in between"
         )
     if number != 1 or windows[1] != 1:
-        msg = "emit_every belongs to one window without every: windows that hop are published often as they are"
-        raise ConfigError(msg)
+        raise ConfigError(
+            "emit_every belongs to one window without every: windows that hop are published often as they are"
+        )
     every_ms, longest = windows[0].positions(emit_every, "emit_every")
     most = longest - (lateness_ms == 0)  # without lateness, the watermark that passes a window's end seals it
     if most > MOST_EARLY:
-        msg = f"emit_every gives at most {MOST_EARLY} early answers of a window, found {most}: publish less often"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"emit_every gives at most {MOST_EARLY} early answers of a window, found {most}: publish less often"
+        )
     return EarlyAnswers(every_ms, exact_epsilon(epsilon_early, "epsilon_early") / most, most)
 
 
@@ -204,8 +206,9 @@ def _domain(table: DomainTable, item_type: str, folder: Path) -> ClosedDomain | 
         raise ConfigError("domain.levels belongs to open domains (slots)")
     if table.size is not None:
         if item_type != "int":
-            msg = f"domain.size counts the ids 0..size-1: set input.item_type = 'int' (it is {item_type!r})"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"domain.size counts the ids 0..size-1: set input.item_type = 'int' (it is {item_type!r})"
+            )
         return ClosedDomain(size=table.size, sample_rate=table.sample_rate)
     items = read_items(folder / Path(table.items_file or "").expanduser(), item_type)
     return ClosedDomain(items=items, sample_rate=table.sample_rate)

@@ -40,8 +40,9 @@ Size = Annotated[int, BeforeValidator(size_bytes)]
 def _name(value: str) -> str:
     """Refuse what is no name in a sentence."""
     if not re.fullmatch(r"[^\W\d_](?:[^\W_]|[ '-]){0,39}", value):
-        msg = f"must be up to 40 letters, digits, spaces, hyphens and apostrophes, a letter first, found {value!r:.60}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"must be up to 40 letters, digits, spaces, hyphens and apostrophes, a letter first, found {value!r:.60}"
+        )
     return value
 
 

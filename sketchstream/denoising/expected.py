@@ -128,6 +128,5 @@ def _law(counts: Mapping[float, int] | npt.ArrayLike) -> tuple[Floats, Floats]:
         values, number = np.unique(np.asarray(counts, np.float64).reshape(-1), return_counts=True)
         slots = number.astype(np.float64)
     if values.size == 0 or not np.isfinite(values).all() or not (slots >= 1).all():
-        msg = "counts must be finite numbers, at least one, each in at least one slot"
-        raise EstimateError(msg)
+        raise EstimateError("counts must be finite numbers, at least one, each in at least one slot")
     return values, slots

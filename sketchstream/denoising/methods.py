@@ -89,11 +89,9 @@ def denoise(noisy: npt.ArrayLike, sigma: float, method: str = "auto", target: np
     """
     values = np.asarray(noisy, np.float64)
     if values.ndim != 1 or not np.isfinite(values).all():
-        msg = f"expected one-dimensional finite numbers, found shape {values.shape}"
-        raise EstimateError(msg)
+        raise EstimateError(f"expected one-dimensional finite numbers, found shape {values.shape}")
     if not (isinstance(sigma, (int, float, np.number)) and 0 < sigma < math.inf):
-        msg = f"sigma must be a number above 0, found {sigma!r:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"sigma must be a number above 0, found {sigma!r:.40}")
     return denoised(values, float(sigma) ** 2, method, None if target is None else np.asarray(target, np.float64))
 
 
@@ -110,15 +108,14 @@ def denoised(counts: Floats, variance: float, method: str = "auto", target: Floa
         EstimateError: an unknown method, too few numbers, or a target that is missing or superfluous.
     """
     if not isinstance(method, str) or method not in METHODS:
-        msg = f"method must be one of {', '.join(METHODS)}, found {method!r:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"method must be one of {', '.join(METHODS)}, found {method!r:.40}")
     if (target is not None) != (method == "target"):
-        msg = "method 'target' needs target=, one public number for each slot; no other method takes one"
-        raise EstimateError(msg)
+        raise EstimateError("method 'target' needs target=, one public number for each slot; no other method takes one")
     if target is not None:
         if target.shape != counts.shape or not np.isfinite(target).all():
-            msg = f"target must be {len(counts)} finite numbers, one for each slot, found shape {target.shape}"
-            raise EstimateError(msg)
+            raise EstimateError(
+                f"target must be {len(counts)} finite numbers, one for each slot, found shape {target.shape}"
+            )
         shrunken = shrunk(counts - target, variance)
         return Denoised("target", target + shrunken.values, shrunken.risk, shrunken.setting, shrunken.deviation)
     if method == "auto":
@@ -241,8 +238,7 @@ def _shrinkage(square: float, variance: float, dimensions: int, freedom: int) ->
 def _enough(counts: Floats, least: int) -> int:
     """The number of counts, if it is large enough."""
     if len(counts) < least:
-        msg = f"this method needs at least {least} slots, found {len(counts)}: use 'raw'"
-        raise EstimateError(msg)
+        raise EstimateError(f"this method needs at least {least} slots, found {len(counts)}: use 'raw'")
     return len(counts)
 
 

@@ -84,8 +84,7 @@ class Items:
         made = cls._of(source, kind)
         if kind is not None and made.kind != kind:
             if len(made):
-                msg = f"items must be of type {kind}, found {made.kind}"
-                raise ItemError(msg)
+                raise ItemError(f"items must be of type {kind}, found {made.kind}")
             made = cls(kind)
         return made
 
@@ -113,8 +112,9 @@ class Items:
     def packed(cls, buffer: object, offsets: npt.NDArray[Any], kind: TypeName = "bytes") -> Items:
         """Strings that lie end to end: item i = buffer[offsets[i]:offsets[i + 1]]."""
         if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype.kind not in "iu":
-            msg = f"offsets must be a one-dimensional integer array of length items + 1, found {_shape(offsets)}"
-            raise ItemError(msg)
+            raise ItemError(
+                f"offsets must be a one-dimensional integer array of length items + 1, found {_shape(offsets)}"
+            )
         return cls.spans(buffer, offsets[:-1], offsets[1:], kind)
 
     @classmethod
@@ -123,20 +123,21 @@ class Items:
         from sketchstream import kernels
 
         if kind == "int":
-            msg = "a buffer holds items of type 'str' or 'bytes', not 'int'"
-            raise ItemError(msg)
+            raise ItemError("a buffer holds items of type 'str' or 'bytes', not 'int'")
         view = _bytes_of(buffer)
         if starts.ndim != 1 or starts.shape != ends.shape or starts.dtype.kind not in "iu":
-            msg = f"starts and ends must be integer arrays of one length, found {_shape(starts)} and {_shape(ends)}"
-            raise ItemError(msg)
+            raise ItemError(
+                f"starts and ends must be integer arrays of one length, found {_shape(starts)} and {_shape(ends)}"
+            )
         if starts.dtype not in (np.int32, np.int64) or ends.dtype != starts.dtype:
             starts, ends = starts.astype(np.int64), ends.astype(np.int64)
         arguments = (starts, ends, len(view))
         few = kernels.spared(kernels.check_spans, lambda: len(starts) // kernels.plain.SPANS, starts.dtype, arguments)
         bad = (kernels.plain if few else kernels).check_spans(*arguments)
         if bad >= 0:
-            msg = f"offsets must ascend inside the buffer of {len(view)} bytes, they do not at position {bad}"
-            raise ItemError(msg)
+            raise ItemError(
+                f"offsets must ascend inside the buffer of {len(view)} bytes, they do not at position {bad}"
+            )
         return cls(kind, (view, starts, ends))
 
     @staticmethod
@@ -145,8 +146,7 @@ class Items:
         full = [batch for batch in batches if len(batch)]
         kinds = {batch.kind for batch in full}
         if len(kinds) > 1:
-            msg = f"a batch holds items of one type, found {' and '.join(sorted(kinds))}"
-            raise ItemError(msg)
+            raise ItemError(f"a batch holds items of one type, found {' and '.join(sorted(kinds))}")
         if not full:
             return Items(batches[0].kind if batches else "int")
         if len(full) == 1:
@@ -156,8 +156,7 @@ class Items:
     def take(self, chosen: npt.NDArray[Any]) -> Items:
         """Select items by a (n,) bool mask or an array of positions."""
         if chosen.dtype == np.bool_ and len(chosen) != len(self):
-            msg = f"a mask must have one entry for each of the {len(self)} items, found {len(chosen)}"
-            raise ItemError(msg)
+            raise ItemError(f"a mask must have one entry for each of the {len(self)} items, found {len(chosen)}")
         return self._at(chosen)
 
     def cut(self, first: int, last: int) -> Items:
@@ -246,8 +245,9 @@ class Pairs:
         self.rows = Items.of(rows)
         self.items = Items.of(items)
         if len(self.rows) != len(self.items):
-            msg = f"pairs need one row for each item, found {len(self.rows)} rows and {len(self.items)} items"
-            raise ItemError(msg)
+            raise ItemError(
+                f"pairs need one row for each item, found {len(self.rows)} rows and {len(self.items)} items"
+            )
 
     @classmethod
     def of(cls, source: object) -> Pairs:
@@ -264,14 +264,12 @@ class Pairs:
         if isinstance(source, np.ndarray) and source.ndim == 2 and source.shape[1] == 2:
             return cls(np.ascontiguousarray(source[:, 0]), np.ascontiguousarray(source[:, 1]))
         if not isinstance(source, list):
-            msg = (
+            raise ItemError(
                 f"expected a list of (row, item), Pairs(rows, items) or an (n, 2) array, found {type(source).__name__}"
             )
-            raise ItemError(msg)
         for position, pair in enumerate(source):
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                msg = f"expected a (row, item) pair at position {position}, found {type(pair).__name__}"
-                raise ItemError(msg)
+                raise ItemError(f"expected a (row, item) pair at position {position}, found {type(pair).__name__}")
         return cls([row for row, _ in source], [item for _, item in source])
 
     def take(self, chosen: npt.NDArray[Any]) -> Pairs:
@@ -302,8 +300,7 @@ def arguments_of(items: object, columns: tuple[object, ...], weights: object, *,
         batch = Pairs(items, rest.pop(0))
     if len(rest) > (weights is None):
         expected = "rows, items and weights" if pairs else "items and weights"
-        msg = f"update takes {expected}, found {len(rest) - (weights is None)} more"
-        raise ItemError(msg)
+        raise ItemError(f"update takes {expected}, found {len(rest) - (weights is None)} more")
     return batch, rest[0] if rest else weights
 
 
@@ -329,8 +326,7 @@ def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
     if weights is None:
         return np.empty(0, np.int32)
     if getattr(weights, "shape", None) == () or not hasattr(weights, "__len__"):  # a number, or an array of one
-        msg = f"weights must hold one integer for each item, found one {type(weights).__name__}"
-        raise WeightError(msg)
+        raise WeightError(f"weights must hold one integer for each item, found one {type(weights).__name__}")
     if isinstance(weights, np.ndarray) and weights.dtype in (np.int32, np.int64) and weights.ndim == 1:
         out: Weights = weights
     elif len(weights) == 0:
@@ -341,11 +337,11 @@ def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
         try:
             (out,) = Items.of(weights, kind="int").whole().arrays
         except ItemError as error:
-            msg = f"weights must be integers of at most 64 bits: {str(error).replace('items', 'weights')}"
-            raise WeightError(msg) from None
+            raise WeightError(
+                f"weights must be integers of at most 64 bits: {str(error).replace('items', 'weights')}"
+            ) from None
     if len(out) != n:
-        msg = f"weights must hold one integer for each item, found {len(out)} weights for {n} items"
-        raise WeightError(msg)
+        raise WeightError(f"weights must hold one integer for each item, found {len(out)} weights for {n} items")
     return out
 
 
@@ -355,8 +351,7 @@ def _whole_weights(weights: Any) -> Ints:
     if not isinstance(array, (list, tuple)):
         array = np.asarray(array)
         if array.ndim != 1:
-            msg = f"weights must hold one integer for each item, found {_shape(array)}"
-            raise WeightError(msg)
+            raise WeightError(f"weights must hold one integer for each item, found {_shape(array)}")
         if array.dtype.kind in "iuf":
             return whole_numbers(array)[0]
     return np.fromiter((_whole_weight(one) for one in array), np.int64, len(array))
@@ -393,27 +388,27 @@ def _kind_of(item: object, position: int) -> TypeName:
     hint = ""
     if item is None or isinstance(item, (float, np.floating)):
         hint = f"; {_MISSING if item is None or np.isnan(item) else _FLOAT}"
-    msg = f"{_WANTED}, found {type(item).__name__} at position {position}{hint}"
-    raise ItemError(msg)
+    raise ItemError(f"{_WANTED}, found {type(item).__name__} at position {position}{hint}")
 
 
 def _plain(item: object, kind: TypeName, position: int) -> int | str | bytes:
     """One item as a plain int, str or bytes."""
     kind_here = _kind_of(item, position)
     if kind_here != kind:
-        msg = f"a batch holds items of one type, found {kind_here} at position {position} in a batch of {kind}"
-        raise ItemError(msg)
+        raise ItemError(
+            f"a batch holds items of one type, found {kind_here} at position {position} in a batch of {kind}"
+        )
     if isinstance(item, str):
         try:
             item.encode()
         except UnicodeEncodeError:
-            msg = f"text at position {position} has surrogates, which UTF-8 cannot hold"
-            raise ItemError(msg) from None
+            raise ItemError(f"text at position {position} has surrogates, which UTF-8 cannot hold") from None
         return str(item)
     if isinstance(item, (int, np.integer)):
         if not -(1 << 63) <= int(item) < 1 << 63:
-            msg = f"an int item must fit in 64 bits, found a larger one at position {position}; pass it as str"
-            raise ItemError(msg)
+            raise ItemError(
+                f"an int item must fit in 64 bits, found a larger one at position {position}; pass it as str"
+            )
         return int(item)
     assert isinstance(item, (bytes, bytearray, memoryview))
     return bytes(item)
@@ -438,8 +433,7 @@ def _packed_chunks(objects: ObjectArray, kind: TypeName, position: int) -> Itera
                 size = _pack(packer, chunk)
                 scratch = _filled(scratch, packer, size)
                 if n != _read(scratch[:size], kind, starts[:n], ends[:n]):
-                    msg = f"cannot read the {n} items of type {kind} from position {position + first} on"
-                    raise ItemError(msg)
+                    raise ItemError(f"cannot read the {n} items of type {kind} from position {position + first} on")
             yield position + first, Items(kind, (starts[:n],) if kind == "int" else (scratch, starts[:n], ends[:n]))
     finally:
         starts[:] = 0
@@ -488,29 +482,26 @@ def _bytes_of(buffer: object) -> npt.NDArray[np.uint8]:
     """A buffer as (n,) uint8, not copied."""
     if isinstance(buffer, np.ndarray):
         if buffer.dtype != np.uint8 or buffer.ndim != 1 or not buffer.flags.c_contiguous:
-            msg = f"the buffer of packed items must be a contiguous (n,) uint8 array, found {_shape(buffer)}"
-            raise ItemError(msg)
+            raise ItemError(f"the buffer of packed items must be a contiguous (n,) uint8 array, found {_shape(buffer)}")
         return buffer
     if not isinstance(buffer, (bytes, bytearray, memoryview)):
-        msg = f"the buffer of packed items must be bytes or a uint8 array, found {type(buffer).__name__}"
-        raise ItemError(msg)
+        raise ItemError(f"the buffer of packed items must be bytes or a uint8 array, found {type(buffer).__name__}")
     return np.frombuffer(buffer, np.uint8)
 
 
 def _from_array(array: npt.NDArray[Any]) -> Items:
     """A batch from a numpy array."""
     if array.ndim != 1:
-        msg = f"items must be a one-dimensional array, found {_shape(array)}{_COLUMN if array.ndim > 1 else ''}"
-        raise ItemError(msg)
+        raise ItemError(
+            f"items must be a one-dimensional array, found {_shape(array)}{_COLUMN if array.ndim > 1 else ''}"
+        )
     if isinstance(array, np.ma.MaskedArray):
-        msg = "items must not be a masked array; drop the masked entries first (array.compressed())"
-        raise ItemError(msg)
+        raise ItemError("items must not be a masked array; drop the masked entries first (array.compressed())")
     kind = array.dtype.kind
     if kind in "iu":
         if array.dtype == np.uint64 and len(array) and int(array.max()) >= 1 << 63:
             position = int(np.argmax(array >= np.uint64(1 << 63)))
-            msg = f"an int item must fit in 64 bits with its sign, found a larger one at position {position}"
-            raise ItemError(msg)
+            raise ItemError(f"an int item must fit in 64 bits with its sign, found a larger one at position {position}")
         return Items("int", (np.ascontiguousarray(array, dtype=np.int64),))
     if kind in "SUTO":
         if len(array) == 0:
@@ -519,8 +510,7 @@ def _from_array(array: npt.NDArray[Any]) -> Items:
     if len(array) == 0:  # numpy makes a float array of an empty list
         return Items("int")
     hint = f"; {_FLOAT}" if kind == "f" else ""
-    msg = f"{_WANTED}, found an array of {array.dtype}{hint}"
-    raise ItemError(msg)
+    raise ItemError(f"{_WANTED}, found an array of {array.dtype}{hint}")
 
 
 def _from_arrow(source: Any) -> Items:
@@ -536,8 +526,7 @@ def _from_arrow(source: Any) -> Items:
             before += len(chunk)
         return Items.concat(batches)
     if not isinstance(source, pa.Array):
-        msg = f"{_WANTED}, in an Arrow array; found {type(source).__name__}{_COLUMN}"
-        raise ItemError(msg)
+        raise ItemError(f"{_WANTED}, in an Arrow array; found {type(source).__name__}{_COLUMN}")
     return _from_arrow_array(source, 0)
 
 
@@ -547,8 +536,7 @@ def _from_arrow_array(array: Any, before: int) -> Items:
 
     if array.null_count:
         position = before + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-        msg = f"{_WANTED}, found null at position {position}; {_MISSING}"
-        raise ItemError(msg)
+        raise ItemError(f"{_WANTED}, found null at position {position}; {_MISSING}")
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if str(array.type) in ("string_view", "binary_view"):  # pyarrow 15 has no other way to request them
@@ -559,8 +547,9 @@ def _from_arrow_array(array: Any, before: int) -> Items:
             try:
                 array, offset = array.cast(pa.int64()), 0
             except pa.ArrowInvalid:
-                msg = "an int item must fit in 64 bits with its sign, found larger ones in an Arrow array of uint64"
-                raise ItemError(msg) from None
+                raise ItemError(
+                    "an int item must fit in 64 bits with its sign, found larger ones in an Arrow array of uint64"
+                ) from None
             offset = array.offset
         data = array.buffers()[1]
         values = np.frombuffer(data, np.int64, n, 8 * offset) if n else _NO_INTS
@@ -583,5 +572,4 @@ def _from_arrow_array(array: Any, before: int) -> Items:
         data = array.buffers()[1]
         buffer = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
         return Items.packed(buffer, (offset + np.arange(n + 1, dtype=np.int64)) * arrow_type.byte_width, "bytes")
-    msg = f"{_WANTED}, found an Arrow array of {arrow_type}"
-    raise ItemError(msg)
+    raise ItemError(f"{_WANTED}, found an Arrow array of {arrow_type}")

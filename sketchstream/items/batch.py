@@ -35,8 +35,7 @@ def require_invalid(invalid: object) -> None:
         invalid: what the caller gave: without a type checker it can be anything.
     """
     if not isinstance(invalid, str) or invalid not in get_args(Invalid):
-        msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
-        raise ItemError(msg)
+        raise ItemError(f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}")
 
 
 def require_outside(invalid: object) -> None:
@@ -46,8 +45,7 @@ def require_outside(invalid: object) -> None:
         invalid: what the caller gave: without a type checker it can be anything.
     """
     if not isinstance(invalid, str) or invalid not in get_args(Outside):
-        msg = f"invalid must be 'error' or 'noop' for rows of sums, found {invalid!r:.20}"
-        raise ItemError(msg)
+        raise ItemError(f"invalid must be 'error' or 'noop' for rows of sums, found {invalid!r:.20}")
 
 
 def refuse_first(
@@ -71,8 +69,7 @@ def refuse_first(
         return
     at = int(np.argmax(wrong))
     if outside[at]:
-        msg = f"the event at position {start + at} is not in the domain; nothing was applied"
-        raise DomainError(msg)
+        raise DomainError(f"the event at position {start + at} is not in the domain; nothing was applied")
     raise WeightError.at(start + at, limit, bound, hint)
 
 
@@ -92,8 +89,9 @@ def require_sums(sums: object, events: object, n: int, most: int | None) -> tupl
     values = as_weights(sums, n).astype(np.int64, copy=False)
     counts = as_weights(events, n).astype(np.int64, copy=False)
     if len(values) != n or len(counts) != n:
-        msg = f"rows need one sum and one number of events each, found {len(values)} and {len(counts)} for {n} rows"
-        raise WeightError(msg)
+        raise WeightError(
+            f"rows need one sum and one number of events each, found {len(values)} and {len(counts)} for {n} rows"
+        )
     wrong = counts < 0
     if most is not None:
         room = counts.clip(0, ((1 << 63) - 1) // most) * most  # a row of more events than that cannot be too large
@@ -101,11 +99,10 @@ def require_sums(sums: object, events: object, n: int, most: int | None) -> tupl
     wrong |= (counts == 0) & (values != 0)
     if wrong.any():
         bound = "" if most is None else f", of which none weighs more than {most} (max_weight, in units of the sums)"
-        msg = (
+        raise WeightError(
             f"the sum at position {int(np.argmax(wrong))} is not one of its number of events{bound}; weights are "
             "judged event by event before they are added up; nothing was applied"
         )
-        raise WeightError(msg)
     return values, counts
 
 
@@ -215,5 +212,4 @@ class Batch:
             if wrong.any():
                 break
         refuse_first(wrong_item, wrong_weight, self.max_weight, start=position + first)
-        msg = "no event of this batch is invalid"
-        raise AssertionError(msg)
+        raise AssertionError("no event of this batch is invalid")

@@ -220,8 +220,7 @@ class Choices:
     def __init__(self, values: Sequence[Item]) -> None:
         listed = [str(one) if type(one) is int else one for one in values]
         if not listed or any(type(one) is not str for one in listed) or len(set(listed)) != len(listed):
-            msg = f"expected a list of different values of type text, found {len(listed)}, or one twice"
-            raise SpecError(msg)
+            raise SpecError(f"expected a list of different values of type text, found {len(listed)}, or one twice")
         self.values = tuple(listed)
         self._index = Index.build(ClosedDomain(items=listed), Key.generate())
 

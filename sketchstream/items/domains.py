@@ -56,8 +56,7 @@ def closed_items(domain: Domain) -> Iterator[Items]:
         SpecError: the domain is open, or its list of items is not available.
     """
     if isinstance(domain, OpenDomain) or (domain.listed and domain.items is None):
-        msg = "expected a closed domain whose items are known"
-        raise SpecError(msg)
+        raise SpecError("expected a closed domain whose items are known")
     if domain.items is None:
         assert domain.size is not None
         for first in range(0, domain.size, _STEP):
@@ -104,12 +103,12 @@ class Index:
         """
         if isinstance(domain, OpenDomain):
             if keep is not None:
-                msg = "keep belongs to closed domains; an open domain has slots for any item"
-                raise SpecError(msg)
+                raise SpecError("keep belongs to closed domains; an open domain has slots for any item")
             return _open(domain, _needed(key))
         if keep is not None and (keep.dtype != np.bool_ or keep.shape != (domain.size,)):
-            msg = f"keep must be a bool array of one entry for each of {domain.size} items, found shape {keep.shape}"
-            raise SpecError(msg)
+            raise SpecError(
+                f"keep must be a bool array of one entry for each of {domain.size} items, found shape {keep.shape}"
+            )
         if domain.listed:
             return _listed(domain, _needed(key), keep)
         if domain.sample_rate is not None:
@@ -170,11 +169,9 @@ class Index:
         """
         require_invalid(invalid)
         if state.shape != (self.slots,) or not state.flags.c_contiguous:
-            msg = f"the state must be a contiguous array of {self.slots} counters, found shape {state.shape}"
-            raise SpecError(msg)
+            raise SpecError(f"the state must be a contiguous array of {self.slots} counters, found shape {state.shape}")
         if not 0 < max_weight < 1 << 40:
-            msg = f"max_weight must be at least 1 and below 2^40, found {max_weight}"
-            raise SpecError(msg)
+            raise SpecError(f"max_weight must be at least 1 and below 2^40, found {max_weight}")
         numbers = as_weights(weights, len(items), alone=invalid == "noop")
         limit = 0 if modulus is not None or len(numbers) == 0 else max_weight
         return Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid, counters)
@@ -213,8 +210,9 @@ def _require_ungrouped(items: object) -> None:
 def _needed(key: Key | None) -> Key:
     """Return the key, or raise an error if it is missing."""
     if key is None:
-        msg = "this domain needs the hash key: open, listed and sampled domains place items by a keyed hash"
-        raise KeyMismatchError(msg)
+        raise KeyMismatchError(
+            "this domain needs the hash key: open, listed and sampled domains place items by a keyed hash"
+        )
     return key
 
 
@@ -262,8 +260,7 @@ def _closed(slots: int, routes: dict[TypeName, Any]) -> Index:
     from sketchstream import kernels
 
     if slots < 1:
-        msg = "no item of the domain has a slot here; raise the sample rate or keep more items"
-        raise SpecError(msg)
+        raise SpecError("no item of the domain has a slot here; raise the sample rate or keep more items")
     return Index(slots, slots, {kind: routes.get(kind) or _route(kernels.NEVER) for kind in TYPE_NAMES})
 
 
@@ -307,8 +304,7 @@ def _listed(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
     from sketchstream import kernels
 
     if domain.items is None:
-        msg = "the list of items of this domain is not at hand; give the items to update the sketch"
-        raise SpecError(msg)
+        raise SpecError("the list of items of this domain is not at hand; give the items to update the sketch")
     valid = np.ones(len(domain.items), np.bool_) if keep is None else keep
     position: dict[TypeName, list[int]] = {kind: [] for kind in TYPE_NAMES}
     for number, item in enumerate(domain.items):

@@ -48,8 +48,7 @@ class Key:
 
     def __init__(self, secret: bytes) -> None:
         if not isinstance(secret, bytes) or len(secret) != KEY_BYTES:
-            msg = f"a hash key is {KEY_BYTES} bytes; generate one with Key.generate()"
-            raise KeyMismatchError(msg)
+            raise KeyMismatchError(f"a hash key is {KEY_BYTES} bytes; generate one with Key.generate()")
         self._secret = secret
         self._id = hashlib.blake2b(key=secret, digest_size=ID_BYTES, person=b"sketchstream-id").digest()
 
@@ -103,8 +102,7 @@ class Key:
         except StoreError as error:
             if error.errno != errno.EEXIST:
                 raise
-            msg = f"{os.fspath(path)} exists; a key is never overwritten, choose another path"
-            raise StoreError(msg) from None
+            raise StoreError(f"{os.fspath(path)} exists; a key is never overwritten, choose another path") from None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Key:
@@ -120,12 +118,10 @@ class Key:
         require_private(mode, f"the key file {name}", "chmod 600 it")
         match = _LINE.fullmatch(data)
         if match is None:
-            msg = f"{name} is not a key file; make one with Key.generate().save(path)"
-            raise KeyMismatchError(msg)
+            raise KeyMismatchError(f"{name} is not a key file; make one with Key.generate().save(path)")
         key = cls(bytes.fromhex(match[1].decode()))
         if key.id.hex().encode() != match[2]:
-            msg = f"the key file {name} was altered: its key and its id do not fit together"
-            raise KeyMismatchError(msg)
+            raise KeyMismatchError(f"the key file {name} was altered: its key and its id do not fit together")
         return key
 
     def __eq__(self, other: object) -> bool:
@@ -144,5 +140,4 @@ class Key:
         return self
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        msg = "a Key is never pickled; save it to a file and load it where it is needed"
-        raise TypeError(msg)
+        raise TypeError("a Key is never pickled; save it to a file and load it where it is needed")

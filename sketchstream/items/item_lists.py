@@ -30,14 +30,12 @@ def read_items(path: Path, item_type: str = "text", what: str = "domain.items_fi
     if lines and lines[-1] == b"":
         lines.pop()
     if not lines:
-        msg = f"{what} {path} is empty"
-        raise ConfigError(msg)
+        raise ConfigError(f"{what} {path} is empty")
     seen: dict[bytes, int] = {}
     items: list[Item] = []
     for number, line in enumerate(lines, 1):
         if not line:
-            msg = f"line {number} of {what} {path} is empty"
-            raise ConfigError(msg)
+            raise ConfigError(f"line {number} of {what} {path} is empty")
         try:
             item: Item = line if item_type == "bytes" else line.decode("utf-8")
             if item_type == "int":
@@ -46,12 +44,10 @@ def read_items(path: Path, item_type: str = "text", what: str = "domain.items_fi
                 item = int(line)
         except ValueError:
             expected = "a whole number" if item_type == "int" else "UTF-8 text"
-            msg = f"line {number} of {what} {path} is not {expected}"
-            raise ConfigError(msg) from None
+            raise ConfigError(f"line {number} of {what} {path} is not {expected}") from None
         same = str(item).encode() if item_type == "int" else line
         if same in seen:
-            msg = f"line {number} of {what} {path} repeats line {seen[same]}"
-            raise ConfigError(msg)
+            raise ConfigError(f"line {number} of {what} {path} repeats line {seen[same]}")
         seen[same] = number
         items.append(item)
     return items

@@ -102,8 +102,7 @@ class Lattice:
         """
         if isinstance(values, Units):
             if values.bits != self.bits:
-                msg = f"weights are in units of 2^-{values.bits}, expected units of 2^-{self.bits}"
-                raise WeightError(msg)
+                raise WeightError(f"weights are in units of 2^-{values.bits}, expected units of 2^-{self.bits}")
             within = (values.values <= self.most) & (values.values >= -self.most)
             return np.where(within, values.values, 0), within
         if isinstance(values, np.ndarray) and values.ndim == 1:

@@ -165,8 +165,7 @@ def release_counts(
         below = _Below(flat, edges)(edges)
         return np.diff(below, append=len(flat))
     if modulus or flat.dtype.itemsize * 8 != bits:
-        msg = f"cumulative counts need counters of {bits} bits without a modulus, found {flat.dtype}"
-        raise SpecError(msg)
+        raise SpecError(f"cumulative counts need counters of {bits} bits without a modulus, found {flat.dtype}")
     half = 1 << (bits - 1)
     opposite = np.array([edge - half if edge >= 0 else edge + half for edge in edges.tolist()], np.int64)
     counter = _Below(flat, np.concatenate([edges, opposite]))

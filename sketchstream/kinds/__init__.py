@@ -73,8 +73,7 @@ def named(name: object) -> Kind[Any]:
         if name in _HOMES:
             kind: Kind[Any] = import_module(_HOMES[name]).KIND
             return _LOADED.setdefault(name, kind)
-    msg = f"there is no kind of sketch {name!r:.40}; this version knows {', '.join(names())}"
-    raise SpecError(msg)
+    raise SpecError(f"there is no kind of sketch {name!r:.40}; this version knows {', '.join(names())}")
 
 
 def of(spec: object) -> Kind[Any]:
@@ -85,8 +84,7 @@ def of(spec: object) -> Kind[Any]:
     """
     name = getattr(type(spec), "kind", None)
     if not isinstance(name, str):
-        msg = f"spec must be one of a kind of sketch, such as ProfileSpec, found {type(spec).__name__}"
-        raise SpecError(msg)
+        raise SpecError(f"spec must be one of a kind of sketch, such as ProfileSpec, found {type(spec).__name__}")
     return named(name)
 
 
@@ -115,8 +113,9 @@ def read_published_spec(data: Mapping[str, Any]) -> Any:
     require_readable(kind.expansion(data))
     spec = kind.read_spec(data)
     if not _identical(spec.to_dict(), data):
-        msg = "the spec is not written as this version writes it: it has other fields, or values of other types"
-        raise FormatError(msg)
+        raise FormatError(
+            "the spec is not written as this version writes it: it has other fields, or values of other types"
+        )
     return spec
 
 
@@ -229,6 +228,5 @@ def register(kind: Kind[Any]) -> None:
         SpecError: the name is taken.
     """
     if kind.name in _HOMES or _LOADED.get(kind.name, kind) is not kind:
-        msg = f"there is a kind of sketch {kind.name!r} already; choose another name"
-        raise SpecError(msg)
+        raise SpecError(f"there is a kind of sketch {kind.name!r} already; choose another name")
     _LOADED[kind.name] = kind

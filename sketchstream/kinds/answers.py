@@ -162,8 +162,7 @@ class Answers(ABC):
         """
         checked = checked_level(self.level if level is None else level)
         if not self.bounded:
-            msg = "these answers have no intervals; read stderr as an upper figure"
-            raise EstimateError(msg)
+            raise EstimateError("these answers have no intervals; read stderr as an upper figure")
         return np.stack(self._ends(checked), axis=-1)
 
     def rows(self, level: float | None = None) -> Iterator[dict[str, Any]]:

@@ -212,8 +212,7 @@ class SketchTable(ConfigTable):
         if epsilon is None:
             return "0" if around.packed or self.unit == "item" or self.counts_some else EPSILON_RECORDS
         if around.packed and epsilon != "0":
-            msg = "epsilon_records needs records of one event each; leave it out where records are packed"
-            raise SpecError(msg)
+            raise SpecError("epsilon_records needs records of one event each; leave it out where records are packed")
         return epsilon
 
 

@@ -108,8 +108,7 @@ def checked_level(level: float) -> float:
         EstimateError: it is not between 0 and 1.
     """
     if not isinstance(level, (int, float, np.number)) or isinstance(level, bool) or not 0 < level < 1:
-        msg = f"level must be above 0 and below 1, found {level!r:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"level must be above 0 and below 1, found {level!r:.40}")
     return float(level)
 
 

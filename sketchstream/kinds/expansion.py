@@ -50,8 +50,7 @@ def require_readable(expansion: Expansion) -> None:
     if not memory and expansion.operations <= limit_mb * OPERATIONS_PER_MB:
         return
     what = f"{expansion.n_bytes / 1e6:,.0f} MB of memory" if memory else f"{expansion.operations:.1e} operations"
-    msg = (
+    raise FormatError(
         f"reading this spec would take {what}; the limit of {limit_mb} MB, and of the time that goes with it, protects "
         f"readers from what strangers publish. If you trust its origin, set {VARIABLE} to a larger number"
     )
-    raise FormatError(msg)

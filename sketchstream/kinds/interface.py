@@ -284,8 +284,7 @@ class Kind(ABC, Generic[S]):
             FormatError: another shape or type.
         """
         if body.dtype != spec.dtype or body.shape != (slots,):
-            msg = "the counters do not have the type or number that their header says"
-            raise FormatError(msg)
+            raise FormatError("the counters do not have the type or number that their header says")
 
     # What it answers.
 
@@ -308,5 +307,4 @@ class Kind(ABC, Generic[S]):
 
     def estimate(self, published: Any, **options: Any) -> Any:
         """The answers, for kinds that give estimates."""
-        msg = f"a sketch of kind {self.name!r} has no estimate: ask it for .{self.answer}()"
-        raise EstimateError(msg)
+        raise EstimateError(f"a sketch of kind {self.name!r} has no estimate: ask it for .{self.answer}()")

@@ -27,8 +27,7 @@ def require_method(method: object, known: Sequence[str]) -> None:
         EstimateError: the method is not one of the known ones.
     """
     if not isinstance(method, str) or method not in known:
-        msg = f"method must be one of {', '.join(known)}, found {method!r:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"method must be one of {', '.join(known)}, found {method!r:.40}")
 
 
 def require_options(
@@ -47,5 +46,4 @@ def require_options(
     """
     odd = sorted(set(options) - set(known))
     if odd:
-        msg = f"{question} of kind {kind!r} takes method, {', '.join(known)}; found {odd[0]!r:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"{question} of kind {kind!r} takes method, {', '.join(known)}; found {odd[0]!r:.40}")

@@ -39,8 +39,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Load a sampler's module when it is first asked for."""
     if name not in _HOMES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -32,14 +32,11 @@ def flat(out: object, allowed: tuple[type[np.signedinteger], ...]) -> npt.NDArra
     """
     names = " or ".join(np.dtype(kind).name for kind in allowed)
     if not isinstance(out, np.ndarray):
-        msg = f"noise is added to an array of {names} in place, found {type(out).__name__}"
-        raise SpecError(msg)
+        raise SpecError(f"noise is added to an array of {names} in place, found {type(out).__name__}")
     if out.dtype not in [np.dtype(kind) for kind in allowed]:
-        msg = f"noise is added to an array of {names} in place, found one of {out.dtype}"
-        raise SpecError(msg)
+        raise SpecError(f"noise is added to an array of {names} in place, found one of {out.dtype}")
     if not (out.flags.c_contiguous and out.flags.writeable):
-        msg = "noise is added in place: the array must be C-contiguous and writable"
-        raise SpecError(msg)
+        raise SpecError("noise is added in place: the array must be C-contiguous and writable")
     view: npt.NDArray[np.int64] = out.reshape(-1)
     return view
 
@@ -51,8 +48,7 @@ def positive(value: object, name: str) -> Fraction:
         SpecError: the value is no such number.
     """
     if isinstance(value, bool) or not isinstance(value, (int, Fraction)) or value <= 0:
-        msg = f"{name} must be a positive Fraction, found {value!r:.60}"
-        raise SpecError(msg)
+        raise SpecError(f"{name} must be a positive Fraction, found {value!r:.60}")
     return Fraction(value)
 
 

@@ -98,8 +98,7 @@ class Keystream:
         self.erase()
 
     def __reduce__(self) -> NoReturn:
-        msg = "a Keystream cannot be pickled or copied: its words must never be drawn twice"
-        raise TypeError(msg)
+        raise TypeError("a Keystream cannot be pickled or copied: its words must never be drawn twice")
 
     def __repr__(self) -> str:
         return "Keystream(AES-256-CTR)"

@@ -68,8 +68,7 @@ class GaussianTails:
                 return low >> (level - bits)
             level *= 2
             if level > LIMIT_BITS:  # dyadic to 65,536 bits: a guess would bias the noise
-                msg = "the interval arithmetic of a noise table does not close"
-                raise ArithmeticError(msg)
+                raise ArithmeticError("the interval arithmetic of a noise table does not close")
 
     def sums(self, bits: int) -> tuple[Ends, Ends]:
         """Both ends of Pr[K >= k] * 2^bits for k = 0, 1, ... while it exceeds 2^-bits; cached for the next call."""
@@ -166,8 +165,7 @@ def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -
         SpecError: sigma2 is above 2^100.
     """
     if sigma2 > MAX_SIGMA2:
-        msg = f"sigma2 of discrete Gaussian noise must be at most 2^100, found {float(sigma2):.3g}"
-        raise SpecError(msg)
+        raise SpecError(f"sigma2 of discrete Gaussian noise must be at most 2^100, found {float(sigma2):.3g}")
     shift = 0
     while sigma2 > Fraction(table_sigma**2) * 4**shift:
         shift += 1

@@ -58,12 +58,12 @@ def joint_response(
         SpecError: `out`, `modulus` or `epsilon` is not as described above.
     """
     if out.ndim != 2 or out.dtype != np.int16 or not out.flags.c_contiguous or not out.flags.writeable:
-        msg = "joint noise is added in place to a writable, C-contiguous matrix of int16"
-        raise SpecError(msg)
+        raise SpecError("joint noise is added in place to a writable, C-contiguous matrix of int16")
     rows, columns = out.shape
     if not 2 <= modulus <= 1 << 15 or modulus**rows >= 1 << MOST_BITS:
-        msg = f"joint noise needs a modulus from 2 to 2^15 whose power {rows} is below 2^{MOST_BITS}, found {modulus}"
-        raise SpecError(msg)
+        raise SpecError(
+            f"joint noise needs a modulus from 2 to 2^15 whose power {rows} is below 2^{MOST_BITS}, found {modulus}"
+        )
     threshold = replaces(modulus**rows, positive(epsilon, "epsilon"))
     word = np.uint32(threshold.word(WIDTH))
     with Scratch(columns, 1 + rows, entropy) as scratch:

@@ -84,8 +84,9 @@ def plan(epsilon: Fraction, count: int | None = None, width: int = WIDTH) -> Lap
         while epsilon * 2 ** (count + 1) < Fraction(RARE * 6932, 10000):  # ln 2 < 0.6932
             count += 1
             if count > MAX_DIGITS:
-                msg = f"epsilon / max_weight = {float(epsilon):.3g} is too small: such noise does not fit 64 bits"
-                raise SpecError(msg)
+                raise SpecError(
+                    f"epsilon / max_weight = {float(epsilon):.3g} is too small: such noise does not fit 64 bits"
+                )
     digits = tuple(digit(epsilon * 2**j) for j in range(count))
     top = (exponential(epsilon * 2**count), exponential(epsilon * 2 ** (count + 1)))
     sign = digit(epsilon)

@@ -56,8 +56,7 @@ class Threshold:
                 return
             spare *= 2
             if spare > LIMIT_BITS:  # p is dyadic to 65,536 bits: its arguments are wrong; a guess would bias the noise
-                msg = "the interval arithmetic of a noise threshold does not close"
-                raise ArithmeticError(msg)
+                raise ArithmeticError("the interval arithmetic of a noise threshold does not close")
 
 
 def below(threshold: Threshold, word: int, draw: Draw, width: int = WIDTH) -> bool:
@@ -84,8 +83,7 @@ def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
     number below 1, so the guard bits cover it.
     """
     if x < 0:
-        msg = f"exp_minus needs x >= 0, found {x}"
-        raise ArithmeticError(msg)
+        raise ArithmeticError(f"exp_minus needs x >= 0, found {x}")
     halvings = max(0, (x.numerator // x.denominator).bit_length() + 4)
     work = bits + halvings + bits.bit_length() + 8
     num, den = x.numerator, x.denominator << halvings
@@ -146,5 +144,4 @@ def _odds(weight: int, x: Fraction) -> Threshold:
 def _positive(x: Fraction) -> None:
     """Refuse an exponent that is not a positive rational."""
     if not isinstance(x, Fraction) or x <= 0:
-        msg = f"an exponent must be a positive Fraction, found {x!r:.60}"
-        raise ArithmeticError(msg)
+        raise ArithmeticError(f"an exponent must be a positive Fraction, found {x!r:.60}")

@@ -56,12 +56,14 @@ def discrete_gaussians(
     parameters = [positive(one, "sigma2") for one in sigma2s]
     places = np.asarray(which)
     if places.dtype.kind not in "iu" or places.shape != np.shape(out):
-        msg = f"which must be integers of shape {np.shape(out)}, found {places.dtype} of shape {places.shape}"
-        raise SpecError(msg)
+        raise SpecError(
+            f"which must be integers of shape {np.shape(out)}, found {places.dtype} of shape {places.shape}"
+        )
     places = places.reshape(-1)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < len(parameters):
-        msg = f"which must be from 0 to {len(parameters) - 1}, found {int(places.min())} to {int(places.max())}"
-        raise SpecError(msg)
+        raise SpecError(
+            f"which must be from 0 to {len(parameters) - 1}, found {int(places.min())} to {int(places.max())}"
+        )
     places = places.astype(np.int64)
     tables, table_of = _tables(parameters, np.bincount(places, minlength=len(parameters)))
     order = np.argsort(table_of[places], kind="stable")

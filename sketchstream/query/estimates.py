@@ -139,8 +139,9 @@ class Selection:
         """The method that answers this question."""
         method = getattr(answers, name, None)
         if method is None:
-            msg = f"kind {kind!r} does not answer {self.prefix}{option}: leave it out, and read all its answers"
-            raise EstimateError(msg)
+            raise EstimateError(
+                f"kind {kind!r} does not answer {self.prefix}{option}: leave it out, and read all its answers"
+            )
         return method
 
     def _range(self, text: str) -> tuple[int | None, int | None]:
@@ -260,8 +261,9 @@ def vector_of(features: Sequence[str], weights: Sequence[str], prefix: str = "")
             f"{len(weights)} of {prefix}weight"
         )
     if not all(_FINITE.fullmatch(one) for one in weights):
-        msg = f"each {prefix}weight must be a number such as 2.5: the entry of the vector for one {prefix}feature"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"each {prefix}weight must be a number such as 2.5: the entry of the vector for one {prefix}feature"
+        )
     numbers = [float(one) for one in weights] or [1.0] * len(features)
     return tuple(zip(features, numbers, strict=True))
 
@@ -323,8 +325,9 @@ class EstimateAnswer:
         for name, method in ask.items():
             if method is None:
                 kind = self.answers.spec.kind
-                msg = f"kind {kind!r} has no number {name!r:.40} to give: ask the window's .estimate for its answers"
-                raise EstimateError(msg)
+                raise EstimateError(
+                    f"kind {kind!r} has no number {name!r:.40} to give: ask the window's .estimate for its answers"
+                )
         return {name: method() if name == "sum" else method(name) for name, method in ask.items()}  # type: ignore[misc]
 
     def rows(self) -> list[Mapping[str, Any]]:

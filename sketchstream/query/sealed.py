@@ -172,8 +172,9 @@ class SealedWindow:
         if not apart or (self.repartitioned and isinstance(parts[0], SealedState)):
             states = [part for part in parts if isinstance(part, SealedState)]
             if len(states) != len(parts):
-                msg = "histograms cannot be merged: input.partitioned_by = 'none' needs publish = 'state'"
-                raise MergeError(msg, ["publish"])
+                raise MergeError(
+                    "histograms cannot be merged: input.partitioned_by = 'none' needs publish = 'state'", ["publish"]
+                )
             return merge(states) if len({state.slots for state in states}) == 1 else stack(states)
         return stack(parts) if len(parts) > 1 else parts[0]
 

@@ -32,8 +32,9 @@ def to_ms(text: str | None, option: str, timezone: str | None = None) -> int | N
         when = when.replace(tzinfo=ZoneInfo(timezone))
     if when is None or when.tzinfo is None:
         date = "" if timezone is None else f", or a date (in {timezone})"
-        msg = f"{option} must be a time with its offset, such as 2013-01-01T00:00Z{date}, found {text!r:.40}"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{option} must be a time with its offset, such as 2013-01-01T00:00Z{date}, found {text!r:.40}"
+        )
     return round(when.timestamp() * 1000)
 
 
@@ -65,8 +66,9 @@ def require_order(
             first, last = texts or (iso(since), iso(until))
         except OverflowError:  # times of the first or last year whose local year is another one
             first, last = f"{since} ms", f"{until} ms"
-        msg = f"{names[0]} must be before {names[1]}, found {first} and {last}: exchange them, or choose a later end"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{names[0]} must be before {names[1]}, found {first} and {last}: exchange them, or choose a later end"
+        )
 
 
 def read_time(text: str | None, name: str) -> int | None:

@@ -175,8 +175,7 @@ class Service:
         """
         names = self.names()
         if name not in names:
-            msg = f"there is no such sketch; there are: {', '.join(names) or 'none'}"
-            raise NotFoundError(msg)
+            raise NotFoundError(f"there is no such sketch; there are: {', '.join(names) or 'none'}")
         return name
 
     def sketches(self) -> dict[str, Any]:
@@ -270,11 +269,13 @@ class Service:
         """
         groups = self.groups(name)
         if group is None and groups:
-            msg = f"sketch {name} has {len(groups):,} groups: choose one with group=; /v1/sketches/{name} lists them"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"sketch {name} has {len(groups):,} groups: choose one with group=; /v1/sketches/{name} lists them"
+            )
         if group is not None and group not in groups:
-            msg = f"sketch {name} has no such group: " + ("its groups are in /v1/sketches" if groups else "it has none")
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"sketch {name} has no such group: " + ("its groups are in /v1/sketches" if groups else "it has none")
+            )
 
     def require_number(self, name: str, metric: str) -> None:
         """Refuse what is the name of no number of a sketch, as far as that is known without its answers.
@@ -307,10 +308,10 @@ class Service:
         groups = self.combined(name)
         if not groups:
             able = [one for one in self.names() if self.combined(one)]
-            msg = f"sketch {name} publishes nothing of what its groups have in common: that needs overlap = true; " + (
-                f"sketches that have it: {', '.join(able)}" if able else "no sketch here has it"
+            raise ConfigError(
+                f"sketch {name} publishes nothing of what its groups have in common: that needs overlap = true; "
+                + (f"sketches that have it: {', '.join(able)}" if able else "no sketch here has it")
             )
-            raise ConfigError(msg)
         overlaps.require(groups, question.sets, question.among)
 
     def _settled(self, name: str) -> tuple[int, int] | None:
@@ -617,8 +618,9 @@ class Service:
         windows = self.store.windows(name, since, until, limit=SERIES_LIMIT + 1)
         if len(windows) * groups > SERIES_LIMIT:
             of_groups = f" of {groups} groups" if groups > 1 else ""
-            msg = f"the range holds more than {SERIES_LIMIT} windows{of_groups}: narrow it with from and to"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"the range holds more than {SERIES_LIMIT} windows{of_groups}: narrow it with from and to"
+            )
         return windows
 
     def series(

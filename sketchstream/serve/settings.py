@@ -103,5 +103,6 @@ def _require_network(text: str) -> None:
     try:
         ipaddress.ip_network(text)
     except ValueError:
-        msg = f"serve.proxies must hold addresses or networks, such as '127.0.0.1' or '10.0.0.0/8', found {text!r:.60}"
-        raise ConfigError(msg) from None
+        raise ConfigError(
+            f"serve.proxies must hold addresses or networks, such as '127.0.0.1' or '10.0.0.0/8', found {text!r:.60}"
+        ) from None

@@ -86,11 +86,10 @@ def backfill(
     require_outside(invalid)
     require_countable(plan, key)
     if plan.epsilon_records and records is None:
-        msg = (
+        raise SpecError(
             "epsilon_records publishes how many records each window had, and rows hold events only: give records="
             "{start of the window in ms: number of records}, or leave epsilon_records out"
         )
-        raise SpecError(msg)
     return _sealed(_batches(rows), plan, key, revision, invalid, records or {})
 
 
@@ -118,8 +117,7 @@ def require_countable(plan: SketchPlan, key: Key | None) -> None:
     """
     require_sums_mean_events(plan.spec)
     if plan.spec.needs_key and key is None:
-        msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and Key.load"
-        raise KeyMismatchError(msg)
+        raise KeyMismatchError("this spec needs a hash key: Key.generate(), or `sketchstream keygen` and Key.load")
 
 
 def _batches(rows: object) -> Iterator[Any]:
@@ -129,12 +127,10 @@ def _batches(rows: object) -> Iterator[Any]:
     if isinstance(rows, (pa.RecordBatch, pa.Table)) or hasattr(rows, "__arrow_c_stream__"):
         rows = pa.RecordBatchReader.from_stream(pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows)
     if not isinstance(rows, Iterable):
-        msg = f"rows must be an Arrow stream or an iterable of record batches, found {type(rows).__name__}"
-        raise FormatError(msg)
+        raise FormatError(f"rows must be an Arrow stream or an iterable of record batches, found {type(rows).__name__}")
     for batch in rows:
         if not isinstance(batch, pa.RecordBatch):
-            msg = f"rows must be pyarrow record batches, found {type(batch).__name__}"
-            raise FormatError(msg)
+            raise FormatError(f"rows must be pyarrow record batches, found {type(batch).__name__}")
         yield batch
 
 
@@ -159,11 +155,10 @@ def _sealed(
                 if sketch is not None:
                     yield sketch.seal()
                 if start in seen:
-                    msg = (
+                    raise FormatError(
                         f"rows of the window that begins at {iso(start)} come again after those of another: order "
                         "the rows by window, as each is sealed when the next one begins"
                     )
-                    raise FormatError(msg)
                 seen.add(start)
                 sketch, begun = _opened(plan, key, revision, start, records), start
             part = slice(first, last)
@@ -178,14 +173,12 @@ def _opened(plan: SketchPlan, key: Key | None, revision: int, start: int, record
     begins = EARLIEST_MS <= start < LATEST_MS and plan.calendar.window(start)[0] == start
     holding = plan.holding(start) if begins else []
     if not holding or holding[-1][0] != start:
-        msg = f"no window of {plan.window} in {plan.calendar.timezone} begins {start} ms after 1970"
-        raise FormatError(msg)
+        raise FormatError(f"no window of {plan.window} in {plan.calendar.timezone} begins {start} ms after 1970")
     window = holding[-1]
     sketch = Sketch.create(plan.spec, key, origin=Origin(name=plan.name, revision=revision, window=window))
     if plan.epsilon_records:
         if start not in records:
-            msg = f"records= has no number of records for the window that begins at {iso(start)}"
-            raise SpecError(msg)
+            raise SpecError(f"records= has no number of records for the window that begins at {iso(start)}")
         sketch.admit(records[start])
     return sketch
 
@@ -202,12 +195,14 @@ def _columns(spec: Spec, batch: Any) -> tuple[npt.NDArray[np.int64], Any, Any, A
     for name in (*COLUMNS, *([paired] if paired else [])):
         if names.count(name) != 1:
             many = "more than one" if name in names else "no"
-            msg = f"rows have {many} column {name!r}: they need {', '.join((*COLUMNS, *([paired] if paired else [])))}"
-            raise FormatError(msg)
+            raise FormatError(
+                f"rows have {many} column {name!r}: they need {', '.join((*COLUMNS, *([paired] if paired else [])))}"
+            )
     for name in set(PAIRED) - {paired}:
         if name in names:
-            msg = f"rows have a column {name!r}, which only {PAIRED[name]} has: leave it out of the GROUP BY"
-            raise FormatError(msg)
+            raise FormatError(
+                f"rows have a column {name!r}, which only {PAIRED[name]} has: leave it out of the GROUP BY"
+            )
     pairs = None if paired is None else _named(batch.column(paired), paired)
     if pairs is not None and paired == "group" and "int" in str(pairs.type):  # names of groups are text
         pairs = pairs.cast("large_string")
@@ -225,11 +220,13 @@ def _named(column: Any, name: str) -> Any:
     import pyarrow as pa
 
     if column.null_count:
-        msg = f"column {name!r} of the rows has missing values, which are no events: leave them out of the GROUP BY"
-        raise FormatError(msg)
+        raise FormatError(
+            f"column {name!r} of the rows has missing values, which are no events: leave them out of the GROUP BY"
+        )
     if pa.types.is_floating(column.type) or pa.types.is_boolean(column.type) or pa.types.is_nested(column.type):
-        msg = f"column {name!r} of the rows has type {column.type}: make it text or integers, equal bit by bit"
-        raise FormatError(msg)
+        raise FormatError(
+            f"column {name!r} of the rows has type {column.type}: make it text or integers, equal bit by bit"
+        )
     return column
 
 
@@ -238,22 +235,20 @@ def _whole(column: Any, name: str) -> npt.NDArray[np.int64]:
     import pyarrow as pa
 
     if column.null_count:
-        msg = f"column {name!r} of the rows has missing values"
-        raise FormatError(msg)
+        raise FormatError(f"column {name!r} of the rows has missing values")
     if pa.types.is_floating(column.type):
-        msg = (
+        raise FormatError(
             f"column {name!r} of the rows has type {column.type}: sums of floats depend on the order of addition, so "
             "add up integers, for weights with fractions in lattice units to which each weight was truncated"
         )
-        raise FormatError(msg)
     if not (pa.types.is_integer(column.type) or (pa.types.is_decimal(column.type) and column.type.scale == 0)):
-        msg = f"column {name!r} of the rows has type {column.type}; integers were expected"
-        raise FormatError(msg)
+        raise FormatError(f"column {name!r} of the rows has type {column.type}; integers were expected")
     try:
         numbers: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
-        msg = f"column {name!r} of the rows has a number beyond 64 bits: divide the rows, or the sums would wrap"
-        raise FormatError(msg) from None
+        raise FormatError(
+            f"column {name!r} of the rows has a number beyond 64 bits: divide the rows, or the sums would wrap"
+        ) from None
     return numbers
 
 
@@ -263,14 +258,14 @@ def _starts(column: Any) -> npt.NDArray[np.int64]:
 
     if pa.types.is_timestamp(column.type):
         if column.type.tz is None:
-            msg = (
+            raise FormatError(
                 "column 'window' of the rows has timestamps without a time zone, which say no instant: give timestamps "
                 "with a zone, or integer milliseconds since 1970 in UTC"
             )
-            raise FormatError(msg)
         try:
             column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
         except pa.ArrowInvalid:
-            msg = "column 'window' of the rows has a time that is no whole number of milliseconds"
-            raise FormatError(msg) from None
+            raise FormatError(
+                "column 'window' of the rows has a time that is no whole number of milliseconds"
+            ) from None
     return _whole(column, "window")

@@ -138,7 +138,6 @@ def named(name: object) -> PayloadFormat:
         ConfigError: there is none.
     """
     if not isinstance(name, str) or name not in _HOMES:
-        msg = f"format must be {spelled()}, found {name!r:.40}"
-        raise ConfigError(msg)
+        raise ConfigError(f"format must be {spelled()}, found {name!r:.40}")
     payload_format: PayloadFormat = import_module(_HOMES[name]).FORMATS[name]
     return payload_format

@@ -436,8 +436,7 @@ class Frontier:
             for time in {self.published_through, self.grown_through, self.closed_through} - {NO_TIME}:
                 iso(time)
         except OverflowError:
-            msg = "a frontier is at a time that no calendar has"
-            raise FormatError(msg) from None
+            raise FormatError("a frontier is at a time that no calendar has") from None
         return self
 
     def sealed_without(self, partition: int) -> int:

@@ -60,25 +60,21 @@ def decode(body: memoryview, n: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         FormatError: the body is not one that `encode` writes for n values of this type.
     """
     if len(body) < _HEAD.size or any(body[1:8]):
-        msg = "the body is too short for its codec"
-        raise FormatError(msg)
+        raise FormatError("the body is too short for its codec")
     shift, length, count, escaped = _HEAD.unpack(body[: _HEAD.size])
     bits = 8 * dtype.itemsize
     aside = (n * shift + 7) // 8
     rest = body[_HEAD.size :]
     if shift >= bits or length + escaped + aside != len(rest) or n > 8 * length or count > min(n, 8 * escaped):
-        msg = "the lengths inside the body do not fit together"
-        raise FormatError(msg)
+        raise FormatError("the lengths inside the body do not fit together")
     over = _read_varints(_inflated(rest[length : length + escaped], _LONGEST_VARINT * count), count)
     if count and int(over.max()) > ((1 << bits) - 1 >> shift) - ESCAPE:
-        msg = "an escaped value does not fit the type of the array"
-        raise FormatError(msg)
+        raise FormatError("an escaped value does not fit the type of the array")
     low = rest[length + escaped :]
     try:
         out = np.empty(n, dtype)
     except MemoryError:
-        msg = f"no memory for the {n} values that the body declares"
-        raise FormatError(msg) from None
+        raise FormatError(f"no memory for the {n} values that the body declares") from None
     used = 0
     at = 0
     for tokens in _tokens(rest[:length], n):
@@ -97,8 +93,7 @@ def decode(body: memoryview, n: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         out[at : at + len(wide)] = _unzigzag(wide).astype(dtype)
         at += len(wide)
     if at != n or used != count or (aside and low[-1] >> ((n * shift - 1) % 8 + 1)):
-        msg = "the body does not hold what it declares"
-        raise FormatError(msg)
+        raise FormatError("the body does not hold what it declares")
     return out
 
 
@@ -184,15 +179,13 @@ def _read_varints(data: bytes, count: int) -> U64:
     lengths = lasts - starts + 1
     bad = len(lasts) != count or (len(raw) and (not len(lasts) or lasts[-1] != len(raw) - 1))
     if bad or (count and (lengths.max() > _LONGEST_VARINT or np.any((raw[lasts] == 0) & (lengths > 1)))):
-        msg = "the escapes of the body are not readable"
-        raise FormatError(msg)
+        raise FormatError("the escapes of the body are not readable")
     out = np.zeros(count, np.uint64)
     for number in range(int(lengths.max()) if count else 0):
         longer = lengths > number
         piece = raw[starts[longer] + number].astype(np.uint64)
         if number == _LONGEST_VARINT - 1 and np.any(piece > 1):
-            msg = "an escaped value does not fit in 64 bits"
-            raise FormatError(msg)
+            raise FormatError("an escaped value does not fit in 64 bits")
         out[longer] |= (piece & np.uint64(127)) << np.uint64(7 * number)
     return out
 
@@ -211,11 +204,9 @@ def _read_few_varints(data: bytes, count: int) -> U64:
         else:
             power += 7
     if wrong or power or len(out) != count:
-        msg = "the escapes of the body are not readable"
-        raise FormatError(msg)
+        raise FormatError("the escapes of the body are not readable")
     if max(out, default=0) >> 64:
-        msg = "an escaped value does not fit in 64 bits"
-        raise FormatError(msg)
+        raise FormatError("an escaped value does not fit in 64 bits")
     return np.array(out, np.uint64)
 
 
@@ -224,8 +215,7 @@ def _inflated(data: memoryview, limit: int) -> bytes:
     stream = zlib.decompressobj(-15)
     out = _some(stream, data, limit + 1)
     if len(out) > limit or not stream.eof or stream.unused_data:
-        msg = "the body does not decompress to what it declares"
-        raise FormatError(msg)
+        raise FormatError("the body does not decompress to what it declares")
     return out
 
 
@@ -240,13 +230,11 @@ def _tokens(data: memoryview, n: int) -> Iterator[bytes]:
             more = _some(stream, left, wanted - len(out))
             left = stream.unconsumed_tail
             if not more:
-                msg = "the body does not decompress to what it declares"
-                raise FormatError(msg)
+                raise FormatError("the body does not decompress to what it declares")
             out += more
         yield bytes(out)
     if _some(stream, left, 1) or not stream.eof or stream.unused_data or stream.unconsumed_tail:
-        msg = "the body does not decompress to what it declares"
-        raise FormatError(msg)
+        raise FormatError("the body does not decompress to what it declares")
 
 
 def _some(stream: Any, data: bytes | memoryview, limit: int) -> bytes:
@@ -254,6 +242,5 @@ def _some(stream: Any, data: bytes | memoryview, limit: int) -> bytes:
     try:
         out: bytes = stream.decompress(data, limit)
     except zlib.error as error:
-        msg = "the body cannot be decompressed"
-        raise FormatError(msg) from error
+        raise FormatError("the body cannot be decompressed") from error
     return out

@@ -166,8 +166,7 @@ def _pieces(
     """Prefix, header and body."""
     fields = dict(header)
     if key is not None and fields.setdefault("key_id", key.id) != key.id:
-        msg = f"the header does not name the key given, {key.id.hex()}"
-        raise KeyMismatchError(msg)
+        raise KeyMismatchError(f"the header does not name the key given, {key.id.hex()}")
     head = heading.write(fields)
     code, shape = _NO_BODY, (0, 0)
     data: bytes | memoryview = b""
@@ -177,8 +176,7 @@ def _pieces(
         _check_codec(fields["kind"], codec, code)
         data = flat.view(np.uint8).data if codec == _RAW else coding.encode(flat)
     elif codec != _RAW:
-        msg = "an object without a body has codec 0"
-        raise FormatError(msg)
+        raise FormatError("an object without a body has codec 0")
     flags = 0 if key is None else _TAGGED
     number = max(version, heading.version(fields))
     prefix = _PREFIX.pack(MAGIC, number, codec, flags, code, ndim, 0, len(head), *shape, len(data))
@@ -245,35 +243,29 @@ def _verified(data: bytes | bytearray | memoryview, key: Key | None) -> tuple[di
     view = _viewed(data)
     if len(view) < _PREFIX.size:
         if view != MAGIC[: len(view)] and view[:4] != MAGIC:
-            msg = "these bytes are not a sketch (they do not start with its mark)"
-            raise FormatError(msg)
-        msg = f"the bytes end after {len(view)}, inside the first {_PREFIX.size}"
-        raise TruncatedError(msg)
+            raise FormatError("these bytes are not a sketch (they do not start with its mark)")
+        raise TruncatedError(f"the bytes end after {len(view)}, inside the first {_PREFIX.size}")
     magic, version, codec, flags, code, ndim, zero, head, rows, columns, length = _PREFIX.unpack(view[: _PREFIX.size])
     if magic != MAGIC:
-        msg = "these bytes are not a sketch (they do not start with its mark)"
-        raise FormatError(msg)
+        raise FormatError("these bytes are not a sketch (they do not start with its mark)")
     if not 1 <= version <= FORMAT_VERSION:
-        msg = f"the bytes are of format version {version}, this release reads versions 1 to {FORMAT_VERSION}"
-        raise (VersionError if version > FORMAT_VERSION else FormatError)(msg)
+        raise (VersionError if version > FORMAT_VERSION else FormatError)(
+            f"the bytes are of format version {version}, this release reads versions 1 to {FORMAT_VERSION}"
+        )
     heading.require_length(head)
     if flags & ~_TAGGED or zero or codec not in (_RAW, _HUFFMAN):
-        msg = "the prefix holds flags or a codec that this format version does not have"
-        raise FormatError(msg)
+        raise FormatError("the prefix holds flags or a codec that this format version does not have")
     tag = _DIGEST if flags & _TAGGED else 0
     declared = _PREFIX.size + head + length + tag + _DIGEST
     if declared != len(view):
-        msg = f"expected {declared} bytes, found {len(view)}"
-        raise TruncatedError(msg)
+        raise TruncatedError(f"expected {declared} bytes, found {len(view)}")
     if not hmac.compare_digest(_checksum([view[:-_DIGEST]]), view[-_DIGEST:]):
-        msg = "the bytes were altered: their checksum does not fit"
-        raise ChecksumError(msg)
+        raise ChecksumError("the bytes were altered: their checksum does not fit")
     start = _PREFIX.size + head
     fields = heading.read(bytes(view[_PREFIX.size : start]))
     needed = heading.version(fields)
     if needed > version or (needed < version and fields["kind"] != "stack"):  # a stack has the version of its parts
-        msg = f"the header's fields are those of format version {needed}, the bytes say {version}"
-        raise FormatError(msg)
+        raise FormatError(f"the header's fields are those of format version {needed}, the bytes say {version}")
     _check_key(fields, key, view, tag)
     return fields, (view[start : start + length], codec, code, ndim, rows, columns)
 
@@ -306,11 +298,9 @@ def claimed(data: bytes) -> dict[str, Any]:
     except FormatError:
         raise
     except Exception as error:  # msgpack's errors share no base class below this one
-        msg = "the header is not readable"
-        raise FormatError(msg) from error
+        raise FormatError("the header is not readable") from error
     if not isinstance(header, dict):
-        msg = "the header is not a map"
-        raise FormatError(msg)
+        raise FormatError("the header is not a map")
     return header
 
 
@@ -323,23 +313,19 @@ def noise_names(header: Mapping[str, Any]) -> set[bytes]:
     try:
         found = {header["seal_id"], *(layer["lineage"] for layer in header["layers"])}
     except (KeyError, TypeError) as error:
-        msg = "the header is not that of a release or a sealed state"
-        raise FormatError(msg) from error
+        raise FormatError("the header is not that of a release or a sealed state") from error
     if not all(isinstance(name, bytes) for name in found):
-        msg = "the header is not that of a release or a sealed state"
-        raise FormatError(msg)
+        raise FormatError("the header is not that of a release or a sealed state")
     return found
 
 
 def _viewed(data: object) -> memoryview:
     """A flat view of any bytes."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        msg = f"expected bytes, found {type(data).__name__}"
-        raise FormatError(msg)
+        raise FormatError(f"expected bytes, found {type(data).__name__}")
     view = memoryview(data)
     if not view.c_contiguous:
-        msg = "expected contiguous bytes"
-        raise FormatError(msg)
+        raise FormatError("expected contiguous bytes")
     return view.cast("B")
 
 
@@ -348,11 +334,10 @@ def _described(body: npt.NDArray[Any]) -> tuple[int, int, tuple[int, int], npt.N
     wanted = body.dtype.newbyteorder("<")
     code = next((code for code, dtype in _DTYPES.items() if dtype == wanted), _NO_BODY)
     if code == _NO_BODY or body.ndim not in (1, 2):
-        msg = (
+        raise FormatError(
             "a body is an array of one or two dimensions of int16, int32, int64 or uint8, "
             f"found {body.ndim} of {body.dtype}"
         )
-        raise FormatError(msg)
     shape = (1, len(body)) if body.ndim == 1 else (body.shape[0], body.shape[1])
     return code, body.ndim, shape, np.ascontiguousarray(body, wanted).reshape(-1)
 
@@ -360,25 +345,23 @@ def _described(body: npt.NDArray[Any]) -> tuple[int, int, tuple[int, int], npt.N
 def _check_codec(kind: str, codec: int, code: int) -> None:
     """Refuse codecs whose size depends on the counters of an open state, and integer codecs for bytes."""
     if codec not in (_RAW, _HUFFMAN) or (codec != _RAW and (kind == "sketch" or code == _BYTES)):
-        msg = f"codec must be 0 (raw) or 1 (Huffman), for an open sketch and for bytes 0, found {codec!r:.20}"
-        raise FormatError(msg)
+        raise FormatError(
+            f"codec must be 0 (raw) or 1 (Huffman), for an open sketch and for bytes 0, found {codec!r:.20}"
+        )
 
 
 def _check_key(fields: dict[str, Any], key: Key | None, view: memoryview, tag: int) -> None:
     """The key id, and the tag if there is one."""
     named = fields.get("key_id")
     if (tag and named is None) or (fields["kind"] == "sketch" and named is not None and not tag):
-        msg = "the bytes must have both a key id and a tag, they have one of them"
-        raise FormatError(msg)
+        raise FormatError("the bytes must have both a key id and a tag, they have one of them")
     if key is None or named is None:
         return
     if named != key.id:
-        msg = f"made with the key {named.hex()}, the key given is {key.id.hex()}"
-        raise KeyMismatchError(msg)
+        raise KeyMismatchError(f"made with the key {named.hex()}, the key given is {key.id.hex()}")
     end = len(view) - _DIGEST - tag
     if tag and not hmac.compare_digest(_tag(key, [view[:end]]), view[end : end + tag]):
-        msg = "the bytes were altered by someone without the key: their tag does not fit"
-        raise ChecksumError(msg)
+        raise ChecksumError("the bytes were altered by someone without the key: their tag does not fit")
 
 
 def _require_size(fields: Mapping[str, Any], stored: _Stored) -> None:
@@ -390,11 +373,9 @@ def _require_size(fields: Mapping[str, Any], stored: _Stored) -> None:
         return
     if kind == "release":
         if n > _MOST_BINS:
-            msg = f"a histogram has at most {_MOST_BINS:,} bins, the bytes say {n:,}"
-            raise FormatError(msg)
+            raise FormatError(f"a histogram has at most {_MOST_BINS:,} bins, the bytes say {n:,}")
     elif declared is not None and n != declared:
-        msg = f"the header declares a body of {declared:,} numbers, the bytes say {n:,}"
-        raise FormatError(msg)
+        raise FormatError(f"the header declares a body of {declared:,} numbers, the bytes say {n:,}")
 
 
 def _array(
@@ -403,18 +384,15 @@ def _array(
     """The body as an array."""
     if code == _NO_BODY:
         if ndim or rows or columns or codec or len(body):
-            msg = "an object without a type has no body"
-            raise FormatError(msg)
+            raise FormatError("an object without a type has no body")
         return None
     if code not in _DTYPES or ndim not in (1, 2) or (ndim == 1 and rows != 1) or max(rows, columns) > _MOST:
-        msg = "the body has a type or a shape that this format version does not have"
-        raise FormatError(msg)
+        raise FormatError("the body has a type or a shape that this format version does not have")
     _check_codec(kind, codec, code)
     dtype, n = _DTYPES[code], math.prod((rows, columns))
     if codec == _RAW:
         if n * dtype.itemsize != len(body):
-            msg = f"a raw body of {n} counters has {n * dtype.itemsize} bytes, found {len(body)}"
-            raise FormatError(msg)
+            raise FormatError(f"a raw body of {n} counters has {n * dtype.itemsize} bytes, found {len(body)}")
         values = np.frombuffer(body, dtype)
         native = dtype.newbyteorder("=")
         if not own or body.readonly or values.dtype != native or not values.flags.aligned:

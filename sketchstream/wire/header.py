@@ -216,20 +216,16 @@ def check(header: Mapping[str, Any]) -> None:
     """Raise FormatError, naming the field, unless the header is one of ours."""
     kind = header.get("kind")
     if not isinstance(kind, str) or kind not in FIELDS:
-        msg = f"kind must be one of {', '.join(KINDS)}, found {kind!r:.40}"
-        raise FormatError(msg)
+        raise FormatError(f"kind must be one of {', '.join(KINDS)}, found {kind!r:.40}")
     fields = FIELDS[kind]
     missing = _REQUIRED - header.keys()
     if missing:
-        msg = f"a header of kind {kind} needs the field {sorted(missing)[0]}"
-        raise FormatError(msg)
+        raise FormatError(f"a header of kind {kind} needs the field {sorted(missing)[0]}")
     for name, value in header.items():
         if not isinstance(name, str) or name not in fields:
-            msg = f"a header of kind {kind} has no field {name!r:.40}"
-            raise FormatError(msg)
+            raise FormatError(f"a header of kind {kind} has no field {name!r:.40}")
         if not fields[name](value):
-            msg = f"the header's field {name} is not what it should be"
-            raise FormatError(msg)
+            raise FormatError(f"the header's field {name} is not what it should be")
 
 
 def write(header: Mapping[str, Any]) -> bytes:
@@ -255,15 +251,12 @@ def read(data: bytes) -> dict[str, Any]:
     try:
         header = _unpacked(data, in_order)
     except Exception as error:  # msgpack's errors share no base class below this one
-        msg = "the header is not readable"
-        raise FormatError(msg) from error
+        raise FormatError("the header is not readable") from error
     if not isinstance(header, dict):
-        msg = "the header is not a map"
-        raise FormatError(msg)
+        raise FormatError("the header is not a map")
     check(header)
     if not ordered or _packed(header) != data:
-        msg = "the header is not written in its one canonical form"
-        raise FormatError(msg)
+        raise FormatError("the header is not written in its one canonical form")
     return header
 
 
@@ -274,8 +267,7 @@ def require_length(size: int) -> None:
         FormatError: this header is.
     """
     if size > LONGEST_HEADER:
-        msg = f"a header has at most {LONGEST_HEADER} bytes, found {size}"
-        raise FormatError(msg)
+        raise FormatError(f"a header has at most {LONGEST_HEADER} bytes, found {size}")
 
 
 def require_few_objects(data: bytes | memoryview) -> None:
@@ -285,8 +277,7 @@ def require_few_objects(data: bytes | memoryview) -> None:
         FormatError: this header would.
     """
     if len(data) > UNCOUNTED_BYTES and objects(data) > MOST:
-        msg = f"a header has at most {MOST:,} values and names, found more"
-        raise FormatError(msg)
+        raise FormatError(f"a header has at most {MOST:,} values and names, found more")
 
 
 def _unpacked(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], Any] | None = None) -> Any:
@@ -309,8 +300,7 @@ def _packed(plain: Any) -> bytes:
     try:
         out: bytes = msgpack.packb(plain, use_bin_type=True)
     except (TypeError, ValueError, OverflowError) as error:
-        msg = "the header holds something that cannot be written"
-        raise FormatError(msg) from error
+        raise FormatError("the header holds something that cannot be written") from error
     return out
 
 
@@ -323,8 +313,7 @@ def _canonical(value: Any, depth: int = 0) -> Any:
     if type(value) in _LEAVES:
         return value
     if depth > _DEEPEST + 4:
-        msg = "the header is nested too deeply"
-        raise FormatError(msg)
+        raise FormatError("the header is nested too deeply")
     if isinstance(value, Mapping):
         return {name: _canonical(value[name], depth + 1) for name in sorted(value, key=str)}
     if isinstance(value, (list, tuple)):

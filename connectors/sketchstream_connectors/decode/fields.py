@@ -47,11 +47,11 @@ class Decoder(Fields):
     def __post_init__(self) -> None:
         form = formats.named(self.format)
         if self.item_type not in {"text", "int", "bytes"}:
-            msg = f"item_type must be text, int or bytes, found {self.item_type!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"item_type must be text, int or bytes, found {self.item_type!r:.40}")
         if len(self.columns) > MOST_COLUMNS:
-            msg = f"at most {MOST_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"at most {MOST_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
+            )
         mistakes = list(form.check(self))
         if mistakes:
             raise ConfigError(*mistakes)

@@ -167,8 +167,7 @@ def from_client_records(
     """
     if next_position is None:
         if not records:
-            msg = "next_position must be given when there are no records: their offsets cannot say it"
-            raise ValueError(msg)
+            raise ValueError("next_position must be given when there are no records: their offsets cannot say it")
         next_position = records[-1].offset + 1
     if from_position is None:
         from_position = records[0].offset if records else next_position

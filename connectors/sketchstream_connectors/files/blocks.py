@@ -62,8 +62,9 @@ def parts(
             data = data[: _whole(data)]
         starts, ends, used = split(data, final)
         if len(data) - used > LONGEST_BYTES:
-            msg = f"a record of more than {LONGEST_BYTES >> 20} MiB at byte {position + used}: is this {form}?"
-            raise FormatError(msg)
+            raise FormatError(
+                f"a record of more than {LONGEST_BYTES >> 20} MiB at byte {position + used}: is this {form}?"
+            )
         if used:
             yield data[:used], starts, ends
             position += used
@@ -149,11 +150,9 @@ def _maps(data: bytes, final: bool) -> tuple[Ints, Ints, int]:
     except msgpack.OutOfData:
         pass
     except ValueError:
-        msg = "this is not a sequence of msgpack maps"
-        raise FormatError(msg) from None
+        raise FormatError("this is not a sequence of msgpack maps") from None
     if final and edges[-1] != len(data):
-        msg = "the file ends inside a msgpack map"
-        raise FormatError(msg)
+        raise FormatError("the file ends inside a msgpack map")
     marks = np.array(edges, np.int64)
     return marks[:-1], marks[1:], int(marks[-1])
 

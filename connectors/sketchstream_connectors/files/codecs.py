@@ -100,13 +100,13 @@ def codec(name: str, path: object) -> Codec:
         MissingExtraError: its package is not installed.
     """
     if name not in _CODECS:
-        msg = f"the blocks of {path} have the codec {name!r:.40}, which is not one of {', '.join(_CODECS)}"
-        raise FormatError(msg)
+        raise FormatError(f"the blocks of {path} have the codec {name!r:.40}, which is not one of {', '.join(_CODECS)}")
     made, package = _CODECS[name]
     if package:
         try:
             __import__(package)
         except ImportError:
-            msg = f"the blocks of {path} are compressed with {name}, which needs {package}: pip install {package}"
-            raise MissingExtraError(msg) from None
+            raise MissingExtraError(
+                f"the blocks of {path} are compressed with {name}, which needs {package}: pip install {package}"
+            ) from None
     return made

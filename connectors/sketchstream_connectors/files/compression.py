@@ -35,8 +35,7 @@ def compressed(path: Path) -> bool:
         return False
     for magic, ending in ((b"\x1f\x8b\x08", GZIP), (b"\x28\xb5\x2f\xfd", ZSTD)):
         if begins.startswith(magic):
-            msg = f"{path} is compressed, and its name does not say so: name it {path.name}{ending}"
-            raise FormatError(msg)
+            raise FormatError(f"{path} is compressed, and its name does not say so: name it {path.name}{ending}")
     return False
 
 
@@ -56,11 +55,9 @@ def blocks(path: Path, size: int) -> Iterator[bytes]:
         try:
             block = next(source, b"")
         except (gzip.BadGzipFile, zlib.error):
-            msg = f"{path} is not {name}, as its ending says, or was altered"
-            raise FormatError(msg) from None
+            raise FormatError(f"{path} is not {name}, as its ending says, or was altered") from None
         except EOFError:
-            msg = f"{path} is not whole: it ends inside its {name} data"
-            raise FormatError(msg) from None
+            raise FormatError(f"{path} is not whole: it ends inside its {name} data") from None
         gathered.append(block)
         room -= len(block)
         if room <= 0 or not block:

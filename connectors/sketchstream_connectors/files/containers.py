@@ -82,8 +82,7 @@ def documents(path: Path, most: int) -> Iterator[dict[str, Any]]:
 
 def _files(path: Path | None) -> list[Path]:
     if path is None:
-        msg = "Avro container files are not read from standard input: give a file"
-        raise ConfigError(msg)
+        raise ConfigError("Avro container files are not read from standard input: give a file")
     return files_of(path, ".avro")
 
 
@@ -138,8 +137,9 @@ class _Container:
         while (at := self.file.tell()) < size:
             count, length = _number(self.file, self.path), _number(self.file, self.path)
             if not 0 <= count <= MOST_RECORDS or not 0 <= length <= MOST_BYTES:
-                msg = f"{self.path} is damaged: the block at byte {at} has no valid number of records and bytes"
-                raise FormatError(msg)
+                raise FormatError(
+                    f"{self.path} is damaged: the block at byte {at} has no valid number of records and bytes"
+                )
             needed = needed or self.skipped + count > skip
             data = b""
             if needed:
@@ -148,8 +148,9 @@ class _Container:
                 self.file.seek(length, os.SEEK_CUR)
                 self.skipped += count
             if _take(self.file, MARKER, self.path) != self.marker:
-                msg = f"{self.path} is damaged: the block at byte {at} does not end with the marker of the file"
-                raise FormatError(msg)
+                raise FormatError(
+                    f"{self.path} is damaged: the block at byte {at} does not end with the marker of the file"
+                )
             if needed and count:
                 plain = self.codec(data, MOST_BYTES)
                 yield _Block(at, count, plain if plain is not None and count <= len(plain) else None)
@@ -166,18 +167,15 @@ def _opened(path: Path) -> _Container:
     file = path.open("rb")
     try:
         if file.read(len(MAGIC)) != MAGIC:
-            msg = f"{path} is not an Avro container file"
-            raise FormatError(msg)
+            raise FormatError(f"{path} is not an Avro container file")
         metadata = _metadata(file, path)
         marker = _take(file, MARKER, path)
         try:
             schema = parse(metadata.get("avro.schema", b"").decode())
         except (FormatError, UnicodeDecodeError):
-            msg = f"the header of {path} holds no Avro schema that can be read"
-            raise FormatError(msg) from None
+            raise FormatError(f"the header of {path} holds no Avro schema that can be read") from None
         if schema.least == 0:
-            msg = f"the records of {path} have no bytes, and so no fields"
-            raise FormatError(msg)
+            raise FormatError(f"the records of {path} have no bytes, and so no fields")
         name = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
         return _Container(path, file, schema, codec(name, path), marker)
     except BaseException:
@@ -195,20 +193,17 @@ def _metadata(file: IO[bytes], path: Path) -> dict[str, bytes]:
             name = _take(file, _number(file, path), path)
             metadata[name.decode("utf-8", "replace")] = _take(file, _number(file, path), path)
             if file.tell() > MOST_BYTES:
-                msg = f"the header of {path} is damaged: it has no end"
-                raise FormatError(msg)
+                raise FormatError(f"the header of {path} is damaged: it has no end")
     return metadata
 
 
 def _take(file: IO[bytes], size: int, path: Path) -> bytes:
     """Bytes that must be there."""
     if not 0 <= size <= MOST_BYTES:
-        msg = f"{path} is damaged: a length before byte {file.tell()} is not valid"
-        raise FormatError(msg)
+        raise FormatError(f"{path} is damaged: a length before byte {file.tell()} is not valid")
     content = file.read(size)
     if len(content) != size:
-        msg = f"{path} is not whole: it ends within its header or a block"
-        raise FormatError(msg)
+        raise FormatError(f"{path} is not whole: it ends within its header or a block")
     return content
 
 
@@ -220,8 +215,7 @@ def _number(file: IO[bytes], path: Path) -> int:
         raw |= (byte & 127) << 7 * place
         if byte < 128:
             return raw >> 1 ^ -(raw & 1)
-    msg = f"{path} is damaged: there is no number before byte {file.tell()}"
-    raise FormatError(msg)
+    raise FormatError(f"{path} is damaged: there is no number before byte {file.tell()}")
 
 
 def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[Chunk, None, int]:

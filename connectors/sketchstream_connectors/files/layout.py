@@ -49,26 +49,22 @@ class Layout:
 
     def __post_init__(self) -> None:
         if self.format not in get_args(FileFormat):
-            msg = f"format must be lines, jsonl, csv, parquet, avro or msgpack, found {self.format!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"format must be lines, jsonl, csv, parquet, avro or msgpack, found {self.format!r:.40}")
         named = self.format in NAMED
         if named and not (self.item or self.columns or self.time):
-            msg = f"format {self.format} needs the name of the item's field, for example --item user_id"
-            raise ConfigError(msg)
+            raise ConfigError(f"format {self.format} needs the name of the item's field, for example --item user_id")
         if not named and (self.item or self.weight):
-            msg = f"format {self.format} has no named fields: leave item and weight out"
-            raise ConfigError(msg)
+            raise ConfigError(f"format {self.format} has no named fields: leave item and weight out")
         if not named and self.columns:
-            msg = (
+            raise ConfigError(
                 f"format {self.format} has no named fields, which these sketches need: use jsonl, csv, parquet or avro"
             )
-            raise ConfigError(msg)
         if len(self.columns) > MOST_COLUMNS:
-            msg = f"at most {MOST_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"at most {MOST_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
+            )
         if self.format == "lines" and self.time:
-            msg = "a file of lines has no event times"
-            raise ConfigError(msg)
+            raise ConfigError("a file of lines has no event times")
 
     @property
     def documents(self) -> bool:
@@ -89,8 +85,7 @@ class Layout:
 def require_length(path: Path, length: int, position: int, unit: str) -> None:
     """Refuse a file that is shorter than its counted part."""
     if position > length:
-        msg = (
+        raise DataLossError(
             f"{path} has {length} {unit}, but the state already counted {position}: it was cut or replaced; put "
             "the former file back, or start a new revision with `sketchstream reset`"
         )
-        raise DataLossError(msg)

@@ -69,8 +69,7 @@ def decode_frontier(data: bytes) -> Frontier:
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         good = False
     if not good:
-        msg = "these bytes are not a frontier of this version"
-        raise FormatError(msg)
+        raise FormatError("these bytes are not a frontier of this version")
     return frontier.plausible()
 
 
@@ -117,11 +116,10 @@ class DirectoryPublisher:
         path = folder / file_name(entry)
         written = files.write_new(path, entry.body, mode=files.PUBLIC, step="sealed")
         if not written and path.read_bytes() != entry.body:
-            msg = (
+            raise DataLossError(
                 f"{path} holds another publication of the same window: two noisy views of the same counts must not "
                 "both be published; keep the file, find out where it came from, or use another output.directory"
             )
-            raise DataLossError(msg)
 
     def _publish_frontier(self, frontier: Frontier) -> None:
         folder = self._folder(frontier.sketch, frontier.revision)
@@ -210,8 +208,9 @@ def read_boundary(folder: Path) -> tuple[int, Boundary]:
         try:
             return number, Boundary.decode(read_regular(path, MOST_FRONTIER_BYTES))
         except FormatError as error:
-            msg = f"{path}: {error}; put it back from a copy, or begin a new revision with `sketchstream reset`"
-            raise DataLossError(msg) from None
+            raise DataLossError(
+                f"{path}: {error}; put it back from a copy, or begin a new revision with `sketchstream reset`"
+            ) from None
 
 
 def read_frontiers(root: Path, sketch: str | None = None) -> list[Frontier]:
@@ -279,8 +278,7 @@ def read_regular(path: Path, most: int) -> bytes:
             raise FormatError(msg)
         content = file.read(most + 1)
     if len(content) > most:
-        msg = f"{path.name} has more than {most:,} bytes"
-        raise FormatError(msg)
+        raise FormatError(f"{path.name} has more than {most:,} bytes")
     return content
 
 
@@ -289,9 +287,9 @@ def _read_frontier(path: Path) -> Frontier:
         frontier = decode_frontier(read_regular(path, MOST_FRONTIER_BYTES))
         place = (frontier.sketch, f"r{frontier.revision}", f"frontier.p{frontier.partition:05d}.json")
         if place != (path.parent.parent.name, path.parent.name, path.name):
-            msg = "it holds the frontier of another sketch, revision or partition"
-            raise FormatError(msg)
+            raise FormatError("it holds the frontier of another sketch, revision or partition")
         return frontier
     except FormatError as error:
-        msg = f"{path}: {error}; remove it: the owner of its partition writes it again when it publishes next"
-        raise FormatError(msg) from None
+        raise FormatError(
+            f"{path}: {error}; remove it: the owner of its partition writes it again when it publishes next"
+        ) from None

@@ -74,8 +74,7 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
         if skip < starts.size:
             yield _csv_chunk(layout, columns, len(header), separator, data, starts[skip:], ends[skip:], number)
     if header is None:
-        msg = f"{path or 'standard input'} is empty: a csv file begins with the names of its columns"
-        raise FormatError(msg)
+        raise FormatError(f"{path or 'standard input'} is empty: a csv file begins with the names of its columns")
     if path is not None:
         require_length(path, number, position, "rows")
 
@@ -97,11 +96,10 @@ def require_utf8(path: Path | None, line: bytes) -> None:
         wrong = True
     if wrong:
         encoding = "UTF-16" if b"\0" in line else "ISO-8859-1"
-        msg = (
+        raise FormatError(
             f"{path or 'standard input'} is not UTF-8, which is expected: where it is {encoding}, "
             f"`iconv -f {encoding} -t UTF-8` makes it so"
         )
-        raise FormatError(msg)
 
 
 def _header(path: Path | None, line: bytes, separator: str) -> list[str]:
@@ -110,8 +108,9 @@ def _header(path: Path | None, line: bytes, separator: str) -> list[str]:
         require_utf8(path, line)
     cells = quoted_cells(line, separator)
     if cells is None:
-        msg = f"the first line of {path or 'standard input'} is not a line of csv, as the names of its columns would be"
-        raise FormatError(msg)
+        raise FormatError(
+            f"the first line of {path or 'standard input'} is not a line of csv, as the names of its columns would be"
+        )
     return [cell.decode("utf-8", "replace") for cell in cells]
 
 
@@ -244,8 +243,7 @@ def _chunk(
 def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Chunk]:
     """Rows of a Parquet file, or of all files of a folder in the order of their names."""
     if path is None:
-        msg = "parquet cannot be read from standard input: its index is at the end; give a file"
-        raise ConfigError(msg)
+        raise ConfigError("parquet cannot be read from standard input: its index is at the end; give a file")
     with needing("parquet needs pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow.parquet as pq
     del pq
@@ -272,8 +270,7 @@ def files_of(path: Path, ending: str) -> list[Path]:
         if file.is_file() and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     ]
     if not paths:
-        msg = f"the folder {path} has no file that ends in {ending}"
-        raise FormatError(msg)
+        raise FormatError(f"the folder {path} has no file that ends in {ending}")
     return sorted(paths, key=lambda file: file.relative_to(path).parts)
 
 
@@ -300,8 +297,7 @@ def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Gen
                             (rows,) = _flat(pa.Table.from_batches([rows])).combine_chunks().to_batches()
                         yield arrow_chunk(layout, rows, number)
     except pa.ArrowException as error:
-        msg = f"{path} cannot be read as parquet ({type(error).__name__})"
-        raise FormatError(msg) from None
+        raise FormatError(f"{path} cannot be read as parquet ({type(error).__name__})") from None
     return number
 
 
@@ -398,8 +394,7 @@ def _arrow_texts(column: Any, name: str) -> RecordColumn:
         or pa.types.is_fixed_size_binary(kind)
     ):
         whole = "; pandas makes floats of integers with gaps: .astype('Int64')" if pa.types.is_floating(kind) else ""
-        msg = f"column {name!r:.60} has type {kind}; text, bytes or integers were expected{whole}"
-        raise ConfigError(msg)
+        raise ConfigError(f"column {name!r:.60} has type {kind}; text, bytes or integers were expected{whole}")
     column = column.cast(pa.large_binary())
     _, offsets, data = column.buffers()
     bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
@@ -428,6 +423,5 @@ def _arrow_ints(column: Any, name: str, null: int) -> Numbers:
         readable = np.array([one == int(one) and -(1 << 63) <= one < 1 << 63 for one in exact], np.bool_)
         values = np.array([int(one) if good else 0 for one, good in zip(exact, readable, strict=True)], np.int64)
     else:
-        msg = f"column {name!r:.60} has type {kind}; whole numbers of at most 64 bits were expected"
-        raise ConfigError(msg)
+        raise ConfigError(f"column {name!r:.60} has type {kind}; whole numbers of at most 64 bits were expected")
     return Numbers(np.where(there, values, null), readable | ~there)

@@ -116,8 +116,7 @@ def read_entry(body: bytes, name: str) -> SealedEntry:
         entry = replace(entry, early=start_ms(early[2]))
     place = (entry.sketch, f"r{entry.revision}", start_ms(start), file_name(entry))
     if place != (sketch, revision, entry.window[0], file):
-        msg = f"{name} holds another sketch than its name says: {entry.sketch} of {iso(entry.window[0])}"
-        raise FormatError(msg)
+        raise FormatError(f"{name} holds another sketch than its name says: {entry.sketch} of {iso(entry.window[0])}")
     return entry
 
 
@@ -133,13 +132,11 @@ def describe(body: bytes, where: str) -> SealedEntry:
     """
     fields = wire.unpack_header(body)
     if fields["kind"] not in ("release", "sealed-state"):
-        msg = f"{where} is not one sealed sketch"
-        raise FormatError(msg)
+        raise FormatError(f"{where} is not one sealed sketch")
     with well_formed():
         origin, seal_id = Origin.from_dict(fields), fields["seal_id"]
     if origin.window is None or origin.partition is None:
-        msg = f"{where} was not sealed by a worker: it has no window"
-        raise FormatError(msg)
+        raise FormatError(f"{where} was not sealed by a worker: it has no window")
     return SealedEntry(origin.name, origin.revision, origin.window, origin.partition, seal_id, body)
 
 
@@ -152,8 +149,7 @@ def describe_instalment(body: bytes, where: str) -> SealedEntry:
     instalment = Instalment.from_bytes(body)
     origin = instalment.origin
     if origin.window is None or origin.partition is None:
-        msg = f"{where} was not published by a worker: it has no window"
-        raise FormatError(msg)
+        raise FormatError(f"{where} was not published by a worker: it has no window")
     place = (origin.name, origin.revision, origin.window, origin.partition)
     return SealedEntry(*place, instalment.seal_id, body, (instalment.first, instalment.stop))
 

@@ -254,7 +254,8 @@ def batches(
             place = f"byte {int(chunk.offsets[record])}" if layout.format == "msgpack" else f"line {lines + record + 1}"
             if layout.format in COUNTED:
                 place = f"row {lines + record + 1}"
-            msg = f"{place} of {path or 'standard input'} does not hold {contents} of type {layout.item_type}"
-            raise ItemError(msg)
+            raise ItemError(
+                f"{place} of {path or 'standard input'} does not hold {contents} of type {layout.item_type}"
+            )
         lines += chunk.offsets.size
         yield events.usable(), left_out

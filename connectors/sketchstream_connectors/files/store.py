@@ -72,8 +72,9 @@ class DirectoryStore:
         except OSError:
             os.close(self._lock)
             self._lock = None
-            msg = f"the store {self.root} is in use by another process; a store serves one process at a time"
-            raise StoreError(msg) from None
+            raise StoreError(
+                f"the store {self.root} is in use by another process; a store serves one process at a time"
+            ) from None
         self.mended = False
         try:
             if mend:
@@ -97,17 +98,16 @@ class DirectoryStore:
             data = json.loads(about.read_bytes())
         except FileNotFoundError:
             if any(_PARTITION.fullmatch(one.name) for one in self.root.iterdir()):
-                msg = f"{self.root} holds snapshots but no store.json; put it back, or choose another store.path"
-                raise DataLossError(msg) from None
+                raise DataLossError(
+                    f"{self.root} holds snapshots but no store.json; put it back, or choose another store.path"
+                ) from None
             self._write_about(0)
             return 0
         except (OSError, ValueError) as error:
-            msg = f"{about} cannot be read"
-            raise StoreError(msg) from error
+            raise StoreError(f"{about} cannot be read") from error
         revision = data.get("revision") if isinstance(data, dict) else None
         if not isinstance(revision, int) or data.get("format") != FORMAT:
-            msg = f"{about} is not one that this version of sketchstream wrote"
-            raise StoreError(msg)
+            raise StoreError(f"{about} is not one that this version of sketchstream wrote")
         if self._input not in (None, data.get("input")):
             self._require_new(data.get("input"))
             self._write_about(revision)
@@ -121,13 +121,12 @@ class DirectoryStore:
         """
         headers = (newest_snapshot(self.root, partition) for partition in partitions_in(self.root))
         if before is not None and any(header is not None and header["position"] for header in headers):
-            msg = (
+            raise StoreError(
                 f"the store {self.root} has counted {before!r:.200}, and would go on in {self._input!r:.200} where "
                 "that ended: give this configuration a store.path and an output.directory of its own; `sketchstream "
                 "reset` lets go of the former file, and one that was only moved can be named in "
                 f"{self.root / 'store.json'}"
             )
-            raise StoreError(msg)
 
     def _write_about(self, revision: int) -> None:
         data = {"format": FORMAT, "id": secrets.token_hex(16), "revision": revision, "input": self._input}
@@ -166,12 +165,10 @@ class DirectoryStore:
     def commit(self, partition: int, snapshot: Snapshot) -> None:
         """Write blobs, then the snapshot that names them, then remove superseded files. See `StateStore.commit`."""
         if partition not in self._sequence:
-            msg = f"partition {partition} was not taken from this store"
-            raise StoreError(msg)
+            raise StoreError(f"partition {partition} was not taken from this store")
         before = self._blobs[partition]
         if not before.keys() >= set(snapshot.keep):
-            msg = f"partition {partition}: the snapshot keeps a blob that the store does not have"
-            raise StoreError(msg)
+            raise StoreError(f"partition {partition}: the snapshot keeps a blob that the store does not have")
         folder = self._folder(partition)
         with files.saying(f"cannot write the store {folder}"):
             files.make_folder(folder, 0o700)
@@ -291,11 +288,10 @@ def newest_snapshot(root: Path, partition: int) -> dict[str, Any] | None:
     if snapshots:
         return _read_snapshot(folder / snapshots[-1], partition) | {"name": snapshots[-1]}
     if any(_BLOB.fullmatch(name) for name in names):
-        msg = (
+        raise DataLossError(
             f"partition {partition}: {folder} holds blobs but no snapshot, so something was removed; put it back, or "
             "start a new revision with `sketchstream reset`"
         )
-        raise DataLossError(msg)
     return None
 
 
@@ -328,12 +324,10 @@ def _read_snapshot(path: Path, partition: int) -> dict[str, Any]:
     digest, body = data[:_DIGEST], data[_DIGEST:]
     damaged = f"partition {partition}: the snapshot {path.name} in {path.parent} is damaged"
     if hashlib.blake2b(body, digest_size=_DIGEST).digest() != digest:
-        msg = f"{damaged}; start a new revision with `sketchstream reset`"
-        raise DataLossError(msg)
+        raise DataLossError(f"{damaged}; start a new revision with `sketchstream reset`")
     header = msgpack.unpackb(body, strict_map_key=False)
     if header.get("format") != FORMAT or header.get("partition") != partition:
-        msg = f"{damaged}, or of another version or partition"
-        raise DataLossError(msg)
+        raise DataLossError(f"{damaged}, or of another version or partition")
     out: dict[str, Any] = header
     return out
 
@@ -350,9 +344,8 @@ def _read_blob(folder: Path, name: str, digest: bytes, partition: int) -> Bytes:
             at += n
         data = room[:at]
     if hashlib.blake2b(data, digest_size=_DIGEST).digest() != digest:
-        msg = (
+        raise DataLossError(
             f"partition {partition}: a blob of its snapshot in {folder} is missing or damaged; "
             "start a new revision with `sketchstream reset`"
         )
-        raise DataLossError(msg)
     return data

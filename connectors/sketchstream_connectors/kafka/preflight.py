@@ -200,8 +200,7 @@ def _allowed(connection: Connection, kind: str, name: str) -> set[str] | None:
         if operations:
             return {str(operation).lower() for operation in operations}
         if time.monotonic() > deadline:
-            msg = f"asking what is allowed with {kind} {name!r}: {error.__name__}"
-            raise BrokerError(msg)
+            raise BrokerError(f"asking what is allowed with {kind} {name!r}: {error.__name__}")
         time.sleep(ASK_AGAIN_S)
 
 

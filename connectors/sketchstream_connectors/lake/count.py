@@ -86,11 +86,11 @@ class Rows:
         with needing("backfill needs pyarrow: pip install 'sketchstream[backfill]'"):
             import pyarrow.parquet as pq
         if layout.time is None:
-            msg = "input.time must name the column of the event time: a history has no time of its own"
-            raise FormatError(msg)
+            raise FormatError("input.time must name the column of the event time: a history has no time of its own")
         if layout.time in (layout.item, layout.weight, *layout.columns):
-            msg = f"column {layout.time!r:.60} cannot be the event time and something else too: rows are counted by it"
-            raise FormatError(msg)
+            raise FormatError(
+                f"column {layout.time!r:.60} cannot be the event time and something else too: rows are counted by it"
+            )
         self._layout = layout
         self._time = layout.time
         self._types: dict[str, str] = {}
@@ -120,12 +120,12 @@ class Rows:
         for name in sorted({one for one in (layout.item, layout.weight, self._time, *layout.columns) if one}):
             places = schema.get_all_field_indices(name)
             if len(places) != 1:
-                msg = f"{where} has {'more than one' if places else 'no'} column {name!r:.60}"
-                raise FormatError(msg)
+                raise FormatError(f"{where} has {'more than one' if places else 'no'} column {name!r:.60}")
             kind = str(schema.field(name).type) if name == layout.time else family(schema.field(name).type)
             if self._types.setdefault(name, kind) != kind:
-                msg = f"{where} has another type in column {name!r:.60} than files before: {kind}, {self._types[name]}"
-                raise FormatError(msg)
+                raise FormatError(
+                    f"{where} has another type in column {name!r:.60} than files before: {kind}, {self._types[name]}"
+                )
         self._require_instant(schema.field(self._time).type)
         if self._summable:
             self._summable = str(schema.field(layout.weight).type) in SUMMABLE
@@ -142,8 +142,7 @@ class Rows:
             raise FormatError(no_instant(str(self._time)))
         if not pa.types.is_timestamp(arrow_type) and not pa.types.is_integer(arrow_type):
             name = f"column {self._time!r:.60}"
-            msg = f"{name} has type {arrow_type}; timestamps with a time zone, or integers, were expected"
-            raise FormatError(msg)
+            raise FormatError(f"{name} has type {arrow_type}; timestamps with a time zone, or integers, were expected")
 
     def counts(self, plan: SketchPlan, window: tuple[int, int]) -> Iterator[CountedRows]:
         """Batches of the rows of a window; events that a worker would not count are in none.
@@ -166,11 +165,10 @@ class Rows:
             for batch in self._grouped(plan, layout, window, weight):
                 yield _judged(plan, layout, window, batch)
         except self._engine.errors as error:  # its message may show a value of the files
-            msg = (
+            raise FormatError(
                 f"{self._engine.name} cannot count these rows ({type(error).__name__}): text that is not UTF-8, a "
                 "damaged file, a type that it does not read, or no room for temporary files"
-            )
-            raise FormatError(msg) from None
+            ) from None
 
     def _grouped(
         self, plan: SketchPlan, layout: Layout, window: tuple[int, int], weight: tuple[str, int | None] | None
@@ -186,11 +184,10 @@ class Rows:
             for name in names:
                 kind = family(batch.schema.field(name).type)
                 if kind != self._types[name]:
-                    msg = (
+                    raise FormatError(
                         f"column {name!r:.60} is {self._types[name]} in its table and {kind} in {self._engine.name}, "
                         "so a worker would count other items: write it as text or integers"
                     )
-                    raise FormatError(msg)
             yield batch
 
 
@@ -273,14 +270,12 @@ def require_history(plan: SketchPlan) -> None:
     """
     require_sums_mean_events(plan.spec)
     if closing(plan.spec) is not None:
-        msg = (
+        raise ConfigError(
             f'sketch "{plan.name}" publishes positions when they close, and a history has no open windows: leave '
             'publish = "closed" out'
         )
-        raise ConfigError(msg)
     if plan.early is not None:
-        msg = f'sketch "{plan.name}" has early answers, and a history has no open windows: leave them out'
-        raise ConfigError(msg)
+        raise ConfigError(f'sketch "{plan.name}" has early answers, and a history has no open windows: leave them out')
 
 
 def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: Any) -> CountedRows:
@@ -381,5 +376,4 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        msg = f"{path} cannot be read as parquet ({type(error).__name__})"
-        raise FormatError(msg) from None
+        raise FormatError(f"{path} cannot be read as parquet ({type(error).__name__})") from None

@@ -341,11 +341,9 @@ def engine(name: str, spill: Path) -> Engine:
         MissingExtraError: it is not installed.
     """
     if name not in get_args(EngineName):
-        msg = f"the engine must be {', '.join(get_args(EngineName))}; found {name!r:.40}"
-        raise ConfigError(msg)
+        raise ConfigError(f"the engine must be {', '.join(get_args(EngineName))}; found {name!r:.40}")
     try:
         return _ENGINES[name](spill)  # type: ignore[index]
     except ImportError as error:
         package = {"duckdb": "'sketchstream[backfill]'", "polars": "polars", "spark": "'pyspark>=4'"}[name]
-        msg = f"backfill with {name} needs {error.name}: pip install {package}"
-        raise MissingExtraError(msg) from None
+        raise MissingExtraError(f"backfill with {name} needs {error.name}: pip install {package}") from None

@@ -101,17 +101,14 @@ class Backfill:
         self, config: Config, start: int, end: int, names: Sequence[str] = (), engine: str = "duckdb", again: str = ""
     ) -> None:
         if config.history_name is None:
-            msg = (
+            raise ConfigError(
                 f"{config.path}: backfill reads Parquet: [history] file, or input.file, must be a Parquet file, or a "
                 "folder of them"
             )
-            raise ConfigError(msg)
         if not EARLIEST_MS <= start < end <= LATEST_MS:
-            msg = f"--from must lie before --to, both from 1900 to 2200; found {iso(start)} and {iso(end)}"
-            raise ConfigError(msg)
+            raise ConfigError(f"--from must lie before --to, both from 1900 to 2200; found {iso(start)} and {iso(end)}")
         if again and names:
-            msg = "--again begins a new revision of all sketches of the configuration: leave --sketch out"
-            raise ConfigError(msg)
+            raise ConfigError("--again begins a new revision of all sketches of the configuration: leave --sketch out")
         self._config = config
         self._range = start, end
         self._again = again
@@ -120,8 +117,9 @@ class Backfill:
         if again:
             self.plans = [plan for plan in self.plans if self._revisions(plan)]
             if not self.plans:
-                msg = "no window of this range is booked, so none can be published again: leave --again out"
-                raise ConfigError(msg)
+                raise ConfigError(
+                    "no window of this range is booked, so none can be published again: leave --again out"
+                )
         for plan in self.plans:
             require_history(plan)
         self._key: Key | None = config.load_key()
@@ -260,8 +258,9 @@ class Backfill:
         sketch = Sketch.create(plan.spec, self._key, origin=origin)
         records = fill(sketch, chain([first], counts))
         if self._pinned() != self.input:
-            msg = "the files of the input changed while they were counted; nothing of this window was published"
-            raise StoreError(msg)
+            raise StoreError(
+                "the files of the input changed while they were counted; nothing of this window was published"
+            )
         body = self._store(plan, window, sketch.seal().to_bytes())
         self._publish(plan, window, body)
         return WindowDone(plan.name, window, "published", records)
@@ -303,16 +302,16 @@ class Backfill:
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError) as error:
-            msg = f"{path} cannot be read: it says what was drawn for its window, so nothing is drawn again"
-            raise DataLossError(msg) from error
+            raise DataLossError(
+                f"{path} cannot be read: it says what was drawn for its window, so nothing is drawn again"
+            ) from error
         if booked_job != job:
-            msg = (
+            raise DataLossError(
                 f"the window of sketch {plan.name} that begins at {iso(window[0])} was booked for other data or "
                 f"another configuration ({path}): a second noise over one history would be a second view of it, "
                 "so nothing was drawn; for corrected data say --again REASON, which begins a new revision, whose loss "
                 "is added"
             )
-            raise DataLossError(msg)
         return True
 
     def _book(self, plan: SketchPlan, window: tuple[int, int], job: str) -> None:
@@ -345,8 +344,7 @@ class Backfill:
                 return None
         entry = describe(body, str(path))
         if (entry.sketch, entry.revision, entry.window) != (plan.name, self.revision, window):
-            msg = f"{path} holds another sketch than its name says"
-            raise DataLossError(msg)
+            raise DataLossError(f"{path} holds another sketch than its name says")
         return body
 
     def _store(self, plan: SketchPlan, window: tuple[int, int], body: bytes) -> bytes:
@@ -385,11 +383,10 @@ class Backfill:
         """Refuse to charge windows again that are booked in an earlier revision, unless a reason is given."""
         newest = max(self._revisions(plan), default=self.revision)
         if newest < self.revision and not self._again:
-            msg = (
+            raise ConfigError(
                 f"windows of sketch {plan.name} are booked in revision {newest}: to publish them in revision "
                 f"{self.revision} too, whose loss is added, say --again REASON"
             )
-            raise ConfigError(msg)
 
     # ------------------------------------------------------------------------------------------ publication
 
@@ -405,11 +402,10 @@ class Backfill:
         """Refuse a range that would leave windows between, of which readers would think that they had no records."""
         before = self._frontier(plan)
         if before is not None and NO_TIME < before.published_through < windows[0][0]:
-            msg = (
+            raise ConfigError(
                 f"sketch {plan.name} is published through {iso(before.published_through)}: begin with --from "
                 f"{iso(before.published_through)}, so that no window is passed over"
             )
-            raise ConfigError(msg)
 
     def _publish_frontier(self, plan: SketchPlan, windows: Sequence[tuple[int, int]]) -> None:
         """Say how far the sketch is published."""
@@ -444,7 +440,6 @@ def booked(folder: Path) -> list[tuple[dict[str, Any], bool]]:
         try:
             row = json.loads(path.read_bytes())
         except (OSError, ValueError) as error:
-            msg = f"{path} cannot be read: it says what was drawn for its window"
-            raise DataLossError(msg) from error
+            raise DataLossError(f"{path} cannot be read: it says what was drawn for its window") from error
         rows.append((row, path.with_suffix(".body").exists()))
     return rows

@@ -78,11 +78,10 @@ class DeploymentSeries:
         """
         where = self._config.store_path
         if self._config.from_kafka or (where.is_dir() and store.partitions_in(where)):
-            msg = (
+            raise ConfigError(
                 "a new revision drops the windows that workers hold open: begin it with `sketchstream reset`, then "
                 "say --again"
             )
-            raise ConfigError(msg)
         with contextlib.closing(store.DirectoryStore(where)) as directory:
             self.revision = directory.reset()
 

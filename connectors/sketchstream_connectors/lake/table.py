@@ -103,16 +103,16 @@ def backfill(
         ItemError, WeightError, DomainError: a row is invalid; the message gives its position, never the item.
     """
     if (rows is None) == (table is None) or spec is None:
-        msg = "backfill takes a spec, and rows of an engine or a table: backfill(rows, spec), backfill(table=..., ...)"
-        raise ConfigError(msg)
+        raise ConfigError(
+            "backfill takes a spec, and rows of an engine or a table: backfill(rows, spec), backfill(table=..., ...)"
+        )
     require_choice(item_type, "item_type", get_args(ItemType))
     require_outside(invalid)
     of_table = {"item": item, "time": time, "weight": weight, "fields": fields, "since": since, "until": until}
     of_table |= {"engine": engine}
     beside = [one for one, given in of_table.items() if given is not None] if table is None else []
     if beside or (table is not None and records is not None):
-        msg = f"{', '.join(beside) or 'records'} cannot be given with {'rows' if beside else 'a table'}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{', '.join(beside) or 'records'} cannot be given with {'rows' if beside else 'a table'}")
     plan = of_rows.plan_of(spec, name, window, every, timezone, fields or {})
     if table is None:
         return of_rows.backfill(rows, plan, key, revision=revision, invalid=invalid, records=records)
@@ -120,8 +120,9 @@ def backfill(
     require_history(plan)
     start, end = to_ms(_text(since), "since"), to_ms(_text(until), "until")
     if start is None or end is None:
-        msg = "backfill of a table needs since= and until=: windows that lie between them as a whole are published"
-        raise ConfigError(msg)
+        raise ConfigError(
+            "backfill of a table needs since= and until=: windows that lie between them as a whole are published"
+        )
     columns = tuple(sorted({*plan.fields.values()}))
     decimals = kinds.of(plan.spec).intake.decimal_weights(plan.spec)
     layout = Layout("parquet", item, item_type, weight, time, columns, decimals)
@@ -142,11 +143,10 @@ def _source(table: object, engine: str | None) -> tuple[Any, str, str]:
     home = type(table).__module__.partition(".")[0].strip("_")
     own = {"polars": "polars", "pyspark": "spark", "duckdb": "duckdb", "pyarrow": "duckdb"}.get(home)
     if own is None or engine not in (None, own):
-        msg = (
+        raise FormatError(
             "table must be a path of Parquet, a relation of DuckDB, a table of pyarrow, or a frame of Polars or Spark, "
             f"and its engine counts it; found {type(table).__name__!r:.60}{'' if engine is None else f' for {engine}'}"
         )
-        raise FormatError(msg)
     return table, own, f"a {type(table).__name__} of {home}"
 
 

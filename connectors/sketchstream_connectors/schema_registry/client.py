@@ -132,11 +132,10 @@ class SchemaRegistry:
         for url in access.urls:
             parts = urllib.parse.urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-                msg = (
+                raise ConfigError(
                     "payload.registry must be one or several URLs such as https://registry:8081, without a user or a "
                     f"query, found {parts.scheme!r:.20} and {parts.hostname!r:.80}"
                 )
-                raise ConfigError(msg)
         handlers: list[Any] = [_SameOrigin(), urllib.request.ProxyHandler()]
         if any(url.startswith("https:") for url in access.urls):
             handlers.append(urllib.request.HTTPSHandler(context=_tls(access)))
@@ -173,8 +172,9 @@ class SchemaRegistry:
         if now < self._not_before:
             raise SchemaUnavailableError(self._why)
         if len(self._denials) == FREE_DENIALS and now - self._denials[-1] < 1 and now - self._denials[0] < 60:
-            msg = f"{FREE_DENIALS} schema ids that do not exist were asked for within a minute: asking for one a second"
-            raise SchemaUnavailableError(msg)
+            raise SchemaUnavailableError(
+                f"{FREE_DENIALS} schema ids that do not exist were asked for within a minute: asking for one a second"
+            )
         try:
             registered = self._resolved(number)
         except _Denied:
@@ -262,12 +262,12 @@ class SchemaRegistry:
             with error:
                 if error.code == http.HTTPStatus.NOT_FOUND and _denies(error.read(1 << 16), self._global_ids):
                     raise _Denied from None
-            msg = f"{place} answered with HTTP status {error.code}"
-            raise SchemaUnavailableError(msg) from None
+            raise SchemaUnavailableError(f"{place} answered with HTTP status {error.code}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
-            msg = f"{place}: {reason if isinstance(reason, str) else type(reason).__name__}"
-            raise SchemaUnavailableError(msg) from None
+            raise SchemaUnavailableError(
+                f"{place}: {reason if isinstance(reason, str) else type(reason).__name__}"
+            ) from None
         try:
             answer = json.loads(body) if len(body) <= MOST_BYTES else None
         except (ValueError, RecursionError):
@@ -275,8 +275,7 @@ class SchemaRegistry:
         if self._global_ids and (isinstance(answer, list | str) or (isinstance(answer, dict) and "type" in answer)):
             return {"schema": json.dumps(answer)}
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
-            msg = f"{place} answered with something else than a schema"
-            raise SchemaUnavailableError(msg)
+            raise SchemaUnavailableError(f"{place} answered with something else than a schema")
         return answer
 
     # ---------------------------------------------------------------------------------------- the cache on disk
@@ -327,11 +326,10 @@ def _tls(access: RegistryAccess) -> ssl.SSLContext:
         if access.certificate is not None:
             context.load_cert_chain(str(access.certificate), None if access.key is None else str(access.key))
     except (OSError, ssl.SSLError) as error:
-        msg = (
+        raise ConfigError(
             f"payload.ca, payload.certificate or payload.key cannot be used ({type(error).__name__}): PEM files are "
             "expected"
-        )
-        raise ConfigError(msg) from None
+        ) from None
     return context
 
 

@@ -23,8 +23,7 @@ SAFETY: Final = 1e-9
 def require_delta(delta: Fraction) -> None:
     """Refuse a delta outside [1e-300, 0.5]."""
     if not MIN_DELTA <= delta <= MAX_DELTA:
-        msg = f"delta must be in [1e-300, 0.5] for this noise, found {float(delta):.6g}"
-        raise SpecError(msg)
+        raise SpecError(f"delta must be in [1e-300, 0.5] for this noise, found {float(delta):.6g}")
 
 
 @lru_cache(maxsize=64)

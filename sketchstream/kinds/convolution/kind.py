@@ -63,11 +63,10 @@ class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
                 coordinates in which releases and layers compose.
         """
         if spec.measure == "rho" and spec.layout == "time":
-            msg = (
+            raise SpecError(
                 "noise = 'laplace' in layout = 'time' is published once, by seal: what a release and a layer cost "
                 "together is known by coordinate, and rounding mixes them; use layout = 'fourier' or noise = 'gaussian'"
             )
-            raise SpecError(msg)
         cost = super().asked_cost(spec, epsilon, delta)
         if not spec.pure:
             spec.scheme.require_scales([spec.layer_of(cost)])
@@ -114,8 +113,9 @@ class ConvolutionIntake(Intake[ConvolutionSpec]):
             positions, good = _cells(spec, given)
         elif spec.step_ms is not None:
             if given.window is None:
-                msg = "positions that are times need a window: events of a series come from a stream, or as positions"
-                raise SpecError(msg)
+                raise SpecError(
+                    "positions that are times need a window: events of a series come from a stream, or as positions"
+                )
             start, end = given.window
             positions = (np.clip(given.event_times, start, end) - start) // spec.step_ms
         else:

@@ -165,13 +165,11 @@ class ConvolutionSpec(FilteredSpec):
         self._put_group(kernel, length, group, columns, mode, origin, layout, transform_length)
         put(step_ms=None if step_ms is None else whole(step_ms, "step_ms", 1, 1 << 40))
         if step_ms is not None and self.mode != "linear":
-            msg = "step_ms is for series in mode 'linear': positions of groups and columns are no times"
-            raise SpecError(msg)
+            raise SpecError("step_ms is for series in mode 'linear': positions of groups and columns are no times")
         numbers = [1] * len(self.filters) if weights is None else list(weights)
         shares = tuple(exact_rational(one, "weights must be positive numbers, one a filter") for one in numbers)
         if len(shares) != len(self.filters) or min(shares) <= 0:
-            msg = f"weights must be positive numbers, one for each of {len(self.filters)} filters"
-            raise SpecError(msg)
+            raise SpecError(f"weights must be positive numbers, one for each of {len(self.filters)} filters")
         put(weights=shares)
         self._put_noise(noise, Request(layout, levels, root, fixed=transform_length is not None))
         self._require_closed()
@@ -183,14 +181,16 @@ class ConvolutionSpec(FilteredSpec):
         require_choice(unit, "unit", UNITS)
         if unit == "event":
             if max_total is not None:
-                msg = "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
-                raise SpecError(msg)
+                raise SpecError(
+                    "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
+                )
             bound = whole(1 if max_weight is None else max_weight, "max_weight", 1, 1 << 30)
             put(unit=unit, max_weight=bound, max_total=None)
         else:
             if max_total is None or max_weight is not None:
-                msg = "unit = 'item' needs max_total, the bound of an item's weights together, and no max_weight"
-                raise SpecError(msg)
+                raise SpecError(
+                    "unit = 'item' needs max_total, the bound of an item's weights together, and no max_weight"
+                )
             put(unit=unit, max_weight=None, max_total=whole(max_total, "max_total", 1, 1 << 30))
 
     def _put_group(
@@ -210,8 +210,7 @@ class ConvolutionSpec(FilteredSpec):
         chosen = ("linear" if series else "circular") if mode is None else mode
         require_choice(chosen, "mode", ("linear", "circular"))
         if not series and chosen == "linear":
-            msg = "mode = 'linear' belongs to series (group = 'cyclic'); groups and columns are circular"
-            raise SpecError(msg)
+            raise SpecError("mode = 'linear' belongs to series (group = 'cyclic'); groups and columns are circular")
         if columns is not None:
             columns = columns if isinstance(columns, DeclaredColumns) else DeclaredColumns(columns)
             shape = columns.shape
@@ -220,34 +219,32 @@ class ConvolutionSpec(FilteredSpec):
         elif group == "bool":
             size = whole(length, "length", 2, MOST_COEFFICIENTS)
             if size & (size - 1):
-                msg = f"group = 'bool' needs a length that is a power of two, found {size}"
-                raise SpecError(msg)
+                raise SpecError(f"group = 'bool' needs a length that is a power of two, found {size}")
             shape = (2,) * (size.bit_length() - 1)
         elif isinstance(group, str):
-            msg = f"group must be 'cyclic', 'bool' or a list of orders, found {group[:40]!r}"
-            raise SpecError(msg)
+            raise SpecError(f"group must be 'cyclic', 'bool' or a list of orders, found {group[:40]!r}")
         else:
             shape = tuple(whole(order, "order of a cyclic factor", 2, MOST_COEFFICIENTS) for order in group)
         positions = math.prod(shape)
         if not shape or positions > MOST_COEFFICIENTS or (length is not None and length != positions):
             most = f"at most {MOST_COEFFICIENTS}; found {length!r:.40}"
-            msg = f"length must be the number of elements, here {positions}, {most}"
-            raise SpecError(msg)
+            raise SpecError(f"length must be the number of elements, here {positions}, {most}")
         put(length=positions, columns=columns, mode=chosen)
         filters = _filters(kernel, positions, columns, trim=chosen == "linear")
         longest = max(map(len, filters))
         put(filters=filters, origin=whole(origin, "origin", 0, longest - 1))
         if self.origin and len(filters) > 1:
-            msg = "origin above 0 is for a single filter"
-            raise SpecError(msg)
+            raise SpecError("origin above 0 is for a single filter")
         if chosen == "circular":
             wrong = [len(one) for one in filters if len(one) != positions and one.name == "kernel"]
             if wrong:
-                msg = f"mode = 'circular' needs as many coefficients as positions, {positions}, found {wrong[0]}"
-                raise SpecError(msg)
+                raise SpecError(
+                    f"mode = 'circular' needs as many coefficients as positions, {positions}, found {wrong[0]}"
+                )
             if transform_length not in (None, positions):
-                msg = f"transform_length is for mode 'linear'; here it is the number of elements, {positions}"
-                raise SpecError(msg)
+                raise SpecError(
+                    f"transform_length is for mode 'linear'; here it is the number of elements, {positions}"
+                )
             put(group=Group(shape))
         else:
             widest = max(filters, key=len)
@@ -265,13 +262,11 @@ class ConvolutionSpec(FilteredSpec):
         if noise == "auto":
             candidates = [scheme for scheme in candidates if scheme.refusal is None]
         elif noise == "laplace_pure" and self.delta:
-            msg = "noise = 'laplace_pure' needs delta = 0; 'auto' may choose it for any delta"
-            raise SpecError(msg)
+            raise SpecError("noise = 'laplace_pure' needs delta = 0; 'auto' may choose it for any delta")
         elif refusal := candidates[0].refusal:
             raise SpecError(refusal)
         if request.layout == "time" and self.floor == 0 and (noise == "auto" or candidates[0].needs_floor):
-            msg = "floor must be above 0 with layout = 'time': coefficients without noise would lie open"
-            raise SpecError(msg)
+            raise SpecError("floor must be above 0 with layout = 'time': coefficients without noise would lie open")
         self._put_scheme(self._best(candidates) if len(candidates) > 1 else candidates[0])
 
     def _put_scheme(self, scheme: NoiseScheme) -> None:
@@ -304,11 +299,10 @@ class ConvolutionSpec(FilteredSpec):
         needed = {"mode": "linear", "origin": 0, "intrusion": False, "layout": "time"}
         others = [f"{name} {value!r}" for name, one in needed.items() if (value := getattr(self, name)) != one]
         if others:
-            msg = (
+            raise SpecError(
                 "publish = 'closed' needs mode = 'linear', origin = 0, intrusion = False and a state by position "
                 f"(layout = 'time' or noise = 'counts'); found {', '.join(others)}"
             )
-            raise SpecError(msg)
 
     def positions_of(self, window: tuple[int, int] | None) -> int:
         """Positions of a window [start, end), ms since 1970: `length` if positions are not times."""
@@ -449,8 +443,7 @@ class ConvolutionSpec(FilteredSpec):
         here = {"transform_length": made.transform_length, "grid": made.grid, "support": made.support_digest}
         if here != derived:
             wrong = ", ".join(name for name in here if here[name] != derived[name])
-            msg = f"spec was written with another {wrong} than this machine derives: the states do not fit"
-            raise SpecError(msg)
+            raise SpecError(f"spec was written with another {wrong} than this machine derives: the states do not fit")
         return made
 
 
@@ -468,8 +461,7 @@ def _filters(written: object, positions: int, columns: DeclaredColumns | None, *
     for kernel in cast("Sequence[object]", written) if several else (written,):
         if isinstance(kernel, str) and kernel.startswith("marginal:"):
             if columns is None:
-                msg = "kernel marginal:... needs columns"
-                raise SpecError(msg)
+                raise SpecError("kernel marginal:... needs columns")
             out.append(columns.marginal([name for name in kernel.removeprefix("marginal:").split(",") if name]))
         elif not trim and isinstance(kernel, np.ndarray) and kernel.ndim > 1:
             out.append(parse_filter(kernel_of(kernel).reshape(-1), positions, trim=False))

@@ -65,18 +65,17 @@ class ConvolutionTable(LinearTable):
         axes = [name for name in ("step", "position", "columns") if getattr(self, name) is not None]
         if len(axes) != 1:
             text = ", ".join(axes) or "none"
-            msg = (
+            raise SpecError(
                 'exactly one of step = "1h" (positions from event times), position = "FIELD" (from a field) and '
                 f"columns = {{...}} (cells) says where an event counts, found {text}"
             )
-            raise SpecError(msg)
         if (self.length is not None) != (self.position is not None):
-            msg = "length and position belong together: a step and columns say themselves how many positions there are"
-            raise SpecError(msg)
+            raise SpecError(
+                "length and position belong together: a step and columns say themselves how many positions there are"
+            )
         if self.step is not None:
             if around.windows is None:
-                msg = "step needs a window"
-                raise SpecError(msg)
+                raise SpecError("step needs a window")
             step_ms, length = around.windows.positions(self.step)
             return {"length": length, "step_ms": step_ms}
         return {"length": self.length, "columns": self.columns}

@@ -97,11 +97,9 @@ class GaussianEstimate(LinearAnswers):
     ) -> None:
         slots = spec.domain.size if positions is None else len(positions)
         if not isinstance(state, np.ndarray) or state.shape != (slots,) or state.dtype != np.int64:
-            msg = f"the state of this spec is int64 of shape ({slots},), found {np.shape(state)}"
-            raise EstimateError(msg)
+            raise EstimateError(f"the state of this spec is int64 of shape ({slots},), found {np.shape(state)}")
         if not variances or min(variances) <= 0:
-            msg = "every published state has at least one layer of noise, found none"
-            raise EstimateError(msg)
+            raise EstimateError("every published state has at least one layer of noise, found none")
         self.spec = spec
         self.variances = tuple(variances)
         self.asked = method
@@ -119,11 +117,10 @@ class GaussianEstimate(LinearAnswers):
         """Denoised counts, lattice units; noise that is far from normal allows none but the published ones."""
         little = self._variance < LEAST_VARIANCE
         if little and method in METHODS[2:]:
-            msg = (
+            raise EstimateError(
                 f"method {method!r} needs noise of variance 1 or more in lattice units, found {self._variance:.3g}: "
                 "use 'raw', which is accurate here"
             )
-            raise EstimateError(msg)
         chosen = "raw" if little and method == "auto" else method
         return denoised(self._state.astype(np.float64), self._variance, chosen, goal)
 
@@ -206,16 +203,13 @@ class GaussianEstimate(LinearAnswers):
             if self._positions is not None:
                 start, stop = np.searchsorted(self._positions, (start, stop)).tolist()
             if start >= stop:
-                msg = "low must be below high, and an item with a slot between them"
-                raise DomainError(msg)
+                raise DomainError("low must be below high, and an item with a slot between them")
             return self._answer(int(self._state[start:stop].sum()), stop - start, level)
         if low is not None or high is not None:
-            msg = "sum takes either low and high, or items, not both"
-            raise EstimateError(msg)
+            raise EstimateError("sum takes either low and high, or items, not both")
         slots = [self._slot(item) for item in items]
         if not slots or len(set(slots)) != len(slots):
-            msg = "items must name at least one item, and each once"
-            raise DomainError(msg)
+            raise DomainError("items must name at least one item, and each once")
         return self._answer(int(self._state[slots].sum()), len(slots), level)
 
     def top(self, k: int, level: float = LEVEL) -> list[Ranked]:
@@ -229,8 +223,7 @@ class GaussianEstimate(LinearAnswers):
             EstimateError: k is not from 1 to the number of slots.
         """
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= len(self._state):
-            msg = f"k must be a whole number from 1 to {len(self._state)}, found {k!r:.40}"
-            raise EstimateError(msg)
+            raise EstimateError(f"k must be a whole number from 1 to {len(self._state)}, found {k!r:.40}")
         half = self._selected_width(int(k), 1 - checked_level(level)) * self._step
         order = np.argsort(-self._state.astype(np.float64), kind="stable")[:k]
         items = self.labels["item"]
@@ -301,20 +294,16 @@ class GaussianEstimate(LinearAnswers):
         """Slot of an item; no message holds the item."""
         if self.spec.domain.listed:
             if self.spec.domain.items is None:
-                msg = "the list of items is not at hand: read the spec with its items, or ask by slot"
-                raise DomainError(msg)
+                raise DomainError("the list of items is not at hand: read the spec with its items, or ask by slot")
             place = self._places.get((type(item), item))
             if place is None:
-                msg = "an item is not in the domain (types count: 5 and '5' are two items)"
-                raise DomainError(msg)
+                raise DomainError("an item is not in the domain (types count: 5 and '5' are two items)")
             return self._slot_of(place)
         size = self.spec.domain.size
         if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
-            msg = f"items of this domain are ids from 0 to {size - 1}, found {type(item).__name__}"
-            raise DomainError(msg)
+            raise DomainError(f"items of this domain are ids from 0 to {size - 1}, found {type(item).__name__}")
         if not 0 <= item < size:
-            msg = f"items of this domain are ids from 0 to {size - 1}, found one outside"
-            raise DomainError(msg)
+            raise DomainError(f"items of this domain are ids from 0 to {size - 1}, found one outside")
         return self._slot_of(int(item))
 
     def _slot_of(self, place: int) -> int:
@@ -323,8 +312,7 @@ class GaussianEstimate(LinearAnswers):
             return place
         slot = int(np.searchsorted(self._positions, place))
         if slot == len(self._positions) or self._positions[slot] != place:
-            msg = "an item of the domain has no slot in this part; ask the stack of all partitions"
-            raise DomainError(msg)
+            raise DomainError("an item of the domain has no slot in this part; ask the stack of all partitions")
         return slot
 
     def _place(self, slot: int) -> int:
@@ -340,8 +328,7 @@ class GaussianEstimate(LinearAnswers):
         """One end of a range of items."""
         size = self.spec.domain.size
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= size:
-            msg = f"{name} must be a whole number from 0 to {size}"
-            raise DomainError(msg)
+            raise DomainError(f"{name} must be a whole number from 0 to {size}")
         return int(value)
 
 

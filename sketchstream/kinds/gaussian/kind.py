@@ -126,8 +126,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         """Require at most as many slots as items."""
         Kind.require_state(self, spec, slots, body)
         if slots > spec.domain.size:
-            msg = f"a sketch of this spec has at most {spec.domain.size} slots, found {slots}"
-            raise FormatError(msg)
+            raise FormatError(f"a sketch of this spec has at most {spec.domain.size} slots, found {slots}")
 
     # Answers.
 

@@ -36,18 +36,18 @@ def joined(spec: GaussianSpec, parts: Sequence[tuple[Ints, Variances]], kept: Se
     size = spec.domain.size
     if kept is None:
         if any(len(state) != size for state, _ in parts):
-            msg = (
+            raise EstimateError(
                 "this part has slots for some items of the domain: say which, with kept=[mask, ...], one (size,) bool "
                 "array for each part; `sketchstream estimate -c` does so"
             )
-            raise EstimateError(msg)
         kept = [np.ones(size, np.bool_)] * len(parts)
     if len(kept) != len(parts) or any(
         mask.dtype != np.bool_ or mask.shape != (size,) or int(mask.sum()) != len(state)
         for mask, (state, _) in zip(kept, parts, strict=False)
     ):
-        msg = f"kept must be one bool array of {size} entries for each of {len(parts)} parts, true for its slots"
-        raise EstimateError(msg)
+        raise EstimateError(
+            f"kept must be one bool array of {size} entries for each of {len(parts)} parts, true for its slots"
+        )
     total = np.zeros(size, np.int64)
     noise = np.zeros(size, np.int64)  # index of the variances in `laws`
     laws: list[Variances] = [()]
@@ -61,10 +61,9 @@ def joined(spec: GaussianSpec, parts: Sequence[tuple[Ints, Variances]], kept: Se
             noise[mask & (earlier == before)] = laws.index(after)
     has = noise > 0
     if len(np.unique(noise[has])) != 1:
-        msg = (
+        raise EstimateError(
             "the counts of this stack have different noise: its parts were made with different epsilon, or items lie "
             "in several of them; estimate its parts one by one"
         )
-        raise EstimateError(msg)
     variances = laws[int(noise[has][0])]
     return (total, variances, None) if has.all() else (total[has], variances, np.flatnonzero(has))

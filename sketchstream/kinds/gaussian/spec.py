@@ -122,35 +122,34 @@ class GaussianSpec(LinearSpec):
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
         self._put(unit=require_choice(unit, "unit", UNITS))
         if not isinstance(domain, ClosedDomain):
-            msg = f"kind 'gaussian' needs a ClosedDomain, found {type(domain).__name__}"
-            raise SpecError(msg)
+            raise SpecError(f"kind 'gaussian' needs a ClosedDomain, found {type(domain).__name__}")
         if domain.sample_rate is not None:
-            msg = "kind 'gaussian' answers for each item: leave sample_rate out"
-            raise SpecError(msg)
+            raise SpecError("kind 'gaussian' answers for each item: leave sample_rate out")
         self._put(domain=domain, fraction_bits=whole(fraction_bits, "fraction_bits", 0, MOST_BITS))
         self._put_bounds(max_weight, max_total, max_per_slot)
         self._put_counters(total_share, counted, epsilon_records)
         self._put(capacity=self._bound(capacity, "capacity"))
         if self.lattice.units(self.capacity) >= MOST_CAPACITY:
-            msg = (
+            raise SpecError(
                 f"capacity times 2^fraction_bits must be below 2^62, found {self.capacity} times "
                 f"2^{self.fraction_bits}: lower one of them"
             )
-            raise SpecError(msg)
         self._warn_of_privacy()
 
     def _put_bounds(self, max_weight: Epsilon | None, max_total: Epsilon | None, max_per_slot: Epsilon | None) -> None:
         """Check and set the bounds of the unit, each at least one lattice unit."""
         if self.unit == "event":
             if max_total is not None or max_per_slot is not None:
-                msg = "max_total and max_per_slot belong to unit = 'item'; with unit = 'event' max_weight is the bound"
-                raise SpecError(msg)
+                raise SpecError(
+                    "max_total and max_per_slot belong to unit = 'item'; with unit = 'event' max_weight is the bound"
+                )
             total = slot = None
             weight = self._bound(1 if max_weight is None else max_weight, "max_weight")
         else:
             if max_total is None:
-                msg = "unit = 'item' needs max_total: the most that one item's absolute weights can add up to"
-                raise SpecError(msg)
+                raise SpecError(
+                    "unit = 'item' needs max_total: the most that one item's absolute weights can add up to"
+                )
             total = self._bound(max_total, "max_total")
             slot = None if max_per_slot is None else self._bound(max_per_slot, "max_per_slot")
             if slot is not None and slot >= total:
@@ -163,11 +162,9 @@ class GaussianSpec(LinearSpec):
         """Check and set the counters beside the slots."""
         share = exact_share(total_share, "total_share")
         if counted not in (None, True, False):  # for callers without a type checker
-            msg = f"counted must be True or False, found {counted!r:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"counted must be True or False, found {counted!r:.40}")
         if counted and (self.unit == "item" or not share):
-            msg = "counted = True needs unit = 'event' and a total_share above 0, of which it gets half"
-            raise SpecError(msg)
+            raise SpecError("counted = True needs unit = 'event' and a total_share above 0, of which it gets half")
         records = exact_records(epsilon_records, self.unit)
         apart = (self.max_weight != 1 or self.fraction_bits > 0) if counted is None else counted
         separate = bool(apart and self.unit == "event" and share)
@@ -177,11 +174,11 @@ class GaussianSpec(LinearSpec):
         """An exact bound of at least one lattice unit."""
         exact = exact_rational(value, f"{name} must be a positive rational number")
         if exact < Fraction(1, 1 << self.fraction_bits):
-            msg = f"{name} must be at least one lattice unit, 2^-{self.fraction_bits}, found {value!s:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"{name} must be at least one lattice unit, 2^-{self.fraction_bits}, found {value!s:.40}")
         if name != "capacity" and exact * (1 << self.fraction_bits) >= MOST_UNITS:
-            msg = f"{name} times 2^fraction_bits must be below 2^40, found {value!s:.40} times 2^{self.fraction_bits}"
-            raise SpecError(msg)
+            raise SpecError(
+                f"{name} times 2^fraction_bits must be below 2^40, found {value!s:.40} times 2^{self.fraction_bits}"
+            )
         return exact
 
     @cached_property

@@ -31,8 +31,7 @@ class GaussianTable(LinearTable):
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> GaussianSpec:
         if isinstance(domain, OpenDomain):
-            msg = "kind 'gaussian' needs a closed domain: size (ids 0..size-1) or items_file (a list)"
-            raise SpecError(msg)
+            raise SpecError("kind 'gaussian' needs a closed domain: size (ids 0..size-1) or items_file (a list)")
         arguments = self.arguments(GaussianSpec, around) | {"domain": domain or ClosedDomain(size=1)}
         if self.total_share is None:
             arguments["total_share"] = TOTAL_SHARE if self.unit == "event" else "0"

@@ -34,8 +34,9 @@ def member(groups: Sequence[str], name: str) -> Flags:
     """
     if name not in groups:
         names, hint = ", ".join(groups), meant(name, groups)
-        msg = f"there is no group {name!r:.60} among those whose patterns were published ({names:.200}){hint}"
-        raise SpecError(msg)
+        raise SpecError(
+            f"there is no group {name!r:.60} among those whose patterns were published ({names:.200}){hint}"
+        )
     return np.asarray((np.arange(2 ** len(groups)) >> (len(groups) - 1 - list(groups).index(name))) & 1 == 1)
 
 
@@ -57,8 +58,7 @@ class _ExpressionReader:
 
     def __init__(self, text: str, groups: Sequence[str]) -> None:
         if not isinstance(text, str) or len(text) > LONGEST:
-            msg = f"expected an expression of at most {LONGEST:,} characters, such as 'a & b - c'"
-            raise SpecError(msg)
+            raise SpecError(f"expected an expression of at most {LONGEST:,} characters, such as 'a & b - c'")
         self._text, self._groups = text, groups
         self._tokens = self._split()
         self._at = 0
@@ -79,11 +79,10 @@ class _ExpressionReader:
             match = _TOKEN.match(self._text, at)
             if match is None:
                 place = at + len(self._text[at:]) - len(self._text[at:].lstrip())
-                msg = (
+                raise SpecError(
                     f"the sign {self._text[place]!r} at position {place + 1} of {self._text!r:.120} means nothing: use "
                     "& | - ~ ( ) and names; quote names that have other signs"
                 )
-                raise SpecError(msg)
             kind = match.lastgroup or ""
             token, place = match.group(kind), match.start(kind)
             if kind == "word" and token.lower() in _WORDS and token not in self._groups:
@@ -115,8 +114,7 @@ class _ExpressionReader:
 
     def _one(self, depth: int) -> Flags:
         if depth > DEEPEST:
-            msg = f"an expression may have at most {DEEPEST} brackets and complements within each other"
-            raise SpecError(msg)
+            raise SpecError(f"an expression may have at most {DEEPEST} brackets and complements within each other")
         sign = self._next()
         if sign == "~":
             self._at += 1
@@ -138,8 +136,7 @@ class _ExpressionReader:
         ended = self._at == len(self._tokens)
         place = "its end" if ended else f"position {self._tokens[self._at][2] + 1}"
         token = "nothing" if ended else repr(self._tokens[self._at][1])
-        msg = f"expected {expected} at {place} of {self._text!r:.120}, found {token:.60}"
-        raise SpecError(msg)
+        raise SpecError(f"expected {expected} at {place} of {self._text!r:.120}, found {token:.60}")
 
 
 def quoted(name: str) -> str:

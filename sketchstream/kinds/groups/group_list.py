@@ -49,11 +49,10 @@ def require_few(number: int, slots: int, itemsize: int) -> None:
         SpecError: there are more than `MOST_GROUPS`.
     """
     if number > MOST_GROUPS:
-        msg = (
+        raise SpecError(
             f"groups has {number:,} groups, at most {MOST_GROUPS:,} are possible: with {slots:,} slots each they "
             f"would need {number * slots * itemsize / 2**30:.1f} GiB in every open window of every partition"
         )
-        raise SpecError(msg)
 
 
 class GroupRule:
@@ -168,26 +167,22 @@ class Groups(GroupRule):
         period_ms: int | None = None,
     ) -> None:
         if isinstance(names, str) or not all(isinstance(one, str) or type(one) is int for one in names):
-            msg = "groups must be a list of texts or whole numbers"
-            raise SpecError(msg)
+            raise SpecError("groups must be a list of texts or whole numbers")
         listed = tuple(str(one) for one in names)
         if not listed:
-            msg = "groups must name at least one group, found an empty list"
-            raise SpecError(msg)
+            raise SpecError("groups must name at least one group, found an empty list")
         twice = sorted({one for one in listed if listed.count(one) > 1}) if len(set(listed)) < len(listed) else []
         if twice:
-            msg = f"groups names {twice[0]!r:.60} twice"
-            raise SpecError(msg)
+            raise SpecError(f"groups names {twice[0]!r:.60} twice")
         if len(listed) > MOST_GROUPS:
-            msg = f"groups may name at most {MOST_GROUPS:,} groups, found {len(listed):,}"
-            raise SpecError(msg)
+            raise SpecError(f"groups may name at most {MOST_GROUPS:,} groups, found {len(listed):,}")
         other, of_item = flag(other, "other"), flag(of_item, "of_item")
         if other and OTHER in listed:
-            msg = f"groups names {OTHER!r}, which other_group = true makes of all values that are not listed"
-            raise SpecError(msg)
+            raise SpecError(f"groups names {OTHER!r}, which other_group = true makes of all values that are not listed")
         if of_item and max_groups is not None:
-            msg = "max_groups and group_of_item exclude each other: a group that follows from the item is one group"
-            raise SpecError(msg)
+            raise SpecError(
+                "max_groups and group_of_item exclude each other: a group that follows from the item is one group"
+            )
         object.__setattr__(self, "names", listed)
         object.__setattr__(self, "other", other)
         most = None if max_groups is None else whole(max_groups, "max_groups", 1, len(listed) + other)
@@ -197,8 +192,9 @@ class Groups(GroupRule):
         object.__setattr__(self, "period_ms", None if period_ms is None else whole(period_ms, "period_ms", 1, 1 << 40))
         self._check_limit()
         if period_ms is not None and (other or of_item or self.ranked):
-            msg = "periods of a window are all there is, and follow from the event: leave other, of_item and limit out"
-            raise SpecError(msg)
+            raise SpecError(
+                "periods of a window are all there is, and follow from the event: leave other, of_item and limit out"
+            )
 
     @classmethod
     def periods(cls, count: int, period_ms: int) -> Groups:
@@ -226,14 +222,12 @@ class Groups(GroupRule):
         if self.limit == "promised":
             return
         if self.max_groups is None:
-            msg = "group_limit = 'ranked' needs max_groups: the number of groups in which an item counts"
-            raise SpecError(msg)
+            raise SpecError("group_limit = 'ranked' needs max_groups: the number of groups in which an item counts")
         if self.max_groups == len(self):
-            msg = (
+            raise SpecError(
                 f"group_limit = 'ranked' with max_groups = {self.max_groups} limits nothing, as there are {len(self)} "
                 "groups; lower max_groups, or leave both out"
             )
-            raise SpecError(msg)
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -280,8 +274,9 @@ class Groups(GroupRule):
             SpecError: there is no window.
         """
         if window is None:
-            msg = "periods need a window: events come from a stream, or as pairs of (period, item) such as ('p1', item)"
-            raise SpecError(msg)
+            raise SpecError(
+                "periods need a window: events come from a stream, or as pairs of (period, item) such as ('p1', item)"
+            )
         assert self.period_ms is not None
         periods = (times - window[0]) // self.period_ms
         return np.clip(periods, 0, len(self) - 1).astype(np.int32)

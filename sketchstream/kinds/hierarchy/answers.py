@@ -105,8 +105,7 @@ class HierarchyAnswers(LinearAnswers):
         node = self.spec.tree.find(path)
         at = int(np.searchsorted(self.nodes, -1 if node is None else node))
         if node is None or at == len(self.nodes) or self.nodes[at] != node:
-            msg = "the tree has no node of this path, or these answers are of other levels"
-            raise DomainError(msg)
+            raise DomainError("the tree has no node of this path, or these answers are of other levels")
         low, high = (float(one[at]) for one in self._ends(checked_level(level)))
         return Estimate(float(self.values[at]), low, high, stderr=float(self.stderr[at]))
 
@@ -155,8 +154,7 @@ def estimate(
     """
     tree = spec.tree
     if state.shape != (tree.nodes,) or variance <= 0:
-        msg = f"expected a published state of {tree.nodes} counters and the variance of its noise"
-        raise EstimateError(msg)
+        raise EstimateError(f"expected a published state of {tree.nodes} counters and the variance of its noise")
     counts = state / np.maximum(spec.scale, 1)
     estimates, variances = unbiased(tree, counts, spec.precisions)
     stderr = np.sqrt(variances) * math.sqrt(variance)
@@ -170,8 +168,7 @@ def estimate(
     named = (ROOT, *tree.levels)
     unknown = [one for one in levels or () if one not in named]
     if unknown:
-        msg = f"levels are {', '.join(named)}, found {unknown[0]!r:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"levels are {', '.join(named)}, found {unknown[0]!r:.40}")
     chosen = np.isin(tree.depths, [named.index(one) for one in (named if levels is None else levels)])
     nodes = np.flatnonzero(chosen)
     return HierarchyAnswers(spec, values[nodes], stderr[nodes], estimates[nodes], nodes, variance, method, negative)

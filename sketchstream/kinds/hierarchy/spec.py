@@ -105,10 +105,9 @@ class HierarchySpec(PlaceCountingSpec):
             return (1,) * len(self.tree.sizes)
         listed = list(multipliers) if isinstance(multipliers, (list, tuple)) else []
         if len(listed) != len(self.tree.sizes):
-            msg = (
+            raise SpecError(
                 f"multipliers must be {len(self.tree.sizes)} whole numbers, the root's first, found {multipliers!r:.80}"
             )
-            raise SpecError(msg)
         *above, last = listed
         return (*(whole(one, "multipliers", 0, MOST_TIMES) for one in above), whole(last, "multipliers", 1, MOST_TIMES))
 
@@ -117,8 +116,7 @@ class HierarchySpec(PlaceCountingSpec):
         deviation = math.isqrt(math.ceil(max(self.sigma2(self.epsilon, self.delta), self._fresh))) + 1
         most = ((1 << 63) - 128 * deviation) // max(self.multipliers)
         if self.capacity > most:
-            msg = f"capacity must be at most {max(most, 0)} for these multipliers, found {self.capacity}"
-            raise SpecError(msg)
+            raise SpecError(f"capacity must be at most {max(most, 0)} for these multipliers, found {self.capacity}")
 
     @property
     def _fresh(self) -> Fraction:

@@ -56,8 +56,9 @@ class HierarchyTable(LinearTable):
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> HierarchySpec:
         """See `HierarchySpec`."""
         if bool(self.paths) == (self.paths_file is not None):
-            msg = "paths takes the leaves, or paths_file a list of them, one a line with tabs between the names"
-            raise ConfigError(msg)
+            raise ConfigError(
+                "paths takes the leaves, or paths_file a list of them, one a line with tabs between the names"
+            )
         paths: tuple[tuple[str, ...] | str, ...] = self.paths
         if self.paths_file is not None:
             listed = read_items(around.folder / self.paths_file.expanduser(), "text", "paths_file")

@@ -58,8 +58,9 @@ class Tree:
         checked = [_path(one, len(named)) for one in paths]
         leaves = sorted(set(checked))
         if not leaves or len(leaves) != len(checked):
-            msg = f"paths must be those of all leaves, each once, found {len(checked)} of {len(leaves)} leaves"
-            raise SpecError(msg)
+            raise SpecError(
+                f"paths must be those of all leaves, each once, found {len(checked)} of {len(leaves)} leaves"
+            )
         names: list[tuple[str, ...]] = []
         children: list[tuple[int, ...]] = []
         above: list[Path] = [()]
@@ -72,8 +73,7 @@ class Tree:
             children.append(tuple(number.values()))
             above = nodes
         if sum(map(len, names)) >= MOST_NODES:
-            msg = f"a tree has fewer than {MOST_NODES:,} nodes, found {sum(map(len, names)):,}"
-            raise SpecError(msg)
+            raise SpecError(f"a tree has fewer than {MOST_NODES:,} nodes, found {sum(map(len, names)):,}")
         return cls(named, tuple(names), tuple(children))
 
     @classmethod
@@ -92,8 +92,7 @@ class Tree:
                     return made
         except (TypeError, ValueError):
             pass
-        msg = "tree must have levels, names and children as `to_dict` writes them"
-        raise SpecError(msg)
+        raise SpecError("tree must have levels, names and children as `to_dict` writes them")
 
     def to_dict(self) -> dict[str, Any]:
         """The object as plain data."""
@@ -231,11 +230,10 @@ def _level_names(levels: object) -> tuple[str, ...]:
         or any(not isinstance(one, str) or not one for one in named)
         or {"level", "value", "stderr", "low", "high", "unbiased"} & set(named)
     ):
-        msg = (
+        raise SpecError(
             f"levels must be 1 to {MOST_LEVELS} different names, such as ('country', 'region', 'city'), none of them a "
             f"column of answers (level, value, stderr, low, high, unbiased), found {levels!r:.80}"
         )
-        raise SpecError(msg)
     return named
 
 
@@ -243,9 +241,8 @@ def _path(written: Sequence[str] | str, depth: int) -> Path:
     """The names of a path, checked."""
     path = tuple(written.split(BETWEEN)) if isinstance(written, str) else tuple(written)
     if len(path) != depth or any(not isinstance(one, str) or not one or BETWEEN in one for one in path):
-        msg = (
+        raise SpecError(
             f"each path must have {depth} names, one for each level, without tabs in them, found {len(path)}; "
             "where a branch is shorter, repeat its last name"
         )
-        raise SpecError(msg)
     return path

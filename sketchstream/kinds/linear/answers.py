@@ -74,8 +74,7 @@ class LinearAnswers(Answers):
         named = shown.of(data).number(data, str(name))
         if named is None:
             known = ", ".join(list(shown.of(data).numbers(data))[:NAMED])
-            msg = f"these answers have no number {name!r:.40}; some that they have: {known}"
-            raise EstimateError(msg)
+            raise EstimateError(f"these answers have no number {name!r:.40}; some that they have: {known}")
         return estimate_of(named[1])
 
     def types(self) -> Mapping[str, ColumnType]:

@@ -25,8 +25,7 @@ def parse_epsilon(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] 
     expected = f"{name} must be a rational number from {allowed[0]} to {allowed[1]}, such as '1', '0.1' or '1/2'"
     exact = exact_rational(value, expected)
     if not allowed[0] <= exact <= allowed[1]:
-        msg = f"{expected}, found {value!s:.40}"
-        raise SpecError(msg)
+        raise SpecError(f"{expected}, found {value!s:.40}")
     return exact
 
 
@@ -40,12 +39,10 @@ def parse_delta(value: Epsilon, name: str, *, zero: bool) -> Fraction:
 def stored_closed(described: object, items: Sequence[Item] | None, what: str) -> ClosedDomain:
     """The closed domain that its dictionary describes; see `stored_domain`."""
     if not isinstance(described, Mapping) or described.get("kind") != "closed":
-        msg = f"{what} must be a closed domain"
-        raise SpecError(msg)
+        raise SpecError(f"{what} must be a closed domain")
     try:
         domain = stored_domain(described, items)
     except TypeError:
-        msg = "spec has a domain with fields that this version does not know"
-        raise SpecError(msg) from None
+        raise SpecError("spec has a domain with fields that this version does not know") from None
     assert isinstance(domain, ClosedDomain)
     return domain

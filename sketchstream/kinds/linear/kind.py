@@ -192,8 +192,9 @@ class LinearKind(Kind[L]):
     def require_all_places(self, keep: Mask | None) -> None:
         """Refuse a selection of places, each of which moves counters that are also others'."""
         if keep is not None:
-            msg = f"keep does not apply to kind {self.name!r}: all positions share its counters, none is an item's"
-            raise SpecError(msg)
+            raise SpecError(
+                f"keep does not apply to kind {self.name!r}: all positions share its counters, none is an item's"
+            )
 
     def draw(self, spec: L, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Add discrete Gaussian noise to every counter."""
@@ -214,8 +215,7 @@ class LinearKind(Kind[L]):
         """Require the number of counters that the spec has."""
         super().require_state(spec, slots, body)
         if slots != spec.slots:
-            msg = f"a sketch of this spec has {spec.slots} counters, found {slots}"
-            raise FormatError(msg)
+            raise FormatError(f"a sketch of this spec has {spec.slots} counters, found {slots}")
 
 
 def _privacy(spec: LinearSpec, epsilon: Fraction, delta: Fraction) -> str:

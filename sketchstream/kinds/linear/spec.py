@@ -112,8 +112,9 @@ class LinearSpec:
         fresh = flag(intrusion, "intrusion")
         asked = [one for one in (epsilon_publish, delta_publish) if one is not None and not isinstance(one, Stored)]
         if not fresh and asked:
-            msg = "epsilon_publish and delta_publish are for the fresh noise of seal, which intrusion=False leaves out"
-            raise SpecError(msg)
+            raise SpecError(
+                "epsilon_publish and delta_publish are for the fresh noise of seal, which intrusion=False leaves out"
+            )
         self._put(epsilon=first, delta=small, epsilon_publish=again, delta_publish=later, intrusion=fresh)
 
     def _warn_of_privacy(self, stacklevel: int = 3) -> None:
@@ -178,8 +179,7 @@ class LinearSpec:
         fields = dict(data)
         kind = fields.pop("kind", None)
         if kind != cls.kind:
-            msg = f"expected a spec of kind {cls.kind!r}, found {kind!r:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"expected a spec of kind {cls.kind!r}, found {kind!r:.40}")
         return fields | {name: Stored(fields[name]) for name in PRIVATE if isinstance(fields.get(name), str)}
 
     @classmethod
@@ -188,8 +188,7 @@ class LinearSpec:
         try:
             return cls(**fields)
         except TypeError:
-            msg = "spec has fields that this version does not know, or lacks some"
-            raise SpecError(msg) from None
+            raise SpecError("spec has fields that this version does not know, or lacks some") from None
 
     def comparable(self) -> Self:
         """The spec with all fields in which parts of a stack may differ set to one value."""
@@ -258,14 +257,12 @@ class PlaceCountingSpec(EventCountingSpec):
         """Check and set the unit and its bounds."""
         self._put(unit=require_choice(unit, "unit", UNITS), max_weight=whole(max_weight, "max_weight", 1, MAX_WEIGHT))
         if (unit == "item") != (max_total is not None):
-            msg = (
+            raise SpecError(
                 "unit = 'item' needs max_total=, the promised bound of an item's total weight; unit = 'event' has none"
             )
-            raise SpecError(msg)
         self._put(max_total=None if max_total is None else whole(max_total, "max_total", 1, MAX_WEIGHT))
         if max_total is not None and self.max_weight > max_total:
-            msg = f"max_weight must be at most max_total, found {max_weight} and {max_total}"
-            raise SpecError(msg)
+            raise SpecError(f"max_weight must be at most max_total, found {max_weight} and {max_total}")
 
 
 @lru_cache(maxsize=128)

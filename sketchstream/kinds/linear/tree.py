@@ -46,8 +46,7 @@ def checked_levels(levels: object) -> Levels:
     pairs = levels if isinstance(levels, (list, tuple)) else ()
     good = [isinstance(one, (list, tuple)) and [type(number) for number in one] == [int, int] for one in pairs]
     if not pairs or not all(good):
-        msg = "levels must be pairs of whole numbers: the positions of a block, and the weight of its level"
-        raise SpecError(msg)
+        raise SpecError("levels must be pairs of whole numbers: the positions of a block, and the weight of its level")
     return tuple((width, weight) for width, weight in pairs)
 
 
@@ -72,8 +71,9 @@ class BlockTree:
         else:
             if self.levels and len(self.levels) <= MOST_LEVELS and before < 2 * self.size and self.reach <= 1 << 20:
                 return
-        msg = "levels of a tree need widths 1, ... that divide one another, below twice the cells, and weights above 0"
-        raise SpecError(msg)
+        raise SpecError(
+            "levels of a tree need widths 1, ... that divide one another, below twice the cells, and weights above 0"
+        )
 
     @property
     def cells(self) -> int:

@@ -255,8 +255,9 @@ class GroupIndex:
         if items:
             wrong = (batch.codes < 0) | (self.locate(batch) == -1)
             if wrong.any():
-                msg = f"the item or group at position {int(np.argmax(wrong))} is not declared; nothing was applied"
-                raise DomainError(msg)
+                raise DomainError(
+                    f"the item or group at position {int(np.argmax(wrong))} is not declared; nothing was applied"
+                )
         if limit and len(weights):
             wrong = (weights > limit) | (weights < -limit)
             if wrong.any():
@@ -286,12 +287,10 @@ def position(spec: ProfileSpec, name: str) -> int:
         EstimateError: there are no groups, or none of that name.
     """
     if spec.groups is None:
-        msg = "this sketch has no groups: it was made without group_by"
-        raise EstimateError(msg)
+        raise EstimateError("this sketch has no groups: it was made without group_by")
     if name not in spec.groups.all:
         hint = meant(name, spec.groups.all)
-        msg = f"there is no group {name!r:.60} among the {len(spec.groups)} groups of this sketch{hint}"
-        raise EstimateError(msg)
+        raise EstimateError(f"there is no group {name!r:.60} among the {len(spec.groups)} groups of this sketch{hint}")
     return spec.groups.all.index(name)
 
 

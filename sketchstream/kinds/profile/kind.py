@@ -203,8 +203,9 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
     ) -> Index | GroupIndex:
         """The slots of items, in each group; weights are added wrapping, or modulo p."""
         if spec.sample is not None or spec.one_of is not None:
-            msg = "sample and one_of belong to what was published of one group: create the sketch with all its groups"
-            raise SpecError(msg)
+            raise SpecError(
+                "sample and one_of belong to what was published of one group: create the sketch with all its groups"
+            )
         inner = Index.build(spec.domain, key if spec.needs_key else None, keep)
         if spec.groups is None:
             return replace(inner, max_weight=spec.max_weight, modulus=spec.modulus)
@@ -270,19 +271,16 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
     def require_view(self, spec: ProfileSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """Require edges of a known rule, and one count for each edge and level."""
         if header["form"] != spec.form or header["edges_version"] != EDGES_VERSION:
-            msg = "the histogram's edges follow a rule that this version does not know"
-            raise FormatError(msg)
+            raise FormatError("the histogram's edges follow a rule that this version does not know")
         shape = mechanism.published_shape(spec, final=bool(header["final"]))
         if body.dtype != np.int64 or body.shape != shape:
-            msg = f"expected {' x '.join(map(str, shape))} counts, found another shape"
-            raise FormatError(msg)
+            raise FormatError(f"expected {' x '.join(map(str, shape))} counts, found another shape")
 
     def require_state(self, spec: ProfileSpec, slots: int, body: npt.NDArray[Any]) -> None:
         """Require the same number of slots in each level of each group."""
         super().require_state(spec, slots, body)
         if body.size % (spec.group_count * spec.levels):
-            msg = "the counters do not have the type or number that their header says"
-            raise FormatError(msg)
+            raise FormatError("the counters do not have the type or number that their header says")
 
     # What it answers.
 
@@ -308,8 +306,9 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
         """See `sketchstream.published.Release.profile`."""
         if published.spec.groups is not None:
             number = published.spec.group_count
-            msg = f"this sketch has {number:,} groups, each with a profile of its own: choose one with .group(NAME)"
-            raise EstimateError(msg)
+            raise EstimateError(
+                f"this sketch has {number:,} groups, each with a profile of its own: choose one with .group(NAME)"
+            )
         require_options(self.name, extra, OPTIONS, "profile")
         from sketchstream.kinds.profile import reconstruction
 

@@ -163,8 +163,9 @@ def histograms(spec: ProfileSpec, published: npt.NDArray[np.int64]) -> npt.NDArr
         EstimateError: only patterns were.
     """
     if spec.overlap is not None and not spec.overlap.histograms:
-        msg = "these groups have no profiles: histograms = false publishes their patterns alone; ask for their overlap"
-        raise EstimateError(msg)
+        raise EstimateError(
+            "these groups have no profiles: histograms = false publishes their patterns alone; ask for their overlap"
+        )
     rows = spec.group_count * spec.levels
     return published.ravel()[: rows * spec.edges.size].reshape(rows, spec.edges.size)
 
@@ -176,15 +177,13 @@ def patterns(spec: ProfileSpec, published: npt.NDArray[np.int64]) -> npt.NDArray
         EstimateError: there are none.
     """
     if spec.overlap is None:
-        msg = (
+        raise EstimateError(
             "nothing says what groups have in common: patterns are published at seal by specs with overlap = true or a "
             "list of groups (unit = 'item')"
         )
-        raise EstimateError(msg)
     size = spec.levels * spec.overlap.cells
     if published.ndim > 1:
-        msg = "a release of an open sketch has no patterns: they are published at seal"
-        raise EstimateError(msg)
+        raise EstimateError("a release of an open sketch has no patterns: they are published at seal")
     return published[-size:].reshape(spec.levels, spec.overlap.cells)
 
 

@@ -83,31 +83,27 @@ class OverlapRule:
         own_histograms = plain if histograms is None else flag(histograms, "histograms")
         if overlap is None or overlap is False:
             if epsilon is not None or not own_histograms or not plain:
-                msg = (
+                raise SpecError(
                     "epsilon_overlap, histograms, counts and noise belong to overlap: the list of the groups to "
                     "combine, or True"
                 )
-                raise SpecError(msg)
             return None
         if groups is None:
-            msg = "overlap needs groups: it says what groups have in common"
-            raise SpecError(msg)
+            raise SpecError("overlap needs groups: it says what groups have in common")
         names = _names(overlap, groups)
         _require_combinable(groups, unit, publish)
         usual = Fraction(1, 4) if (domain.size or 0) >= LARGE else Fraction(1)
         cost = usual if epsilon is None else exact_epsilon(epsilon, "epsilon_overlap")
         if own_histograms and not plain:
-            msg = (
+            raise SpecError(
                 "counts = 'presence' and noise = 'joint' publish patterns alone, as counters do not hold counts that a "
                 "group's histogram could show: leave histograms out"
             )
-            raise SpecError(msg)
         if drawn == "joint" and len(groups) > MOST_JOINT:
-            msg = (
+            raise SpecError(
                 f"noise = 'joint' is for up to {MOST_JOINT} groups, found {len(groups)}: with more it hides more than "
                 "noise = 'groups' at the same loss; use that, or several sketches"
             )
-            raise SpecError(msg)
         return cls(names, cost, own_histograms, content, drawn)
 
     @property
@@ -143,23 +139,19 @@ def _names(overlap: object, groups: Groups) -> tuple[str, ...]:
     if overlap is True:
         names = groups.all
     elif isinstance(overlap, str) or not isinstance(overlap, Sequence):
-        msg = f"overlap must be True or a list of names of groups, found {overlap!r:.60}"
-        raise SpecError(msg)
+        raise SpecError(f"overlap must be True or a list of names of groups, found {overlap!r:.60}")
     else:
         names = tuple(str(one) for one in overlap)
     unknown = [name for name in names if name not in groups.all]
     if unknown:
-        msg = f"overlap names {unknown[0]!r:.60}, which is none of the {len(groups):,} groups"
-        raise SpecError(msg)
+        raise SpecError(f"overlap names {unknown[0]!r:.60}, which is none of the {len(groups):,} groups")
     if len(set(names)) < len(names):
-        msg = "overlap names a group twice"
-        raise SpecError(msg)
+        raise SpecError("overlap names a group twice")
     if not 2 <= len(names) <= MOST_COMBINED:
-        msg = (
+        raise SpecError(
             f"overlap combines 2 to {MOST_COMBINED} groups, found {len(names):,}: name the ones to combine "
             '(overlap = ["spring", "summer"]); the other groups keep their own histograms'
         )
-        raise SpecError(msg)
     return names
 
 

@@ -103,11 +103,10 @@ def present(weights: npt.NDArray[np.signedinteger], *, alone: bool) -> npt.NDArr
     if good.all():
         return None
     if not alone:
-        msg = (
+        raise WeightError(
             f"the weight at position {int(np.argmin(good))} is not 1: with counts = 'presence' an event says that an "
             "item was there, and neither numbers nor deletions mean anything; nothing was applied"
         )
-        raise WeightError(msg)
     return good
 
 

@@ -41,8 +41,9 @@ class Ranking:
             KeyMismatchError: there is no key.
         """
         if key is None:
-            msg = "group_limit = 'ranked' needs the hash key: it decides in which groups an item counts"
-            raise KeyMismatchError(msg)
+            raise KeyMismatchError(
+                "group_limit = 'ranked' needs the hash key: it decides in which groups an item counts"
+            )
         return cls({kind: key.ranking_key(kind) for kind in TYPE_NAMES}, len(groups), groups.of_one_item)
 
     def first(self, part: Items, codes: Codes, hashes: npt.NDArray[np.uint64]) -> Codes:

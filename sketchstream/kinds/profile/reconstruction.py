@@ -175,28 +175,21 @@ def _check(parts: list[Observed], method: str, max_count: int, norm: float | Non
     """Raise EstimateError if the parts cannot be reconstructed by this method."""
     require_method(method, METHODS)
     if not parts:
-        msg = "nothing to reconstruct: no published object was given"
-        raise EstimateError(msg)
+        raise EstimateError("nothing to reconstruct: no published object was given")
     if isinstance(max_count, bool) or not isinstance(max_count, int) or not 1 <= max_count <= MAX_RESOLVED:
-        msg = f"max_count must be a whole number from 1 to {MAX_RESOLVED:,}, found {max_count!r:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"max_count must be a whole number from 1 to {MAX_RESOLVED:,}, found {max_count!r:.40}")
     if norm is not None and method != "circulant":
-        msg = f"norm belongs to method circulant, found method {method}"
-        raise EstimateError(msg)
+        raise EstimateError(f"norm belongs to method circulant, found method {method}")
     if norm is not None and norm not in NORMS.values():
-        msg = f"norm must be 1, 2 or inf, found {norm!r:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"norm must be 1, 2 or inf, found {norm!r:.40}")
     first = parts[0]
     for part in parts:
         if part.unit != first.unit or part.open_domain != first.open_domain or part.modulus != first.modulus:
-            msg = "parts of one profile must share unit, modulus and kind of domain"
-            raise EstimateError(msg)
+            raise EstimateError("parts of one profile must share unit, modulus and kind of domain")
     if first.modulus is not None and max_count >= first.modulus:
-        msg = f"max_count must be below the modulus {first.modulus}, found {max_count}"
-        raise EstimateError(msg)
+        raise EstimateError(f"max_count must be below the modulus {first.modulus}, found {max_count}")
     if method == "circulant" and first.open_domain:
-        msg = "circulant knows nothing of collisions: open domains take likelihood, inverse or monotone"
-        raise EstimateError(msg)
+        raise EstimateError("circulant knows nothing of collisions: open domains take likelihood, inverse or monotone")
 
 
 def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], about: About) -> Facts:

@@ -60,8 +60,7 @@ UNIT_BINS = 20
 def require_spec(spec: object) -> None:
     """Refuse what is no spec, for callers without a type checker."""
     if not isinstance(spec, ProfileSpec):
-        msg = f"spec must be a ProfileSpec, found {type(spec).__name__}"
-        raise SpecError(msg)
+        raise SpecError(f"spec must be a ProfileSpec, found {type(spec).__name__}")
 
 
 @dataclass(frozen=True)
@@ -169,8 +168,7 @@ class ProfileSpec:
         noise: Noise = "groups",
     ) -> None:
         if not isinstance(domain, (ClosedDomain, OpenDomain)):
-            msg = f"domain must be a ClosedDomain or an OpenDomain, found {type(domain).__name__}"
-            raise SpecError(msg)
+            raise SpecError(f"domain must be a ClosedDomain or an OpenDomain, found {type(domain).__name__}")
         self._put(epsilon=exact_epsilon(epsilon), unit=require_choice(unit, "unit", UNITS), domain=domain)
         if unit == "item" and counts == "presence":
             modulus = self._presence(max_count, 1 if noise != "joint" or groups is None else len(groups), modulus)
@@ -204,21 +202,16 @@ class ProfileSpec:
                 modulus = max(MODULUS, largest + 1)
             modulus = whole(modulus, "modulus", 2, MAX_MODULUS)
             if max_weight != 1:
-                msg = "max_weight belongs to unit = 'event'; with unit = 'item' any weight costs the same"
-                raise SpecError(msg)
+                raise SpecError("max_weight belongs to unit = 'event'; with unit = 'item' any weight costs the same")
             if bits != 32:
-                msg = "bits belongs to unit = 'event'; with unit = 'item' counters live in Z_modulus"
-                raise SpecError(msg)
+                raise SpecError("bits belongs to unit = 'event'; with unit = 'item' counters live in Z_modulus")
         elif modulus is not None:
-            msg = "modulus belongs to unit = 'item'; counters of unit = 'event' wrap at 2**bits"
-            raise SpecError(msg)
+            raise SpecError("modulus belongs to unit = 'item'; counters of unit = 'event' wrap at 2**bits")
         self._put(modulus=modulus, max_weight=whole(max_weight, "max_weight", 1, (1 << 30) - 1))
         if self.epsilon / self.max_weight < MIN_EPSILON:
-            msg = f"epsilon / max_weight must be at least 1e-6, found {self.epsilon} / {self.max_weight}"
-            raise SpecError(msg)
+            raise SpecError(f"epsilon / max_weight must be at least 1e-6, found {self.epsilon} / {self.max_weight}")
         if bits not in (32, 64):
-            msg = f"bits must be 32 or 64, found {bits!r:.20}"
-            raise SpecError(msg)
+            raise SpecError(f"bits must be 32 or 64, found {bits!r:.20}")
         usual, limit = (300, MAX_COUNT) if modulus is None else (modulus - 1, modulus - 1)
         self._put(bits=int(bits), max_count=whole(usual if max_count is None else max_count, "max_count", 1, limit))
 
@@ -230,41 +223,35 @@ class ProfileSpec:
             intrusion=intrusion,
         )
         if publish == "histogram" and intrusion is not None:
-            msg = "intrusion belongs to publish = 'state'; a published histogram always has noise of its own"
-            raise SpecError(msg)
+            raise SpecError("intrusion belongs to publish = 'state'; a published histogram always has noise of its own")
         if publish == "state" and not isinstance(intrusion, bool):
-            msg = (
+            raise SpecError(
                 "publish = 'state' needs intrusion written out: True adds fresh noise at seal, False publishes the "
                 "bare state, which voids the guarantee for events after any copy of the open state"
             )
-            raise SpecError(msg)
 
     def _put_groups(
         self, groups: object, sample: object, one_of: object, where: Mapping[str, Sequence[str | int]]
     ) -> None:
         """Check and set which records count, and in which group."""
         if groups is not None and not isinstance(groups, Groups):  # for callers without a type checker
-            msg = f"groups must be Groups([...]), found {type(groups).__name__}"
-            raise SpecError(msg)
+            raise SpecError(f"groups must be Groups([...]), found {type(groups).__name__}")
         if groups is not None and self.unit == "event" and (groups.max_groups is not None or groups.of_item):
-            msg = "max_groups and group_of_item belong to unit = 'item'; an event has one group"
-            raise SpecError(msg)
+            raise SpecError("max_groups and group_of_item belong to unit = 'item'; an event has one group")
         if sample is not None and (self.unit == "event" or groups is not None or not isinstance(sample, GroupSample)):
-            msg = "sample belongs to what was published of one group with unit = 'item', and is a GroupSample"
-            raise SpecError(msg)
+            raise SpecError(
+                "sample belongs to what was published of one group with unit = 'item', and is a GroupSample"
+            )
         if one_of is not None and (groups is not None or not isinstance(one_of, OneOfGroups)):
-            msg = "one_of belongs to what was published of one group, and is a OneOfGroups"
-            raise SpecError(msg)
+            raise SpecError("one_of belongs to what was published of one group, and is a OneOfGroups")
         filters = []
         for name, values in sorted(where.items()):
             if isinstance(values, str) or not all(isinstance(value, str) or type(value) is int for value in values):
-                msg = f"where.{name:.60} must be a list of texts or whole numbers"
-                raise SpecError(msg)
+                raise SpecError(f"where.{name:.60} must be a list of texts or whole numbers")
             listed = tuple(map(str, values))
             if not listed or len(set(listed)) < len(listed):
                 wrong = "an empty list" if not listed else "a value twice"
-                msg = f"where.{name:.60} must name at least one value, each once; found {wrong}"
-                raise SpecError(msg)
+                raise SpecError(f"where.{name:.60} must name at least one value, each once; found {wrong}")
             filters.append((name, listed))
         self._put(groups=groups, sample=sample, one_of=one_of, where=tuple(filters))
 
@@ -273,30 +260,28 @@ class ProfileSpec:
         usual = TOTAL_SHARE if self.unit == "event" or self.max_total is not None else Fraction(0)
         share = usual if total_share is None else exact_share(total_share, "total_share")
         if self.unit == "event" and self.max_total is not None:
-            msg = "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
-            raise SpecError(msg)
+            raise SpecError(
+                "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
+            )
         if self.unit == "item" and share and self.max_total is None:
-            msg = (
+            raise SpecError(
                 "unit = 'item' has no total unless max_total is promised: one item may be the whole stream; promise "
                 "it, or leave total_share out"
             )
-            raise SpecError(msg)
         if self.max_total is not None and not share:
-            msg = "max_total is for the total, which total_share = 0 leaves out"
-            raise SpecError(msg)
+            raise SpecError("max_total is for the total, which total_share = 0 leaves out")
         sampled = isinstance(self.domain, ClosedDomain) and self.domain.sample_rate is not None
         apart = (self.max_weight > 1 or sampled) if counted is None else counted
         if apart not in (True, False):  # for callers without a type checker
-            msg = f"counted must be True or False, found {apart!r:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"counted must be True or False, found {apart!r:.40}")
         if counted and (self.unit == "item" or not share):
-            msg = "counted = True needs unit = 'event' and a total_share above 0, of which it gets half"
-            raise SpecError(msg)
+            raise SpecError("counted = True needs unit = 'event' and a total_share above 0, of which it gets half")
         apart = bool(apart) and self.unit == "event" and share > 0
         records = exact_records(epsilon_records, self.unit)
         if records and (self.groups is not None or self.where):
-            msg = "epsilon_records does not go with groups or where: not all records admitted are meant to count"
-            raise SpecError(msg)
+            raise SpecError(
+                "epsilon_records does not go with groups or where: not all records admitted are meant to count"
+            )
         self._put(total_share=share, counted=apart, epsilon_records=records)
 
     @property
@@ -309,10 +294,9 @@ class ProfileSpec:
     def _presence(self, max_count: int | None, groups: int, modulus: int | None) -> int:
         """The modulus, or the usual one, of counters that tell presence alone, which have no largest count."""
         if max_count is not None and max_count != 1:
-            msg = (
+            raise SpecError(
                 f"counts = 'presence' tells whether an item was there, not how often: leave max_count out ({max_count})"
             )
-            raise SpecError(msg)
         usual = best_modulus(self.epsilon, groups)
         return usual if modulus is None else modulus
 
@@ -341,14 +325,12 @@ class ProfileSpec:
         if rule is None or rule.histograms:
             return
         if epsilon_publish is not None and self.epsilon_publish != rule.epsilon:
-            msg = (
+            raise SpecError(
                 f"histograms = False publishes the patterns alone, at epsilon_overlap = {rule.epsilon}: leave "
                 f"epsilon_publish out, found {epsilon_publish}"
             )
-            raise SpecError(msg)
         if self.total_share:
-            msg = "histograms = False publishes the patterns alone: leave max_total and total_share out"
-            raise SpecError(msg)
+            raise SpecError("histograms = False publishes the patterns alone: leave max_total and total_share out")
         self._put(epsilon_publish=rule.epsilon)
 
     @property
@@ -501,12 +483,10 @@ class ProfileSpec:
         fields = {"total_share": 0, "counted": False, **data}
         kind = fields.pop("kind", None)
         if kind != cls.kind:
-            msg = f"expected a spec of kind 'profile', found {kind!r:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"expected a spec of kind 'profile', found {kind!r:.40}")
         described = fields.pop("domain", None)
         if not isinstance(described, dict):
-            msg = "spec has no domain"
-            raise SpecError(msg)
+            raise SpecError("spec has no domain")
         try:
             groups, sample, one_of = (fields.pop(name, None) for name in ("groups", "sample", "one_of"))
             return cls(
@@ -517,8 +497,7 @@ class ProfileSpec:
                 **fields,
             )
         except TypeError:
-            msg = "spec has fields that this version does not know"
-            raise SpecError(msg) from None
+            raise SpecError("spec has fields that this version does not know") from None
 
     @cached_property
     def fingerprint(self) -> bytes:

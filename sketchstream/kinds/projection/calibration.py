@@ -175,8 +175,7 @@ def on_grid(value: Fraction) -> Fraction:
     sigma2 = Fraction(math.ceil(value * GRID), GRID)
     if sigma2 >= MOST_SIGMA2:
         bits = math.isqrt(math.ceil(sigma2)).bit_length()
-        msg = f"the noise must stay below 2^40 lattice units, found about 2^{bits}: use fewer fraction_bits"
-        raise SpecError(msg)
+        raise SpecError(f"the noise must stay below 2^40 lattice units, found about 2^{bits}: use fewer fraction_bits")
     return sigma2
 
 
@@ -199,8 +198,7 @@ def _lowered(epsilon: Epsilon, delta: Epsilon) -> tuple[Fraction, Fraction]:
 def _verified(actual: float, delta: Epsilon, sigma2: Fraction) -> float:
     """`found`, if it is at most delta."""
     if actual > checked(delta, "delta", _DELTA):
-        msg = f"sigma2 {sigma2} is too small: expected delta at most {delta}, found {actual:.6g}"
-        raise SpecError(msg)
+        raise SpecError(f"sigma2 {sigma2} is too small: expected delta at most {delta}, found {actual:.6g}")
     return actual
 
 

@@ -171,8 +171,7 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
     norm2 = distance2 / 2 if norm2 is None else norm2
     for name, value in (("distance2", distance2), ("norm2", norm2)):
         if not 0 <= value < math.inf:
-            msg = f"{name} must be at least 0 and finite, found {value!r:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"{name} must be at least 0 and finite, found {value!r:.40}")
     whole(layers, "layers", 1, 1 << 20)
     unprojected = spec if spec.matrix == "identity" else with_columns(spec, None, "identity")
     bare_tau, bare_excess = _noise(unprojected, layers)
@@ -214,8 +213,9 @@ def best_columns(
             continue
         errors[k] = expected(with_columns(spec, k), distance2, layers=layers)
     if not errors:
-        msg = f"candidates must hold a number of columns that is possible, from 1 to {MOST_COLUMNS}, found none"
-        raise SpecError(msg)
+        raise SpecError(
+            f"candidates must hold a number of columns that is possible, from 1 to {MOST_COLUMNS}, found none"
+        )
     return min(errors, key=lambda k: errors[k].distance), errors
 
 

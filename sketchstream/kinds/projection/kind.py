@@ -213,8 +213,9 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
     def require_view(self, spec: ProjectionSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """Require the cells of a state; a secret matrix has no releases."""
         if spec.matrix_seed == "secret":
-            msg = "a release of a sketch with a secret matrix was not written by this package and is not used"
-            raise FormatError(msg)
+            raise FormatError(
+                "a release of a sketch with a secret matrix was not written by this package and is not used"
+            )
         super().require_view(spec, header, body)
 
     # Answers.
@@ -266,8 +267,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         if spec.matrix_seed == "public" or key is not None:
             made_with = parts[0].key_id
             if key is not None and made_with not in (None, key.id):
-                msg = "the sketch was made with another hash key; give the one it was created with"
-                raise EstimateError(msg)
+                raise EstimateError("the sketch was made with another hash key; give the one it was created with")
             matrix = matrix_of(spec, key, secret_scope(parts[0].origin))
         cells = added_up(spec, parts).reshape(spec.shape)
         return Projection(spec, cells, variance, matrix, fourth)

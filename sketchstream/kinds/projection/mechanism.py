@@ -149,8 +149,9 @@ def apply(
         ItemError: the arrays differ in length; nothing was applied.
     """
     if not len(rows) == len(features) == len(weights):
-        msg = f"rows, features and weights must have one length, found {len(rows)}, {len(features)}, {len(weights)}"
-        raise ItemError(msg)
+        raise ItemError(
+            f"rows, features and weights must have one length, found {len(rows)}, {len(features)}, {len(weights)}"
+        )
     limits = np.array([*state.shape[:1], matrix.features, spec.lattice.most if most is None else most], np.int64)
     users, touched, amounts = (np.ascontiguousarray(one, np.int64) for one in (rows, features, weights))
     number = np.zeros(1, np.int64) if counted is None or not counted.size else counted

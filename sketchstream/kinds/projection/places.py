@@ -54,8 +54,7 @@ class RowCells:
 
     def __reduce__(self) -> NoReturn:
         """Refuse pickling: a secret matrix must not leave the process."""
-        msg = "the places of a projection cannot be pickled: they hold its matrix, which may be secret"
-        raise TypeError(msg)
+        raise TypeError("the places of a projection cannot be pickled: they hold its matrix, which may be secret")
 
     @property
     def slots(self) -> int:

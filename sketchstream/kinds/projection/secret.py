@@ -123,11 +123,10 @@ class SecretLedger(GaussianLedger):
 
     def propose(self, cost: Fraction) -> NoReturn:
         """Refused: a stream that reacts to a release would depend on the matrix."""
-        msg = (
+        raise SpecError(
             "a sketch with matrix_seed = 'secret' is published once, by seal: a stream that reacts to a release would "
             "depend on the matrix; use matrix_seed = 'public' for releases"
         )
-        raise SpecError(msg)
 
     def affordable(self) -> Fraction:
         """Return 0: no release is affordable."""

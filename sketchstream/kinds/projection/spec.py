@@ -170,11 +170,9 @@ class ProjectionSpec(EventCountingSpec):
         self._put(matrix=require_choice(matrix, "matrix", FAMILIES))
         self._put(matrix_seed=require_choice(matrix_seed, "matrix_seed", get_args(MatrixSeed)))
         if matrix_seed == "secret" and seed is not None:
-            msg = "seed belongs to matrix_seed = 'public'; a secret seed is derived from the sketch's key"
-            raise SpecError(msg)
+            raise SpecError("seed belongs to matrix_seed = 'public'; a secret seed is derived from the sketch's key")
         if identity and seed is not None:
-            msg = "matrix = 'identity' takes no seed: rows are not projected"
-            raise SpecError(msg)
+            raise SpecError("matrix = 'identity' takes no seed: rows are not projected")
         none = matrix_seed == "secret" or identity
         self._put(seed=None if none else _seed(PUBLIC_SEED if seed is None else seed))
         self._check_matrix()
@@ -186,51 +184,47 @@ class ProjectionSpec(EventCountingSpec):
         expected = f"{name} must be a number of at least one lattice unit, 2^-{self.fraction_bits}"
         exact = exact_rational(value, expected)
         if exact * (1 << self.fraction_bits) < 1:
-            msg = f"{expected}, found {str(value)[:40]}"
-            raise SpecError(msg)
+            raise SpecError(f"{expected}, found {str(value)[:40]}")
         if exact > self.capacity:
-            msg = f"{name} must be at most the capacity, {self.capacity}, found {str(value)[:40]}"
-            raise SpecError(msg)
+            raise SpecError(f"{name} must be at most the capacity, {self.capacity}, found {str(value)[:40]}")
         return exact
 
     def _check_bounds(self) -> None:
         """Each unit has bounds of its own."""
         promises = (self.max_total, self.max_norm, self.max_features)
         if self.unit == "event" and any(one is not None for one in promises):
-            msg = "max_total, max_norm and max_features belong to unit = 'item'; unit = 'event' takes max_weight"
-            raise SpecError(msg)
+            raise SpecError(
+                "max_total, max_norm and max_features belong to unit = 'item'; unit = 'event' takes max_weight"
+            )
         if self.unit == "item" and self.max_weight is not None:
-            msg = "max_weight belongs to unit = 'event'; with unit = 'item' promise max_total or max_norm"
-            raise SpecError(msg)
+            raise SpecError("max_weight belongs to unit = 'event'; with unit = 'item' promise max_total or max_norm")
         if self.unit == "item" and self.max_total is None and self.max_norm is None:
-            msg = "unit = 'item' needs max_total or max_norm: without a bound one user may be the whole stream"
-            raise SpecError(msg)
+            raise SpecError(
+                "unit = 'item' needs max_total or max_norm: without a bound one user may be the whole stream"
+            )
         if self.max_features is not None and self.max_norm is None:
-            msg = "max_features needs max_norm"
-            raise SpecError(msg)
+            raise SpecError("max_features needs max_norm")
 
     def _check_matrix(self) -> None:
         """The matrix exists, and its norms can be found."""
         _ = self.outline
         if self.matrix_seed == "secret":
             if self.matrix in ("srht", "identity"):
-                msg = "matrix_seed = 'secret' needs independent columns: use matrix = 'gaussian' or 'rademacher'"
-                raise SpecError(msg)
+                raise SpecError(
+                    "matrix_seed = 'secret' needs independent columns: use matrix = 'gaussian' or 'rademacher'"
+                )
             if self.unit != "item" or self.max_total is not None or self.max_features is not None:
-                msg = "matrix_seed = 'secret' gains only for unit = 'item' with max_norm alone; use 'public'"
-                raise SpecError(msg)
+                raise SpecError("matrix_seed = 'secret' gains only for unit = 'item' with max_norm alone; use 'public'")
         elif self.features.size > MOST_PASSED and self.matrix == "gaussian":
-            msg = (
+            raise SpecError(
                 f"matrix = 'gaussian' needs a pass over all features, at most {MOST_PASSED}, found "
                 f"{self.features.size}; use matrix = 'rademacher'"
             )
-            raise SpecError(msg)
         elif self.features.size > MOST_PASSED and self.matrix == "rademacher" and self.max_norm is not None:
-            msg = (
+            raise SpecError(
                 f"max_norm with matrix = 'rademacher' needs a pass over all features, at most {MOST_PASSED}, found "
                 f"{self.features.size}; use matrix = 'srht'"
             )
-            raise SpecError(msg)
 
     def _warn(self) -> None:
         """Warn of parameters without meaningful privacy, or with avoidable errors."""
@@ -294,8 +288,7 @@ class ProjectionSpec(EventCountingSpec):
             return self.outline
         if (secret is None) == (self.seed is None):
             verb = "needs" if self.seed is None else "takes no"
-            msg = f"matrix_seed = {self.matrix_seed!r} {verb} secret seed"
-            raise SpecError(msg)
+            raise SpecError(f"matrix_seed = {self.matrix_seed!r} {verb} secret seed")
         seed = self.seed if secret is None else secret
         assert seed is not None
         return Matrix(self.matrix, seed, self.features.size, self.k)
@@ -343,12 +336,10 @@ def secret_seed(key: Key, spec: ProjectionSpec, label: str, window: str = "") ->
         label: name of the sketch. No two sketches of one spec may share label and window.
     """
     if spec.matrix_seed != "secret":
-        msg = "a secret seed is for matrix_seed = 'secret'; this spec has a public one"
-        raise SpecError(msg)
+        raise SpecError("a secret seed is for matrix_seed = 'secret'; this spec has a public one")
     checked_key: object = key
     if not isinstance(checked_key, Key):
-        msg = f"matrix_seed = 'secret' needs a Key, found {type(checked_key).__name__}"
-        raise SpecError(msg)
+        raise SpecError(f"matrix_seed = 'secret' needs a Key, found {type(checked_key).__name__}")
     data = msgpack.packb([spec.fingerprint, label, window])
     digest = hashlib.blake2b(data, key=key.secret(), digest_size=SEED_BYTES, person=b"sketchstream-P2")
     return digest.digest()
@@ -359,11 +350,9 @@ def _closed(domain: Any, name: str) -> ClosedDomain:
     if isinstance(domain, int) and not isinstance(domain, bool):
         return ClosedDomain(size=domain)
     if not isinstance(domain, ClosedDomain):
-        msg = f"{name} must be a ClosedDomain or a number, found {type(domain).__name__}"
-        raise SpecError(msg)
+        raise SpecError(f"{name} must be a ClosedDomain or a number, found {type(domain).__name__}")
     if domain.sample_rate is not None:
-        msg = f"{name} of a projection cannot be sampled: leave sample_rate out"
-        raise SpecError(msg)
+        raise SpecError(f"{name} of a projection cannot be sampled: leave sample_rate out")
     return domain
 
 
@@ -376,6 +365,7 @@ def _seed(value: Any) -> bytes:
         except ValueError:
             raw = value
     if not isinstance(raw, bytes) or len(raw) != SEED_BYTES:
-        msg = f"seed must be {SEED_BYTES} bytes or {2 * SEED_BYTES} hexadecimal digits, found {type(value).__name__}"
-        raise SpecError(msg)
+        raise SpecError(
+            f"seed must be {SEED_BYTES} bytes or {2 * SEED_BYTES} hexadecimal digits, found {type(value).__name__}"
+        )
     return raw

@@ -31,8 +31,7 @@ class RowsTable(ConfigTable):
     def to_domain(self, folder: Path) -> ClosedDomain:
         """The rows."""
         if (self.size is None) == (self.items_file is None):
-            msg = f"rows {SIZE_OR_LIST}"
-            raise ConfigError(msg)
+            raise ConfigError(f"rows {SIZE_OR_LIST}")
         if self.items_file is None:
             return ClosedDomain(size=self.size)
         path = folder / self.items_file.expanduser()
@@ -75,8 +74,7 @@ class ProjectionTable(LinearTable):
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ProjectionSpec:
         if isinstance(domain, OpenDomain):
-            msg = f"kind 'projection' needs a closed domain of features: domain {SIZE_OR_LIST}"
-            raise SpecError(msg)
+            raise SpecError(f"kind 'projection' needs a closed domain of features: domain {SIZE_OR_LIST}")
         arguments = self.arguments(ProjectionSpec, around)
         rows = self.rows.to_domain(around.folder)
         return ProjectionSpec(**arguments, users=rows, features=domain or ClosedDomain(size=1))

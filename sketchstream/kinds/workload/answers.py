@@ -119,8 +119,7 @@ class WorkloadAnswers(LinearAnswers):
         for table in self.tables:
             if table.name == name:
                 return self.values[table.offset : table.offset + table.count].reshape(table.shape)
-        msg = f"no table of this name; there are {', '.join(table.name for table in self.tables)}"
-        raise EstimateError(msg)
+        raise EstimateError(f"no table of this name; there are {', '.join(table.name for table in self.tables)}")
 
     @cached_property
     def labels(self) -> Mapping[str, Column]:
@@ -203,8 +202,7 @@ def estimate(
         cells: names of each column's cells (default: those of the spec's universe).
     """
     if state.shape != (spec.length,) or not laws:
-        msg = f"expected a published state of {spec.length} counters and the laws of its noise"
-        raise EstimateError(msg)
+        raise EstimateError(f"expected a published state of {spec.length} counters and the laws of its noise")
     strategy, workload, variances = spec.strategy, spec.workload, spec.variances
     point = state.astype(np.float64)
     variance = sum(law.variance for law in laws)
@@ -218,11 +216,11 @@ def estimate(
     base |= {"integral": spec.integral, "epsilons": epsilons}
     known_bound = spec.n_bound if n_bound is None else n_bound
     if metric not in (None, *projection.METRICS):
-        msg = f"metric must be one of {', '.join(projection.METRICS)}, found {metric!r:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"metric must be one of {', '.join(projection.METRICS)}, found {metric!r:.40}")
     if isinstance(strategy, Implicit) and feasible not in (None, "auto", "cap"):
-        msg = f"{feasible!r:.40} needs the matrix of the strategy, which has none; use method 'cap' or 'unbiased'"
-        raise EstimateError(msg)
+        raise EstimateError(
+            f"{feasible!r:.40} needs the matrix of the strategy, which has none; use method 'cap' or 'unbiased'"
+        )
     total, total_sd = (None, 0.0) if feasible is None else _total(spec, state, variance)
     bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
     raw = strategy.answers(state) if isinstance(strategy, Implicit) else workload.apply(strategy.estimate(point))
@@ -235,15 +233,15 @@ def estimate(
     if feasible is None or (feasible == "auto" and (not _quick(strategy) or (known_bound is None and total is None))):
         return WorkloadAnswers(spec, raw, tails=tails, notes=(*bias, *below), **base)
     if known_bound is None and total is None:
-        msg = "projection needs n_bound=, or queries that determine the total; add the total to the workload"
-        raise EstimateError(msg)
+        raise EstimateError(
+            "projection needs n_bound=, or queries that determine the total; add the total to the workload"
+        )
     bound = float(known_bound) if known_bound is not None else max((total or 0.0) + SD_ABOVE * total_sd, 1.0)
     if feasible == "auto" and total is not None:
         # Without it, answers over many empty cells would add up what is left of noise where negative parts are cut.
         bound = min(bound, max(total + (0.0 if known_bound is None else total_sd), LEAST_TOTAL))
     if not bound > 0:
-        msg = "n_bound must be above 0"
-        raise EstimateError(msg)
+        raise EstimateError("n_bound must be above 0")
     notes = [*bias] if feasible == "auto" else [*below, _help_note(spec, bound)]
     if known_bound is not None and total is not None and total > bound + FAR_ABOVE * total_sd:
         notes.append("n_bound looks too small: the answers would be biased; it is not enlarged")

@@ -68,8 +68,7 @@ class WorkloadAccounting(LinearAccounting[WorkloadSpec]):
 
     def noise_cost(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         if not spec.pure and not delta:
-            msg = "delta must be > 0 for Gaussian noise"
-            raise SpecError(msg)
+            raise SpecError("delta must be > 0 for Gaussian noise")
         return spec.cost(spec.law(epsilon, delta))
 
     def parameter(self, spec: WorkloadSpec, cost: Fraction) -> Fraction:
@@ -154,8 +153,9 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         size = spec.published_size
         if size > MOST_PUBLISHED_BYTES:
             most = f"{MOST_PUBLISHED_BYTES:,}"
-            msg = f"the workload and its strategy take {size:,} bytes, {most} can be published; ask fewer queries"
-            raise SpecError(msg)
+            raise SpecError(
+                f"the workload and its strategy take {size:,} bytes, {most} can be published; ask fewer queries"
+            )
         return TableCells(spec)
 
     def draw(self, spec: WorkloadSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:

@@ -125,12 +125,12 @@ def draw(
         known = {table.name: table for table in drawable}
         odd = [name for name in chosen if name not in known]
         if odd:
-            msg = f"only tables of one or two columns are drawn: {', '.join(known)}; found {odd[0]!r:.60}"
-            raise EstimateError(msg)
+            raise EstimateError(
+                f"only tables of one or two columns are drawn: {', '.join(known)}; found {odd[0]!r:.60}"
+            )
         drawable = [known[name] for name in chosen]
     if not drawable:
-        msg = "no table has one or two columns, so that there is nothing to draw"
-        raise EstimateError(msg)
+        raise EstimateError("no table has one or two columns, so that there is nothing to draw")
     panelled = drawable[:PANELS]
     across = min(len(panelled), 3) if len(panelled) != 4 else 2
     down = -(-len(panelled) // across)

@@ -127,11 +127,10 @@ class WorkloadSpec(PlaceCountingSpec):
         self._put(capacity=whole(capacity, "capacity", 1, 1 << 62))
         self._put_counters(counted_share, epsilon_records)
         if universe is not None and tuple((column.name, column.size) for column in universe.columns) != queries.columns:
-            msg = (
+            raise SpecError(
                 "the columns of the universe must have the names and sizes of the workload's; make the workload from "
                 "it, as universe.marginals((1, 2)) does"
             )
-            raise SpecError(msg)
         self._put(universe=universe)
         self._put_strategy(mechanism, strategy)
         self._require_room()
@@ -149,14 +148,11 @@ class WorkloadSpec(PlaceCountingSpec):
             best = choose(self.task, mechanism)
             mechanism, strategy = best.mechanism, best.strategy
         elif mechanism not in MECHANISMS or mechanism == "auto":
-            msg = f"a spec with a given strategy needs its mechanism, not {mechanism!r:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"a spec with a given strategy needs its mechanism, not {mechanism!r:.40}")
         elif strategy.workload_digest != self.workload.digest:
-            msg = "the strategy was made for another workload"
-            raise SpecError(msg)
+            raise SpecError("the strategy was made for another workload")
         if min(self.delta, self.delta_publish) == 0 and mechanism not in ("laplace", "l2ball"):
-            msg = "delta must be > 0 for Gaussian noise; use mechanism='laplace' or 'l2ball'"
-            raise SpecError(msg)
+            raise SpecError("delta must be > 0 for Gaussian noise; use mechanism='laplace' or 'l2ball'")
         self._put(mechanism=mechanism, strategy=strategy)
 
     def _require_room(self) -> None:
@@ -164,8 +160,9 @@ class WorkloadSpec(PlaceCountingSpec):
         deviation = max(self.layer().variance, self.fresh().variance) ** 0.5
         most = ((1 << 63) - 64 * math.ceil(2 * deviation) - 1) // self.strategy.largest
         if self.capacity > most:
-            msg = f"capacity must be at most {max(most, 0)} for this workload's counters, found {self.capacity}"
-            raise SpecError(msg)
+            raise SpecError(
+                f"capacity must be at most {max(most, 0)} for this workload's counters, found {self.capacity}"
+            )
 
     def _warn(self) -> None:
         """Warn of parameters that are allowed but probably not intended."""
@@ -302,8 +299,7 @@ class WorkloadSpec(PlaceCountingSpec):
         """
         fields = cls._stored(data)
         if not {"workload", "strategy", "epsilon", "delta", "mechanism"} <= fields.keys():
-            msg = "the data of a workload's spec lack a field"
-            raise SpecError(msg)
+            raise SpecError("the data of a workload's spec lack a field")
         workload = Workload.from_dict(fields.pop("workload"))
         strategy = read_strategy(fields.pop("strategy"), workload)
         if "row_weights" in fields:
@@ -340,8 +336,7 @@ class WorkloadSpec(PlaceCountingSpec):
             SpecError: the spec has no universe, a field is missing, or lengths differ.
         """
         if self.universe is None:
-            msg = "this spec has no universe=, so records are given by their cell numbers"
-            raise SpecError(msg)
+            raise SpecError("this spec has no universe=, so records are given by their cell numbers")
         return self.universe.locate_fields(fields)
 
 
@@ -358,9 +353,7 @@ def _row_weights(row_weights: Sequence[float] | None, count: int, objective: Obj
         return None
     weights = np.asarray(row_weights, np.float64)
     if weights.shape != (count,) or not np.all(np.isfinite(weights)) or not np.all(weights > 0):
-        msg = f"row_weights must be {count} positive numbers, one for each query"
-        raise SpecError(msg)
+        raise SpecError(f"row_weights must be {count} positive numbers, one for each query")
     if objective != "total":
-        msg = "row_weights belongs to objective = 'total'"
-        raise SpecError(msg)
+        raise SpecError("row_weights belongs to objective = 'total'")
     return tuple(weights.tolist())

@@ -90,8 +90,9 @@ class WorkloadTable(LinearTable):
         texts = [self.workload] if isinstance(self.workload, str) else self.workload
         if not self.columns:
             if len(texts) != 1:
-                msg = "a list of queries needs columns; without them workload is one text, such as 'ranges:64'"
-                raise SpecError(msg)
+                raise SpecError(
+                    "a list of queries needs columns; without them workload is one text, such as 'ranges:64'"
+                )
             return Workload.named(_path(texts[0], folder)), None
         universe = Universe([column.to_column() for column in self.columns])
         ordered = {column.name for column in universe.columns if not column.other}
@@ -103,8 +104,9 @@ class WorkloadTable(LinearTable):
         strategy = None
         if self.strategy is not None:
             if self.mechanism == "auto":
-                msg = "strategy needs mechanism beside it, as `sketchstream plan --kind workload` prints it"
-                raise ConfigError(msg)
+                raise ConfigError(
+                    "strategy needs mechanism beside it, as `sketchstream plan --kind workload` prints it"
+                )
             strategy = read_strategy(around.folder / self.strategy.expanduser(), workload)
         return self.spec_with(workload, universe, self.mechanism, strategy, around)
 
@@ -126,14 +128,14 @@ def read_strategy(path: Path, workload: Workload) -> Strategy:
     try:
         return stored_strategy(path.read_bytes(), workload)
     except OSError as error:
-        msg = (
+        raise ConfigError(
             f"cannot read strategy {path}: {error.strerror}; `sketchstream plan --kind workload -c FILE --write` makes "
             "it"
-        )
-        raise ConfigError(msg) from None
+        ) from None
     except FormatError as error:
-        msg = f"strategy {path}: {error}; make it again with `sketchstream plan --kind workload -c FILE --write`"
-        raise ConfigError(msg) from None
+        raise ConfigError(
+            f"strategy {path}: {error}; make it again with `sketchstream plan --kind workload -c FILE --write`"
+        ) from None
 
 
 def _path(text: str, folder: Path) -> str:

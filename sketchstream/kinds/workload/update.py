@@ -63,8 +63,9 @@ class StrategyColumns:
     def add(self, state: Ints, cells: Ints, weights: Ints | None = None) -> None:
         """Add a batch of events to a contiguous state, in place; events outside of the cells do nothing."""
         if state.shape != (self.length,) or state.dtype != _INT64 or not state.flags.c_contiguous:
-            msg = f"the state must be a contiguous int64 array of {self.length} counters, found shape {state.shape}"
-            raise SpecError(msg)
+            raise SpecError(
+                f"the state must be a contiguous int64 array of {self.length} counters, found shape {state.shape}"
+            )
         amounts = _ONES if weights is None else weights
         if len(cells) >= self.size:
             sums = np.zeros(self.size, np.int64)

@@ -129,11 +129,9 @@ def sigma_for(epsilon: Floats, delta: Floats, sensitivity: Floats) -> Floats:
     with np.errstate(over="ignore"):
         out = np.nextafter(sensitivity * (_unit_sigma(epsilon, delta) * (1 + INFLATION)), math.inf)
     if not np.all(np.isfinite(out)):
-        msg = "sensitivity is too large: sigma must stay below 1.7e308; use another unit"
-        raise SpecError(msg)
+        raise SpecError("sensitivity is too large: sigma must stay below 1.7e308; use another unit")
     if np.any(log_divergence(epsilon, _ratio(sensitivity, out)) > np.log(delta) - DELTA_ERROR):
-        msg = "a calibrated sigma failed its final check"
-        raise ArithmeticError(msg)
+        raise ArithmeticError("a calibrated sigma failed its final check")
     return out
 
 
@@ -244,8 +242,7 @@ def _arguments(**arguments: tuple[Any, _Range]) -> tuple[tuple[int, ...] | None,
         joined = np.broadcast_arrays(*values)
     except ValueError:
         shapes = ", ".join(f"{name} {value.shape}" for name, value in zip(arguments, values, strict=True))
-        msg = f"arrays must have shapes that broadcast together, found {shapes}"
-        raise SpecError(msg) from None
+        raise SpecError(f"arrays must have shapes that broadcast together, found {shapes}") from None
     scalar = all(not isinstance(value, (np.ndarray, list, tuple)) for value, _ in arguments.values())
     return None if scalar else joined[0].shape, [np.array(one, np.float64).reshape(-1) for one in joined]
 
@@ -269,8 +266,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     except ValueError:
         array = np.array("")
     if array.dtype.kind not in "iufOU" or (array.dtype.kind == "U" and array.ndim == 0):
-        msg = f"{expected}: a number or an array of numbers, found an array of {array.dtype}"
-        raise SpecError(msg)
+        raise SpecError(f"{expected}: a number or an array of numbers, found an array of {array.dtype}")
     if array.dtype.kind in "OU":
         flat = [float(checked(one, name, allowed)) for one in array.reshape(-1).tolist()]
         return np.array(flat, np.float64).reshape(array.shape)
@@ -278,8 +274,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     floats = (array.astype(str) if narrow else array).astype(np.float64)
     inside = np.isfinite(floats) & (floats >= float(low)) & (floats <= (math.inf if high is None else float(high)))
     if not np.all(inside):
-        msg = f"{expected}, found {floats[~inside].flat[0]}"
-        raise SpecError(msg)
+        raise SpecError(f"{expected}, found {floats[~inside].flat[0]}")
     return floats
 
 
@@ -289,6 +284,5 @@ def checked(value: Any, name: str, allowed: _Range) -> Fraction:
     expected = f"{name} must be {range_text}"
     exact = exact_rational(value, expected)
     if exact < low or (high is not None and exact > high) or exact > sys.float_info.max:
-        msg = f"{expected}, found {str(value)[:40]}"
-        raise SpecError(msg)
+        raise SpecError(f"{expected}, found {str(value)[:40]}")
     return exact

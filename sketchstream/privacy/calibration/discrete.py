@@ -156,8 +156,9 @@ def verify_discrete(
         else:
             calibration = _best_smoothing(eps, parameter, _longest(vectors), max(map(len, vectors)))
     if calibration.delta > target:
-        msg = f"sigma2 {parameter} is too small: expected delta at most {delta}, found {calibration.delta:.6g}"
-        raise SpecError(msg)
+        raise SpecError(
+            f"sigma2 {parameter} is too small: expected delta at most {delta}, found {calibration.delta:.6g}"
+        )
     return calibration
 
 
@@ -182,8 +183,7 @@ def discrete_deltas(sigma2: Epsilon, shape: Sequence[int] = (1,)) -> Callable[[f
     (vector,) = normalised([shape])
     parameter = checked(sigma2, "sigma2", _PARAMETER)
     if not _summable([vector], float(parameter), float(MIN_DELTA)):
-        msg = f"the sum has too many terms at sigma2 {parameter}: use verify_discrete, which can also smooth"
-        raise SpecError(msg)
+        raise SpecError(f"the sum has too many terms at sigma2 {parameter}: use verify_discrete, which can also smooth")
     return _Shifted(float(parameter), vector, float(MIN_DELTA)).delta
 
 
@@ -222,8 +222,9 @@ def verify_parts(
     parameter = checked(sigma2, "sigma2", _PARAMETER)
     bound, rounding = _parts_bound(eps, parameter, parts)
     if bound > target:
-        msg = f"sigma2 {parameter} is not enough: delta is at most {bound:.6g}, wanted {float(target):.6g}; raise it"
-        raise SpecError(msg)
+        raise SpecError(
+            f"sigma2 {parameter} is not enough: delta is at most {bound:.6g}, wanted {float(target):.6g}; raise it"
+        )
     return DiscreteCalibration(parameter, bound, "smoothing", rounding)
 
 
@@ -249,16 +250,13 @@ def normalised(shapes: Iterable[Sequence[int]]) -> list[Shape]:
     for shape in shapes:
         entries: tuple[object, ...] = tuple(shape) if np.iterable(shape) else ()
         if not entries or any(isinstance(one, bool) or not isinstance(one, (int, np.integer)) for one in entries):
-            msg = f"{expected}, found {shape!r:.60}"
-            raise SpecError(msg)
+            raise SpecError(f"{expected}, found {shape!r:.60}")
         sizes = sorted((abs(int(one)) for one in shape), reverse=True)
         if sizes[-1] == 0 or sizes[0] > 1 << 40:
-            msg = f"{expected} and at most 2^40, found {shape!r:.60}"
-            raise SpecError(msg)
+            raise SpecError(f"{expected} and at most 2^40, found {shape!r:.60}")
         vectors[tuple(sizes)] = None
     if not vectors:
-        msg = f"{expected}, found none"
-        raise SpecError(msg)
+        raise SpecError(f"{expected}, found none")
     return list(vectors)
 
 
@@ -317,8 +315,7 @@ def _reach(sensitivity2: object, coordinates: object) -> tuple[int, int]:
     """Check both as integers; an integer vector has at most as many entries other than 0 as its squared norm."""
     for name, value in (("sensitivity2", sensitivity2), ("coordinates", coordinates)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value < 1 << 80:
-            msg = f"{name} must be a whole number from 1 to 2^80, and both are needed, found {value!r:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"{name} must be a whole number from 1 to 2^80, and both are needed, found {value!r:.40}")
     square, touched = int(sensitivity2), int(coordinates)  # type: ignore[call-overload]
     return square, min(square, touched)
 
@@ -337,8 +334,7 @@ def _require_room(sigma2: Fraction) -> None:
     """Refuse noise that needs more than 64 bits."""
     if sigma2 > MOST_SIGMA2:
         bits = math.isqrt(math.ceil(sigma2)).bit_length()
-        msg = f"epsilon or delta is too small: expected sigma at most 2^40, found about 2^{bits}"
-        raise SpecError(msg)
+        raise SpecError(f"epsilon or delta is too small: expected sigma at most 2^40, found about 2^{bits}")
 
 
 def _sigma(epsilon: float, delta: float, sensitivity: float) -> float:
@@ -420,8 +416,9 @@ def _smoothed(epsilon: float, delta: Fraction, sensitivity2: int, coordinates: i
         if allowed >= 1e-301:
             candidates.append(Fraction(_sigma(abs(left), min(allowed, 0.5), math.sqrt(sensitivity2))) ** 2 + rounding)
     if not candidates:
-        msg = f"coordinates is too large for this delta: no discrete Gaussian could be verified, found {coordinates}"
-        raise SpecError(msg)
+        raise SpecError(
+            f"coordinates is too large for this delta: no discrete Gaussian could be verified, found {coordinates}"
+        )
     sigma2 = _on_grid(min(candidates))
     while True:
         _require_room(sigma2)

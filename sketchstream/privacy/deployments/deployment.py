@@ -338,8 +338,7 @@ class Deployment:
     def _period(self) -> tuple[Losses, Losses]:
         """Losses of an event and of an item within the budget's period, in all measures."""
         if self.budget is None:
-            msg = "this deployment has no budget"
-            raise ValueError(msg)
+            raise ValueError("this deployment has no budget")
         total = self.total()
         items = [record for record in self.records if record.gaussian and record.ledger.unit == "item"]
         item = Losses(

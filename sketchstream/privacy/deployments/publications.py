@@ -246,11 +246,10 @@ def require_listed(names: Iterable[str]) -> None:
     listed = frozenset().union(*(one.fields for one in PUBLICATIONS))
     unknown = sorted({name.partition(".")[0] for name in names} - listed)
     if unknown:
-        msg = (
+        raise SpecError(
             f"{', '.join(unknown)}: not on the list of what a deployment publishes, so that nothing says what it "
             "costs; add it to PUBLICATIONS (sketchstream/privacy/deployments/publications.py)"
         )
-        raise SpecError(msg)
 
 
 def cost_of_record(spec: Any) -> Fraction:

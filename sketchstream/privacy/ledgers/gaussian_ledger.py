@@ -58,8 +58,7 @@ class ApproximateBudget:
         if epsilon is None and delta is None:
             return None
         if epsilon is None:
-            msg = "a budget needs max_epsilon beside max_delta"
-            raise SpecError(msg)
+            raise SpecError("a budget needs max_epsilon beside max_delta")
         limit = usual if delta is None else exact_delta(delta, "max_delta")
         return cls(exact_epsilon(epsilon, "max_epsilon"), limit)
 
@@ -142,8 +141,9 @@ class GaussianLedger(SketchHistory):
         entries = (layers,) if isinstance(layers, LayerEntry) else tuple(layers)
         if unit not in ("event", "item") or not entries or any(one.law not in cls.laws for one in entries):
             laws = " or ".join(cls.laws)
-            msg = f"a ledger in {cls.symbol} needs unit 'event' or 'item' and layers of {laws}, found {unit!r:.20}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"a ledger in {cls.symbol} needs unit 'event' or 'item' and layers of {laws}, found {unit!r:.20}"
+            )
         ledger = cls(unit, 1, History(entries), promised, budget, shift, usual)
         loss = ledger.loss()
         if budget is not None and not budget.allows(loss):
@@ -344,5 +344,6 @@ def raised(
         if looked.epsilon(delta) <= epsilon:
             return parameter
         parameter, step = parameter + step, 2 * step
-    msg = "counted_share leaves its counter too little noise for this epsilon and delta; use a smaller one, or 0"
-    raise SpecError(msg)
+    raise SpecError(
+        "counted_share leaves its counter too little noise for this epsilon and delta; use a smaller one, or 0"
+    )

@@ -76,8 +76,9 @@ class Ledger(SketchHistory):
         """
         entries = (layers,) if isinstance(layers, LayerEntry) else tuple(layers)
         if unit not in ("event", "item") or not entries:
-            msg = f"a ledger needs unit 'event' or 'item' and at least one layer, found {unit!r:.20}, {len(entries)}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"a ledger needs unit 'event' or 'item' and at least one layer, found {unit!r:.20}, {len(entries)}"
+            )
         ledger = cls(unit, max_weight, History(entries), promised, budget)
         loss = ledger.loss()
         if budget is not None and loss > budget:
@@ -264,5 +265,4 @@ def require_no_delta(delta: Epsilon | None, name: str = "delta") -> None:
         SpecError: one was given.
     """
     if delta is not None:
-        msg = f"the noise of this sketch is pure: its loss has delta = 0, leave {name} out"
-        raise SpecError(msg)
+        raise SpecError(f"the noise of this sketch is pure: its loss has delta = 0, leave {name} out")

@@ -55,12 +55,12 @@ def _event(module: Any, loss: Loss | GaussianLoss) -> Any:
         if loss.mu2 == math.inf:
             return module.NonPrivateDpEvent()
         if not loss.normal:
-            msg = "a loss of which rho alone is known is no event of REPLACE_ONE: use loss.epsilon(delta)"
-            raise SpecError(msg)
+            raise SpecError("a loss of which rho alone is known is no event of REPLACE_ONE: use loss.epsilon(delta)")
         near = [bound.mu2 for bound in loss.smoothed if bound.kappa < NEGLIGIBLE]
         if not near or min(near) == math.inf:
-            msg = "noise too small for an event of dp-accounting: sigma2 must be above 4; use loss.epsilon(delta)"
-            raise SpecError(msg)
+            raise SpecError(
+                "noise too small for an event of dp-accounting: sigma2 must be above 4; use loss.epsilon(delta)"
+            )
         return module.GaussianDpEvent(2 / math.sqrt(min(near)) * (1 - SAFE))
     if loss == math.inf:
         return module.NonPrivateDpEvent()

@@ -85,11 +85,9 @@ class UnitShift:
 
     def __post_init__(self) -> None:
         if sum(part.share for part in self.parts) != 1 or any(part.share <= 0 for part in self.parts):
-            msg = "the shares of a state's components must be positive and add up to 1"
-            raise ValueError(msg)
+            raise ValueError("the shares of a state's components must be positive and add up to 1")
         if self.shapes and len(self.parts) > 1:
-            msg = "shapes describe states of one component"
-            raise ValueError(msg)
+            raise ValueError("shapes describe states of one component")
 
     @classmethod
     def of(cls, sensitivity2: Fraction | int, coordinates: int, shapes: Iterable[Shape] = ()) -> UnitShift:

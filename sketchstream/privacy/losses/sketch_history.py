@@ -50,8 +50,7 @@ class Promise:
 
     def __post_init__(self) -> None:
         if (self.cost is None) != (self.kind in ("bare", "nothing")):
-            msg = f"a promise of kind {self.kind!r} with cost {self.cost} makes no sense"
-            raise ValueError(msg)
+            raise ValueError(f"a promise of kind {self.kind!r} with cost {self.cost} makes no sense")
 
     @classmethod
     def of(cls, publish: str, epsilon_publish: Fraction, intrusion: bool | None) -> Promise:
@@ -253,8 +252,7 @@ class SketchHistory(ABC):
         names = ("unit", "max_weight", "promised", "sealed", *first.alike)
         differing = [n for n in names if any(getattr(one, n) != getattr(first, n) for one in ledgers)]
         if differing:
-            msg = f"ledgers that differ in {', '.join(differing)} cannot be merged"
-            raise MergeError(msg, differing)
+            raise MergeError(f"ledgers that differ in {', '.join(differing)} cannot be merged", differing)
         history = History((), tuple(one.history for one in ledgers), 0 if first.sealed else None)
         return replace(first, history=history)._with_least_budget(ledgers)
 
@@ -315,8 +313,7 @@ class SketchHistory(ABC):
     def _must_be_open(self, verb: str) -> None:
         """Refuse steps after the seal."""
         if self.history.seal is not None:
-            msg = f"this sketch is sealed: its state is gone and it cannot be {verb} again"
-            raise SealedError(msg)
+            raise SealedError(f"this sketch is sealed: its state is gone and it cannot be {verb} again")
 
     def _with(self, entry: Entry) -> Self:
         """This ledger with one more entry."""
@@ -333,8 +330,7 @@ class SketchHistory(ABC):
 
 def refuse() -> NoReturn:
     """The error for bytes that no ledger wrote."""
-    msg = "the ledger in these bytes is damaged, or of a newer version"
-    raise FormatError(msg)
+    raise FormatError("the ledger in these bytes is damaged, or of a newer version")
 
 
 @contextmanager
@@ -345,8 +341,7 @@ def damaged() -> Iterator[None]:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         if isinstance(error, FormatError):
             raise
-        msg = "the ledger in these bytes is damaged"
-        raise FormatError(msg) from None
+        raise FormatError("the ledger in these bytes is damaged") from None
 
 
 def fraction(text: object) -> Fraction:

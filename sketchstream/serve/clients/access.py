@@ -234,37 +234,30 @@ def read_tokens(path: Path, sketches: Sequence[str]) -> tuple[Token, ...]:
         raise ConfigError(str(error)) from None
     except ValueError:
         # the parser's own text may show the line, and so a token
-        msg = f"serve.tokens {path} is not valid TOML"
-        raise ConfigError(msg) from None
+        raise ConfigError(f"serve.tokens {path} is not valid TOML") from None
     entries = data.get("token")
     if not isinstance(entries, list) or not entries or data.keys() != {"token"}:
-        msg = f"serve.tokens {path} must hold one [[token]] for each token, and nothing else"
-        raise ConfigError(msg)
+        raise ConfigError(f"serve.tokens {path} must hold one [[token]] for each token, and nothing else")
     tokens = tuple(_token(entry, number, path, sketches) for number, entry in enumerate(entries, 1))
     for what in ("name", "digest"):
         if len({getattr(token, what) for token in tokens}) < len(tokens):
             each = "name" if what == "name" else "token"
-            msg = f"serve.tokens {path}: two entries have the same {each}, and each needs its own"
-            raise ConfigError(msg)
+            raise ConfigError(f"serve.tokens {path}: two entries have the same {each}, and each needs its own")
     return tokens
 
 
 def _token(entry: object, number: int, path: Path, sketch_names: Sequence[str]) -> Token:
     where = f"token {number} of {path}"
     if not isinstance(entry, Mapping) or not entry.keys() <= {"name", "token", "sha256", "sketches", "expires"}:
-        msg = f"{where} takes name, sketches, expires, and one of token and sha256"
-        raise ConfigError(msg)
+        raise ConfigError(f"{where} takes name, sketches, expires, and one of token and sha256")
     name, secret, digest = entry.get("name"), entry.get("token"), entry.get("sha256")
     if not isinstance(name, str) or not name.isprintable() or not name or " " in name:
-        msg = f"{where} needs a name without spaces, by which the request log speaks of it"
-        raise ConfigError(msg)
+        raise ConfigError(f"{where} needs a name without spaces, by which the request log speaks of it")
     if (secret is None) == (digest is None):
-        msg = f"{where} needs either token or sha256"
-        raise ConfigError(msg)
+        raise ConfigError(f"{where} needs either token or sha256")
     if secret is not None:
         if not isinstance(secret, str) or not re.fullmatch(rf"[!-~]{{{SHORTEST},}}", secret):
-            msg = f"{where}: a token is at least {SHORTEST} ASCII characters without spaces"
-            raise ConfigError(msg)
+            raise ConfigError(f"{where}: a token is at least {SHORTEST} ASCII characters without spaces")
         token_digest = hashlib.sha256(secret.encode()).digest()
     else:
         token_digest = _digest(digest, where)
@@ -273,12 +266,10 @@ def _token(entry: object, number: int, path: Path, sketch_names: Sequence[str]) 
     if sketches == "*":
         return Token(name, token_digest, None, expires)
     if not isinstance(sketches, list) or not all(isinstance(one, str) for one in sketches):
-        msg = f'{where}: sketches must be a list of names, or "*" for all'
-        raise ConfigError(msg)
+        raise ConfigError(f'{where}: sketches must be a list of names, or "*" for all')
     unknown = [one for one in sketches if one not in sketch_names]
     if unknown:
-        msg = f"{where}: no sketch is named {unknown[0]!r:.60} (there are: {', '.join(sketch_names)})"
-        raise ConfigError(msg)
+        raise ConfigError(f"{where}: no sketch is named {unknown[0]!r:.60} (there are: {', '.join(sketch_names)})")
     return Token(name, token_digest, frozenset(sketches), expires)
 
 
@@ -289,13 +280,11 @@ def _digest(written: object, where: str) -> bytes:
         ConfigError: it is none, or that of a text that shells make of a variable without a value.
     """
     if not isinstance(written, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", written):
-        msg = f"{where}: sha256 must be 64 hexadecimal digits (`printf %s TOKEN | sha256sum`)"
-        raise ConfigError(msg)
+        raise ConfigError(f"{where}: sha256 must be 64 hexadecimal digits (`printf %s TOKEN | sha256sum`)")
     digest = bytes.fromhex(written)
     for text in ("", "\n", " ", '""', "''", "TOKEN", "$TOKEN", "TOKEN\n", "$TOKEN\n"):
         if digest == hashlib.sha256(text.encode()).digest():
-            msg = f"{where}: sha256 is the digest of {text!r}, which is no token: was a variable empty?"
-            raise ConfigError(msg)
+            raise ConfigError(f"{where}: sha256 is the digest of {text!r}, which is no token: was a variable empty?")
     return digest
 
 
@@ -307,5 +296,6 @@ def _expires(written: object, where: str) -> float | None:
         return written.timestamp()
     if isinstance(written, date) and not isinstance(written, datetime):
         return datetime(written.year, written.month, written.day, tzinfo=UTC).timestamp()
-    msg = f"{where}: expires must be a day or a time with an offset, such as 2027-01-31 or 2027-01-31T12:00:00Z"
-    raise ConfigError(msg)
+    raise ConfigError(
+        f"{where}: expires must be a day or a time with an offset, such as 2027-01-31 or 2027-01-31T12:00:00Z"
+    )

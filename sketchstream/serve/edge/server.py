@@ -45,8 +45,9 @@ def listening(address: tuple[str, int]) -> Iterator[socket.socket]:
         )
     except OSError as error:
         where = f"{address[0]}:{address[1]}"
-        msg = f"cannot listen on {where}: {error.strerror}; choose another one with --port or serve.address"
-        raise ConfigError(msg) from None
+        raise ConfigError(
+            f"cannot listen on {where}: {error.strerror}; choose another one with --port or serve.address"
+        ) from None
     with listener:
         # Connections inherit it. Without it the body of a response waits for the client to confirm its headers, 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -206,8 +206,9 @@ class Api:
             size += len(answers[-1].csv())
             tables.require_size(size)
             if time.monotonic() > until and len(answers) < len(windows):
-                msg = f"{len(answers)} of {len(windows)} windows of that range have been computed: ask again"
-                raise DeadlineError(msg)
+                raise DeadlineError(
+                    f"{len(answers)} of {len(windows)} windows of that range have been computed: ask again"
+                )
 
         def written() -> Response:
             if form == "json":
@@ -254,8 +255,9 @@ class Api:
         first = await run_in_threadpool(self._service.one, name, query.since, query.until)
         second = await run_in_threadpool(self._service.one, name, query.against_since, query.against_until)
         if first.window == second.window and groups[0] == groups[1]:
-            msg = "the two windows are one and the same: choose another one with against_from and against_to"
-            raise ConfigError(msg)
+            raise ConfigError(
+                "the two windows are one and the same: choose another one with against_from and against_to"
+            )
         pairs = zip((first, second), groups, strict=True)
         answers = [await self._answered(request, one, Question(group=group)) for one, group in pairs]
         return respond(request, await run_in_threadpool(lambda: self._service.difference(*answers)(metric)))

@@ -282,8 +282,9 @@ def read_form(body: bytes) -> tuple[EstimateForm, str]:
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=10_000)
     except ValueError:
-        msg = "the form cannot be read: names and values must be percent-encoded UTF-8, at most 10,000 of them"
-        raise ConfigError(msg) from None
+        raise ConfigError(
+            "the form cannot be read: names and values must be percent-encoded UTF-8, at most 10,000 of them"
+        ) from None
     require_once(pairs)
     fields: dict[str, Any] = {name: value for name, value in pairs if name not in MANY}
     for name, value in pairs:

@@ -140,8 +140,9 @@ def require_size(size: int) -> None:
         ConfigError: says what to do.
     """
     if size > TOGETHER_BYTES:
-        msg = f"the answers of that range are more than {TOGETHER_BYTES >> 20} MiB: narrow it with from and to"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"the answers of that range are more than {TOGETHER_BYTES >> 20} MiB: narrow it with from and to"
+        )
 
 
 def after(front: pa.Table, table: pa.Table) -> pa.Table:

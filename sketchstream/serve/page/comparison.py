@@ -102,12 +102,14 @@ def _window(service: Service, name: str, written: str, parameter: str) -> Stored
     start, slash, stop = written.partition("/")
     since, until = read_time(start, parameter), read_time(stop, parameter) if slash else None
     if since is None or until is None:
-        msg = f"{parameter} must be a window such as 2013-07-01T04:00:00Z/2013-08-01T04:00:00Z, found {written!r:.60}"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{parameter} must be a window such as 2013-07-01T04:00:00Z/2013-08-01T04:00:00Z, found {written!r:.60}"
+        )
     stored = service.store.window(name, (since, until))
     if stored is None:
-        msg = f"sketch {name} has no window from {iso(since)} to {iso(until)}; /sketches/{name} lists those it has"
-        raise NotFoundError(msg)
+        raise NotFoundError(
+            f"sketch {name} has no window from {iso(since)} to {iso(until)}; /sketches/{name} lists those it has"
+        )
     return stored
 
 

@@ -877,8 +877,9 @@ def _closer(panels: Sequence[Panel], query: Mapping[str, str], address: str = ""
         if chosen:
             places = [int(end) for end in ends if end.isdecimal()]
             if len(places) != 2 or not 0 <= places[0] < places[1] <= last:
-                msg = f"stretch is a picture and two places, as {whole.name}.0.{last}, found {query['stretch']!r:.40}"
-                raise ConfigError(msg)
+                raise ConfigError(
+                    f"stretch is a picture and two places, as {whole.name}.0.{last}, found {query['stretch']!r:.40}"
+                )
             first, last = places
             panel = whole.stretches.draw(first, last)
         offered = [(f"All: {whole.stretches.label(0, len(whole.stretches.names))}", "")] if chosen else []

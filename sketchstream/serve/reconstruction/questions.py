@@ -122,8 +122,9 @@ def compute(windows: PublishedWindows, window: SealedWindow, question: Question)
 def _profile(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
     """The profile of a window."""
     if question.names_items or question.top is not None or question.sums:
-        msg = "a sketch of kind 'profile' has no counts of single items: ask for its profile, without item, top and sum"
-        raise EstimateError(msg)
+        raise EstimateError(
+            "a sketch of kind 'profile' has no counts of single items: ask for its profile, without item, top and sum"
+        )
 
     def reconstruct(published: Published) -> Profile:
         return published.profile(

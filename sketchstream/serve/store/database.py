@@ -128,9 +128,10 @@ def open_database(path: Path, *, write: bool = False) -> sqlite3.Connection:
     except (sqlite3.Error, OSError) as error:
         if damaged(error):
             raise DamagedError(path, error) from None
-        msg = f"cannot use the database {path}: {getattr(error, 'strerror', None) or error}; choose another \
+        raise StoreError(
+            f"cannot use the database {path}: {getattr(error, 'strerror', None) or error}; choose another \
 serve.database, or make room"
-        raise StoreError(msg) from None
+        ) from None
     return connection
 
 
@@ -233,8 +234,9 @@ class Readers:
             except sqlite3.Error as error:
                 if turn == self._turn:  # else the connections were replaced meanwhile
                     self._failed(error)
-                msg = f"the database cannot be read at the moment ({type(error).__name__}): ask again later"
-                raise StoreError(msg) from error
+                raise StoreError(
+                    f"the database cannot be read at the moment ({type(error).__name__}): ask again later"
+                ) from error
             finally:
                 self._held.connection = None
                 self._give(turn, connection)

@@ -59,8 +59,9 @@ class Endpoint:
         try:
             self._server = ThreadingHTTPServer(address, Handler)
         except OSError as error:
-            msg = f"worker.metrics: cannot listen on {address[0]}:{address[1]}: {error.strerror}"
-            raise ConfigError(msg) from error
+            raise ConfigError(
+                f"worker.metrics: cannot listen on {address[0]}:{address[1]}: {error.strerror}"
+            ) from error
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="sketchstream-metrics", daemon=True)

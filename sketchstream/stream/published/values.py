@@ -14,24 +14,21 @@ BEYOND: Final = 1 << 63
 def integer(value: object) -> int:
     """A whole number of 64 bits; a TypeError otherwise, like all functions here."""
     if isinstance(value, bool) or not isinstance(value, int) or not -BEYOND <= value < BEYOND:
-        msg = "expected a whole number of 64 bits"
-        raise TypeError(msg)
+        raise TypeError("expected a whole number of 64 bits")
     return value
 
 
 def listed(value: object) -> list[Any]:
     """A list."""
     if not isinstance(value, list):
-        msg = "expected a list"
-        raise TypeError(msg)
+        raise TypeError("expected a list")
     return value
 
 
 def table(value: object) -> dict[str, Any]:
     """A table."""
     if not isinstance(value, dict):
-        msg = "expected a table"
-        raise TypeError(msg)
+        raise TypeError("expected a table")
     return value
 
 

@@ -288,14 +288,12 @@ def restore(
     manifest = restored.manifest
     with _usable(partition):
         if manifest["format"] not in range(1, EARLY_FORMAT + 1):
-            msg = (
+            raise DataLossError(
                 f"partition {partition}: its snapshot has format {manifest['format']!r:.20}, this version reads "
                 f"formats 1 to {EARLY_FORMAT}; run the version that wrote it, or a newer one"
             )
-            raise DataLossError(msg)
         if manifest["partition"] != partition or manifest["position"] != restored.position:
-            msg = f"partition {partition}: its snapshot belongs to another partition or position"
-            raise DataLossError(msg)
+            raise DataLossError(f"partition {partition}: its snapshot belongs to another partition or position")
         counts, revision = integer(manifest["partitions"]), integer(manifest["revision"])
         state = PartitionState(rules, partition, restored.position, counts, revision)
         votes = manifest.get("votes")
@@ -400,8 +398,7 @@ def _restore_window(
     origin = sketch.origin
     name, place = sketch_state.name, (state.partition, (start, end), state.revision)
     if (origin.name, origin.partition, origin.window, origin.revision) != (name, *place):
-        msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
-        raise DataLossError(msg)
+        raise DataLossError(f"partition {state.partition}: a blob of sketch {name!r} belongs to another window")
     window = OpenWindow(start, end, sketch, counts, fields["blob"], dirty=False, slots_for=slots_for)
     window.closed, window.early = integer(fields.get("closed", 0)), integer(fields.get("early", 0))
     state.lifecycle.slots.fit(window, counts)
@@ -449,12 +446,11 @@ def _restore_sketch(
     same = plan is not None and kinds.read_spec(header["spec"]).fingerprint == plan.spec.fingerprint
     spec = plan.spec if plan is not None and same else _spec(header["spec"], plan, lists)
     if spec is None:
-        msg = (
+        raise DataLossError(
             f"partition {state.partition}: sketch {sketch_state.name!r} has open windows with another list of items, "
             "and its snapshot, of an older release, does not hold that list; put the former sketch and items_file "
             "back, run this release until it has committed once, and change them then"
         )
-        raise DataLossError(msg)
     return Sketch.from_bytes(data, key, spec=spec, keep=state.lifecycle.slots.keep(spec, slots_for), take_over=True)
 
 
@@ -477,8 +473,7 @@ def _positions(value: object) -> tuple[int, int] | None:
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != 2:
-        msg = "expected two positions"
-        raise TypeError(msg)
+        raise TypeError("expected two positions")
     return integer(value[0]), integer(value[1])
 
 
@@ -506,17 +501,16 @@ def _usable(partition: int) -> Iterator[None]:
     except DataLossError:
         raise
     except KeyMismatchError:
-        msg = (
+        raise DataLossError(
             f"partition {partition}: its open windows were made with another hash key; put the former key "
             "back, or start a new revision with `sketchstream reset`"
-        )
-        raise DataLossError(msg) from None
+        ) from None
     except VersionError as error:
-        msg = f"partition {partition}: its snapshot was written by a newer release: {error}; run that release"
-        raise DataLossError(msg) from None
+        raise DataLossError(
+            f"partition {partition}: its snapshot was written by a newer release: {error}; run that release"
+        ) from None
     except (KeyError, TypeError, ValueError, AttributeError, SketchstreamError) as error:
-        msg = f"partition {partition}: its snapshot cannot be read ({type(error).__name__})"
-        raise DataLossError(msg) from None
+        raise DataLossError(f"partition {partition}: its snapshot cannot be read ({type(error).__name__})") from None
 
 
 def _frontier_fields(frontier: Frontier) -> Plain:

@@ -106,5 +106,6 @@ def _decrypted(data: bytes, digest: str, key: Key | None) -> bytes:
             return AESGCM(key.list_key()).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], digest.encode())
     except InvalidTag:
         pass
-    msg = "a list of items in a snapshot does not open with the present hash key; put the former key back"
-    raise DataLossError(msg)
+    raise DataLossError(
+        "a list of items in a snapshot does not open with the present hash key; put the former key back"
+    )

@@ -173,8 +173,9 @@ class PartitionState:
                 between its positions. Nothing was applied.
         """
         if chunk.partition != self.partition or chunk.from_position != self.position:
-            msg = f"partition {self.partition} is at {self.position}; this chunk starts at {chunk.from_position}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"partition {self.partition} is at {self.position}; this chunk starts at {chunk.from_position}"
+            )
         self._require_between(chunk)
 
         self._begin_steps()
@@ -251,11 +252,10 @@ class PartitionState:
         if not offsets.size:
             return
         if offsets[0] < chunk.from_position or offsets[-1] >= chunk.next_position or offsets.size > positions:
-            msg = (
+            raise ValueError(
                 f"partition {self.partition}: a chunk from {chunk.from_position} to {chunk.next_position} has "
                 f"{offsets.size} records from {offsets[0]} to {offsets[-1]}"
             )
-            raise ValueError(msg)
 
     @property
     def changing(self) -> bool:
@@ -281,8 +281,7 @@ class PartitionState:
             ValueError: the position is not later than the present one.
         """
         if position <= self.position:
-            msg = f"partition {self.partition} is at {self.position}; it can only skip forward"
-            raise ValueError(msg)
+            raise ValueError(f"partition {self.partition} is at {self.position}; it can only skip forward")
         self._move(position)
         self.lack()
 
@@ -308,8 +307,9 @@ class PartitionState:
             ValueError: the position is not earlier than the present one.
         """
         if position >= self.position:
-            msg = f"partition {self.partition} is at {self.position}; it can only be rewound to an earlier position"
-            raise ValueError(msg)
+            raise ValueError(
+                f"partition {self.partition} is at {self.position}; it can only be rewound to an earlier position"
+            )
         self._move(position)
         self._rewound = True
         for state in self.sketch_states.values():

@@ -264,8 +264,7 @@ class Watermark:
         top = len(scores)
         falling = all(a >= b for a, b in pairwise(scores)) and min(scores, default=1) > 0
         if not (top == len(lowest) == len(slices) <= RUNGS and falling):
-            msg = "votes of a watermark do not fit together"
-            raise ValueError(msg)
+            raise ValueError("votes of a watermark do not fit together")
         self._top = top
         self._scores[:top] = np.minimum(np.array(scores, np.int64), 8 * self._quorum.most)
         self._lowest[:top] = lowest

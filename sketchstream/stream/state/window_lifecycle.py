@@ -129,8 +129,7 @@ class WindowLifecycle:
             BrokerError: a broker has reported more partitions than are known now.
         """
         if window.slots_for[-1] > window.counts[-1]:
-            msg = f"partition {self.partition}: brokers disagree on how many partitions the input has"
-            raise BrokerError(msg)
+            raise BrokerError(f"partition {self.partition}: brokers disagree on how many partitions the input has")
         self.slots.fit(window, window.counts)
         self.closing.close(window, window.end)
         sketch = window.sketch

@@ -50,17 +50,15 @@ class Boundary:
             ConfigError: live windows begin earlier, or another ledger has the history; the message names the boundary.
         """
         if through > self.live:
-            msg = (
+            raise ConfigError(
                 f"live windows of sketch {sketch} begin at {iso(self.live)}, and a window has one noise: end the "
                 f"history there (--to {iso(self.live)}), or earlier"
             )
-            raise ConfigError(msg)
         if self.ledger not in ("", ledger):
-            msg = (
+            raise ConfigError(
                 f"the history of sketch {sketch} through {iso(self.history)} is booked in another folder: use the "
                 "one where its first backfill ran, whose rows say what was drawn, or begin a new revision"
             )
-            raise ConfigError(msg)
         return replace(self, history=max(self.history, through), ledger=ledger)
 
     def encode(self) -> bytes:
@@ -85,8 +83,7 @@ class Boundary:
         except (ValueError, KeyError, TypeError, RecursionError):
             boundary = None
         if boundary is None or len(fields) != 3 or not NO_TIME <= boundary.history <= boundary.live <= NEVER:
-            msg = "these bytes are no boundary between history and live windows"
-            raise FormatError(msg)
+            raise FormatError("these bytes are no boundary between history and live windows")
         return boundary
 
 

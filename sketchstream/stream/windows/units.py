@@ -40,8 +40,7 @@ def duration_ms(text: object, name: str = "a duration") -> int:
     """
     match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None or int(match[1]) * _MS[match[2]] > _LONGEST_MS:
-        msg = f"{name} must be a number with a unit such as '30s', '10m', '1h' or '1d', found {text!r:.40}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{name} must be a number with a unit such as '30s', '10m', '1h' or '1d', found {text!r:.40}")
     return int(match[1]) * _MS[match[2]]
 
 
@@ -58,8 +57,7 @@ def size_bytes(text: object, name: str = "a size") -> int:
     spelled = str(text) if isinstance(text, int) and not isinstance(text, bool) else text
     match = _SIZE.fullmatch(spelled.strip()) if isinstance(spelled, str) else None
     if match is None or int(match[1]) == 0:
-        msg = f"{name} must be a size such as '4GiB' or '512MiB', found {text!r:.40}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{name} must be a size such as '4GiB' or '512MiB', found {text!r:.40}")
     return int(match[1]) * _BYTES[match[2] or "B"]
 
 

@@ -69,30 +69,26 @@ class Width:
         expected = "a window is '1m' to '12h' (dividing a day), '1d', '1w', '1mo' or '1y'"
         match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None or int(match[1]) == 0:
-            msg = f"{expected}; found {text!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{expected}; found {text!r:.40}")
         count, letter = int(match[1]), match[2]
         if letter in "mh":
             minutes = count * (60 if letter == "h" else 1)
             if minutes % 1440 == 0:
                 return cls._checked(minutes // 1440, "day", text)
             if 1440 % minutes:
-                msg = f"{expected}; {text!r:.40} does not divide a day"
-                raise ConfigError(msg)
+                raise ConfigError(f"{expected}; {text!r:.40} does not divide a day")
             return cls(minutes, "minute")
         if letter in "dw":
             return cls._checked(count * (7 if letter == "w" else 1), "day", text)
         months = count * (12 if letter == "y" else 1)
         if 12 % months and months % 12:
-            msg = f"a window of months divides a year or is whole years; found {text!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"a window of months divides a year or is whole years; found {text!r:.40}")
         return cls._checked(months, "month", text)
 
     @classmethod
     def _checked(cls, count: int, unit: Literal["day", "month"], text: str) -> Width:
         if count > (366 if unit == "day" else 120):
-            msg = f"a window is at most ten years (or 366 days), found {text!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"a window is at most ten years (or 366 days), found {text!r:.40}")
         return cls(count, unit)
 
     def steps(self, every: Width) -> tuple[Width, int, int]:
@@ -106,14 +102,17 @@ class Width:
         if self.unit != every.unit:
             whole, step = (self.count * minutes.get(self.unit, 0), every.count * minutes.get(every.unit, 0))
         if not step or not whole:
-            msg = f"a window and every are both of months, or both of days and shorter times, found {self} and {every}"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"a window and every are both of months, or both of days and shorter times, found {self} and {every}"
+            )
         if step > whole:
-            msg = f"every must not be longer than the window, or records fall between windows; found {self} and {every}"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"every must not be longer than the window, or records fall between windows; found {self} and {every}"
+            )
         if -(-whole // step) > MOST_WINDOWS:
-            msg = f"a record is counted in at most {MOST_WINDOWS} windows, found {-(-whole // step)} that hold it"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"a record is counted in at most {MOST_WINDOWS} windows, found {-(-whole // step)} that hold it"
+            )
         common = math.gcd(whole, step)
         if common == step:
             return every, whole // step, 1
@@ -141,8 +140,9 @@ def zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # a name that is unknown, outside the database, or a directory of it
-        msg = f"unknown time zone {name!r:.60}; use an IANA name such as 'UTC' or 'America/New_York'"
-        raise ConfigError(msg) from None
+        raise ConfigError(
+            f"unknown time zone {name!r:.60}; use an IANA name such as 'UTC' or 'America/New_York'"
+        ) from None
 
 
 class Calendar:
@@ -197,8 +197,7 @@ class Calendar:
         """
         milliseconds = duration_ms(step, name)
         if not 0 < milliseconds < self.width.shortest_ms:
-            msg = f"{name} must be above 0 and shorter than the window of {self.width}, found {step!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{name} must be above 0 and shorter than the window of {self.width}, found {step!r:.40}")
         return milliseconds, -(-self.longest_ms // milliseconds)
 
     def periods(self, window: str, period: str) -> tuple[int, int]:
@@ -213,15 +212,13 @@ class Calendar:
         """
         long, short = Width.parse(window), Width.parse(period)
         if self.timezone != "UTC" or "month" in (long.unit, short.unit):
-            msg = (
+            raise ConfigError(
                 'periods need windows of minutes, hours, days or weeks and timezone = "UTC": elsewhere clock changes, '
                 "and months everywhere, make them unequal"
             )
-            raise ConfigError(msg)
         minutes = [one.count * (1440 if one.unit == "day" else 1) for one in (long, short)]
         if minutes[0] % minutes[1] or minutes[0] == minutes[1]:
-            msg = f"periods must divide the window of {window} into two or more, found {period!r:.40}"
-            raise ConfigError(msg)
+            raise ConfigError(f"periods must divide the window of {window} into two or more, found {period!r:.40}")
         return minutes[0] // minutes[1], minutes[1] * MINUTE_MS
 
     def __repr__(self) -> str:
@@ -347,12 +344,11 @@ def hopping(window: str, every: str | None = None, timezone: str = "UTC") -> tup
     if stride > 1 and step.unit == "minute" and not calendar.fixed:
         days = np.diff(Calendar(Width(1, "day"), timezone).edges(FIRST_KNOWN, LAST_KNOWN))
         if (days != DAY_MS).any():
-            msg = (
+            raise ConfigError(
                 f"windows of {width} cannot begin every {between} in {timezone}: on a day on which its clocks change "
                 "they begin closer together, and more of them would hold a record than it is charged for; take an "
                 'every that divides the window, or timezone = "UTC"'
             )
-            raise ConfigError(msg)
     return calendar, steps, stride
 
 

@@ -74,12 +74,11 @@ class IoTasks:
             return checkpoint.restore(self.rules, partition, taken, partitions, self.store.peers())
         frontiers = self.publisher.frontiers()
         if any(frontier[1] == taken.revision and frontier[2] == partition for frontier in frontiers):
-            msg = (
+            raise DataLossError(
                 f"partition {partition}: nothing is stored, but sketches of it were published; counting again "
                 "would publish a second noisy view of the same events. `sketchstream recover` looks for its "
                 "snapshot, `sketchstream reset` starts a new revision"
             )
-            raise DataLossError(msg)
         elsewhere: dict[str, int] = {}
         for frontier in frontiers.values():
             if frontier.revision == taken.revision:

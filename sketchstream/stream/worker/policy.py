@@ -59,9 +59,8 @@ def check_clock(chunk: Chunk, clock_ms: int, rules: Rules) -> None:
     times = chunk.events.times
     future = int(np.count_nonzero((times > clock_ms + rules.max_ahead_ms) & (times < LATEST_MS)))
     if future >= UNCONFIRMED and 2 * future > times.size:
-        msg = (
+        raise DataLossError(
             f"partition {chunk.partition}: clock: most of the records from position {chunk.from_position} on lie more "
             f"than input.max_ahead beyond this worker's clock, {iso(clock_ms)}, and the brokers' time is not known "
             "yet; set the clock right, or input.max_ahead if the records are"
         )
-        raise DataLossError(msg)

@@ -81,8 +81,9 @@ class AvroFormat:
             ConfigError: `[payload]` is missing, or names a file that holds no Avro schema.
         """
         if payload is None:
-            msg = "format = 'avro' needs [payload]: registry = \"http://...\", or schema_file and framing = 'none'"
-            raise ConfigError(msg)
+            raise ConfigError(
+                "format = 'avro' needs [payload]: registry = \"http://...\", or schema_file and framing = 'none'"
+            )
         if payload.framing == "glue":
             return AvroReader(fields, "glue", _in_folder(fields, resolve(str(payload.schema_file))))
         if payload.schema_file is not None:
@@ -126,11 +127,10 @@ def _in_folder(fields: Fields, folder: Path) -> Lookup:
     """
     files = sorted(folder.glob("*.avsc"))
     if not files:
-        msg = (
+        raise ConfigError(
             f"payload.schema_file {folder} must be a folder with a file UUID.avsc for each version of a schema, as "
             "`aws glue get-schema-version` prints it; it has none"
         )
-        raise ConfigError(msg)
     names = {name for path in files if path.stat().st_size for name in leaf_names(_from_file(path), sources.DEPTH)}
     sources.require_fields(wanted_fields(fields), sorted(names), folder)
 
@@ -140,11 +140,10 @@ def _in_folder(fields: Fields, folder: Path) -> Lookup:
             return None
         path = folder / f"{version}.avsc"
         if not path.is_file():
-            msg = (
+            raise SchemaUnavailableError(
                 f"payload.schema_file {folder} has no file for a version of a schema: bring those that "
                 "`aws glue list-schema-versions` names. Records wait until it has; an empty file makes them malformed"
             )
-            raise SchemaUnavailableError(msg)
         try:
             return _from_file(path)
         except ConfigError:
@@ -159,8 +158,9 @@ def _from_file(path: Any) -> Type:
     try:
         return parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, FormatError) as error:
-        msg = f"payload.schema_file {path} holds no Avro schema ({type(error).__name__}): a file of JSON is expected"
-        raise ConfigError(msg) from None
+        raise ConfigError(
+            f"payload.schema_file {path} holds no Avro schema ({type(error).__name__}): a file of JSON is expected"
+        ) from None
 
 
 def _example(value: object) -> tuple[Type, bytes]:

@@ -100,8 +100,9 @@ def parse(text: str, references: Sequence[str] = ()) -> Type:
             _type(_load(reference), "", names, 0)
         return _type(_load(text), "", names, 0)
     except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
-        msg = f"this is not a valid Avro schema ({type(error).__name__}); expected JSON by the Avro 1.12 specification"
-        raise FormatError(msg) from None
+        raise FormatError(
+            f"this is not a valid Avro schema ({type(error).__name__}); expected JSON by the Avro 1.12 specification"
+        ) from None
 
 
 def _load(text: str) -> Any:

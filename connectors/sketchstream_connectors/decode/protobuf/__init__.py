@@ -131,8 +131,9 @@ class ProtobufFormat:
             ConfigError: `[payload]` is missing, or names a file that does not describe the message.
         """
         if payload is None:
-            msg = "format = 'protobuf' needs [payload]: registry = \"http://...\", or schema_file with message"
-            raise ConfigError(msg)
+            raise ConfigError(
+                "format = 'protobuf' needs [payload]: registry = \"http://...\", or schema_file with message"
+            )
         if payload.schema_file is not None:
             path = resolve(str(payload.schema_file))
             message = _from_file(path, payload.message)
@@ -176,13 +177,13 @@ def _from_file(path: Any, name: str) -> Message:
     try:
         files = read_files([], path.read_bytes())
     except (OSError, FormatError):
-        msg = f"payload.schema_file {path} holds no descriptors: write it with `protoc --include_imports -o FILE`"
-        raise ConfigError(msg) from None
+        raise ConfigError(
+            f"payload.schema_file {path} holds no descriptors: write it with `protoc --include_imports -o FILE`"
+        ) from None
     message = files.messages.get(f".{name}")
     if message is None:
         names = ", ".join(sorted(one[1:] for one in files.messages if not one.startswith(".google.")))
-        msg = f"payload.message {name!r:.80} is not in {path}; it has {names:.300}"
-        raise ConfigError(msg)
+        raise ConfigError(f"payload.message {name!r:.80} is not in {path}; it has {names:.300}")
     return message
 
 

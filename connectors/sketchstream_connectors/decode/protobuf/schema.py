@@ -126,8 +126,9 @@ def read_files(texts: Sequence[bytes], own: bytes) -> MessageTypes:
         both = descriptor_pb2.FileDescriptorSet.FromString(own) if _is_set(own) else None
         files += list(both.file) if both is not None else [descriptor_pb2.FileDescriptorProto.FromString(own)]
     except message.DecodeError:
-        msg = "this is no descriptor of Protobuf; expected the bytes that `protoc --descriptor_set_out` writes"
-        raise FormatError(msg) from None
+        raise FormatError(
+            "this is no descriptor of Protobuf; expected the bytes that `protoc --descriptor_set_out` writes"
+        ) from None
     messages: dict[str, Message] = {}
     by_name: dict[str, tuple[Any, bool]] = {}
     enums: dict[str, dict[int, str]] = {}
@@ -205,8 +206,9 @@ def _fields(
             elif kind == "enum":
                 message_field.symbols = enums[one.type_name]
         except KeyError:
-            msg = "a descriptor uses a type that none of its files has: write it with `protoc --include_imports`"
-            raise FormatError(msg) from None
+            raise FormatError(
+                "a descriptor uses a type that none of its files has: write it with `protoc --include_imports`"
+            ) from None
         yield message_field
 
 
@@ -220,8 +222,7 @@ def from_registry(text: str, references: Sequence[str]) -> MessageTypes:
         own = base64.b64decode(text, validate=True)
         others = [base64.b64decode(one, validate=True) for one in references]
     except (binascii.Error, ValueError):
-        msg = "the registry does not give descriptors (format=serialized), only .proto text"
-        raise FormatError(msg) from None
+        raise FormatError("the registry does not give descriptors (format=serialized), only .proto text") from None
     return read_files(others, own)
 
 

@@ -75,26 +75,24 @@ def ours(action: str) -> Iterator[None]:
     try:
         yield
     except (errors.ProducerFencedError, errors.InvalidProducerEpochError) as error:
-        msg = f"{action}: another worker has taken the partition over"
-        raise FencedError(msg) from error
+        raise FencedError(f"{action}: another worker has taken the partition over") from error
     except errors.FencedInstanceIdError as error:
         msg = f"{action}: another worker runs with the same group.instance.id"
         fenced = FencedError(msg)
         fenced.whole_worker = True  # type: ignore[attr-defined]
         raise fenced from error
     except errors.KafkaConfigurationError as error:
-        msg = f"{action}: {spelled(error)}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{action}: {spelled(error)}") from error
     except errors.AuthorizationError as error:
-        msg = f"{action}: {spelled(error)}; `sketchstream topics acls` lists what a worker must be allowed"
-        raise BrokerError(msg) from error
+        raise BrokerError(
+            f"{action}: {spelled(error)}; `sketchstream topics acls` lists what a worker must be allowed"
+        ) from error
     except _Unreachable as error:
         unreachable = BrokerError(f"{action}: {error}")
         unreachable.retriable = not login.is_final(error.cause)
         raise unreachable from error.cause
     except errors.KafkaError as error:
-        msg = f"{action}: {spelled(error)}"
-        raise BrokerError(msg) from error
+        raise BrokerError(f"{action}: {spelled(error)}") from error
 
 
 def require_answers(answers: dict[int, _Answer], topic: str, partitions: Iterable[int]) -> dict[int, _Answer]:
@@ -105,8 +103,7 @@ def require_answers(answers: dict[int, _Answer], topic: str, partitions: Iterabl
     """
     silent = next((partition for partition in partitions if partition not in answers), None)
     if silent is not None:
-        msg = f"no leader answers for partition {silent} of {topic!r}"
-        raise BrokerError(msg)
+        raise BrokerError(f"no leader answers for partition {silent} of {topic!r}")
     return answers
 
 
@@ -148,8 +145,7 @@ def know_partition(producer: KafkaProducer, topic: str, partition: int, timeout_
     deadline = time.monotonic() + timeout_s
     while partition not in (producer.partitions_for(topic) or ()):
         if time.monotonic() > deadline:
-            msg = f"topic {topic!r} has no partition {partition}, as far as brokers say"
-            raise BrokerError(msg)
+            raise BrokerError(f"topic {topic!r} has no partition {partition}, as far as brokers say")
         producer._metadata.request_update()
         time.sleep(0.1)
 
@@ -160,8 +156,9 @@ def _import() -> None:
         import crc32c
         import kafka
     except ImportError as error:
-        msg = f"Kafka needs the extra `kafka` (pip install 'sketchstream[kafka]'): {error.name} is not installed"
-        raise MissingExtraError(msg) from None
+        raise MissingExtraError(
+            f"Kafka needs the extra `kafka` (pip install 'sketchstream[kafka]'): {error.name} is not installed"
+        ) from None
     del crc32c, kafka
 
 
@@ -279,11 +276,11 @@ class Connection:
             try:
                 self._tokens = login.Tokens(self._ours)
             except KeyError as error:
-                msg = f'kafka "{error.args[0]}" is missing: sasl.mechanism = "OAUTHBEARER" needs it'
-                raise ConfigError(msg) from None
+                raise ConfigError(
+                    f'kafka "{error.args[0]}" is missing: sasl.mechanism = "OAUTHBEARER" needs it'
+                ) from None
         if not self._common.get("bootstrap_servers"):
-            msg = 'kafka "bootstrap.servers" is missing: [kafka] needs it'
-            raise ConfigError(msg)
+            raise ConfigError('kafka "bootstrap.servers" is missing: [kafka] needs it')
         self._admin: Admin | None = None
         self._lock = threading.Lock()
 
@@ -301,8 +298,7 @@ class Connection:
         """`group.id`, which names the application, its topics and its fences."""
         group = self._common.get("group_id")
         if not group:
-            msg = 'kafka "group.id" is missing: it names the application and its topics'
-            raise ConfigError(msg)
+            raise ConfigError('kafka "group.id" is missing: it names the application and its topics')
         return str(group)
 
     @property
@@ -317,8 +313,7 @@ class Connection:
         if plain in kafka_settings.FILES:
             path = self._base / str(value)
             if not path.is_file():
-                msg = f'kafka "{name}" must name a file, found none at {path}'
-                raise ConfigError(msg)
+                raise ConfigError(f'kafka "{name}" must name a file, found none at {path}')
             value = str(path)
         if plain == "compression.type" and value == "none":
             return
@@ -338,8 +333,9 @@ class Connection:
             try:
                 secret = path.read_text(encoding="utf-8").strip("\r\n")
             except (OSError, UnicodeDecodeError):
-                msg = f'kafka "{name}.file" must name a file with the secret, found none that can be read at {path}'
-                raise ConfigError(msg) from None
+                raise ConfigError(
+                    f'kafka "{name}.file" must name a file with the secret, found none that can be read at {path}'
+                ) from None
             if name in kafka_settings.OURS:
                 self._ours[name] = secret
             else:

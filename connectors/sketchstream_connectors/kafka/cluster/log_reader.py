@@ -76,8 +76,9 @@ class Log:
         with ours(f"reading {self._topic!r}"):
             partitions = self._consumer.partitions_for_topic(self._topic)
             if not partitions:
-                msg = f"the sealed topic {self._topic!r} does not exist; `sketchstream topics create` makes it"
-                raise ConfigError(msg)
+                raise ConfigError(
+                    f"the sealed topic {self._topic!r} does not exist; `sketchstream topics create` makes it"
+                )
             tps = [self._at(p) for p in sorted(partitions if self._only is None else {self._only})]
             ends = self._consumer.end_offsets(tps, timeout_ms=20_000)
             begins = self._consumer.beginning_offsets(tps, timeout_ms=20_000)
@@ -141,8 +142,9 @@ class Log:
             if fetched:
                 deadline = time.monotonic() + READ_TIMEOUT_S
             elif time.monotonic() > deadline:
-                msg = f"{self._topic!r} gave nothing for {READ_TIMEOUT_S:.0f} s although there is more to read"
-                raise BrokerError(msg)
+                raise BrokerError(
+                    f"{self._topic!r} gave nothing for {READ_TIMEOUT_S:.0f} s although there is more to read"
+                )
             for tp, records in fetched.items():
                 if tp.partition in left:
                     yield [record for record in records if record.offset < ends[tp.partition]], set(over)
@@ -173,8 +175,7 @@ class Log:
                         values.append(got[0].value)
                         break
                     if got or time.monotonic() > deadline:
-                        msg = f"a record of {self._topic!r}, partition {partition}, is gone"
-                        raise BrokerError(msg)
+                        raise BrokerError(f"a record of {self._topic!r}, partition {partition}, is gone")
         return values
 
     def _at(self, partition: int) -> TopicPartition:

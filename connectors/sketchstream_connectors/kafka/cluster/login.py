@@ -88,17 +88,15 @@ class Tokens:
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in (400, 401, 403):
-                msg = f"{where} refused the client id or secret (HTTP {error.code})"
-                raise SaslAuthenticationFailedError(msg) from None
-            msg = f"{where} answered HTTP {error.code}"
-            raise KafkaConnectionError(msg) from None
+                raise SaslAuthenticationFailedError(
+                    f"{where} refused the client id or secret (HTTP {error.code})"
+                ) from None
+            raise KafkaConnectionError(f"{where} answered HTTP {error.code}") from None
         except (OSError, ssl.SSLError) as error:
             reason = getattr(error, "reason", error)
-            msg = f"{where} cannot be reached: {reason}"
-            raise KafkaConnectionError(msg) from None
+            raise KafkaConnectionError(f"{where} cannot be reached: {reason}") from None
         except (ValueError, KeyError, TypeError):
-            msg = f"{where} answered without an access token"
-            raise KafkaConnectionError(msg) from None
+            raise KafkaConnectionError(f"{where} answered without an access token") from None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

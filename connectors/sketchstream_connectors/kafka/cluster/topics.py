@@ -141,8 +141,7 @@ def wanted(connection: Connection, names: TopicNames) -> tuple[Topic, list[Wante
     """The input topic as it is, and ours as they must be. Raises ConfigError without an input topic."""
     input_topic = connection.admin.topic(names.input)
     if input_topic is None:
-        msg = f"the input topic {names.input!r} does not exist"
-        raise ConfigError(msg)
+        raise ConfigError(f"the input topic {names.input!r} does not exist")
     configs = connection.admin.configs(names.input)
     like_input = {key: configs[key] for key in LIKE_INPUT if key in configs}
     n = input_topic.partitions

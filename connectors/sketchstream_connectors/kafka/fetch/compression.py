@@ -65,18 +65,19 @@ class Decompressor:
             MissingExtraError: the codec's package is not installed.
         """
         if codec >= len(_CODECS):
-            msg = f"a batch with an unknown codec ({codec})"
-            raise CorruptRecordError(msg, offset)
+            raise CorruptRecordError(f"a batch with an unknown codec ({codec})", offset)
         if room is not None:
             room = room[:MAX_BATCH_BYTES]
         try:
             return memoryview((self._gzip, self._snappy, self._lz4, self._zstd)[codec - 1](data, room))
         except ImportError as error:
-            msg = f"a batch is compressed with {_CODECS[codec]}: install sketchstream[kafka]"
-            raise MissingExtraError(msg) from error
+            raise MissingExtraError(
+                f"a batch is compressed with {_CODECS[codec]}: install sketchstream[kafka]"
+            ) from error
         except Exception as error:  # every codec has errors of its own
-            msg = f"a batch whose {_CODECS[codec]} data cannot be decompressed ({type(error).__name__})"
-            raise CorruptRecordError(msg, offset) from None
+            raise CorruptRecordError(
+                f"a batch whose {_CODECS[codec]} data cannot be decompressed ({type(error).__name__})", offset
+            ) from None
 
     def _gzip(self, data: memoryview, room: memoryview | None) -> Buffer:
         """All members of a gzip stream; a member of known length is decompressed in place."""

@@ -54,8 +54,7 @@ def attach(consumer: object, decode: Decode = "auto") -> Path:
         ConfigError: decode is "raw" and the self-test failed, or is none of the three.
     """
     if decode not in {"auto", "raw", "stock"}:
-        msg = f"decode must be 'auto', 'raw' or 'stock', found {decode!r:.40}"
-        raise ConfigError(msg)
+        raise ConfigError(f"decode must be 'auto', 'raw' or 'stock', found {decode!r:.40}")
     unfit = _unfit(consumer)
     fetcher = getattr(consumer, "_fetcher", None)
     if decode == "stock":
@@ -65,8 +64,7 @@ def attach(consumer: object, decode: Decode = "auto") -> Path:
     reason = unfit or self_test()
     if reason is not None:
         if decode == "raw":
-            msg = f"decode = 'raw' is not possible: {reason}. Use decode = 'auto' or 'stock'"
-            raise ConfigError(msg)
+            raise ConfigError(f"decode = 'raw' is not possible: {reason}. Use decode = 'auto' or 'stock'")
         return attach(consumer, "stock")
     pool, reader = MemoryPool(), ReadAhead()
     cast("Any", fetcher).PartitionRecords = type("PartitionRecords", (raw_partition_records(),), {"reader": reader})

@@ -76,8 +76,7 @@ class _FrameReader:
         topic = _made(kind, self.version)
         name = self._bytes(_INT16)
         if name is None:
-            msg = "a topic without a name"
-            raise ValueError(msg)
+            raise ValueError("a topic without a name")
         topic.topic = str(name, "utf-8")
         topic.partitions = self._array(lambda: self._partition(kind.PartitionData))
         if self.flexible:
@@ -111,8 +110,7 @@ class _FrameReader:
             tag, size = self._varint(), self._varint()
             end = self.at + size
             if size > len(self.frame) - self.at:
-                msg = "a tagged field that ends behind its frame"
-                raise ValueError(msg)
+                raise ValueError("a tagged field that ends behind its frame")
             if tag in _TAGS:
                 name, kind, fields, packed = _TAGS[tag]
                 part = _made(getattr(response, kind), self.version)
@@ -126,8 +124,7 @@ class _FrameReader:
             self._varint()
             size = self._varint()
             if size > len(self.frame) - self.at:
-                msg = "a tagged field that ends behind its frame"
-                raise ValueError(msg)
+                raise ValueError("a tagged field that ends behind its frame")
             self.at += size
 
     def _number(self, kind: struct.Struct) -> int:
@@ -144,15 +141,13 @@ class _FrameReader:
         number = 0
         for shift in range(0, 35, 7):
             if self.at >= len(self.frame):
-                msg = "a number that is cut off"
-                raise ValueError(msg)
+                raise ValueError("a number that is cut off")
             byte = self.frame[self.at]
             self.at += 1
             number |= (byte & 127) << shift
             if byte < 128:
                 return number
-        msg = "a number of more than five bytes"
-        raise ValueError(msg)
+        raise ValueError("a number of more than five bytes")
 
     def _array(self, entry: Callable[[], _Entry]) -> list[_Entry] | None:
         """Read the declared number of entries; each takes bytes, so that a hostile number ends with the frame."""
@@ -165,8 +160,7 @@ class _FrameReader:
         if size < 0:
             return None
         if size > len(self.frame) - self.at:
-            msg = "bytes that end behind their frame"
-            raise ValueError(msg)
+            raise ValueError("bytes that end behind their frame")
         self.at += size
         return self.frame[self.at - size : self.at]
 

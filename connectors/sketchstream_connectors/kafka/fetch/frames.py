@@ -177,11 +177,13 @@ class Receiver:
         try:
             correlation, response = read_response(frame, header.request_api_version)
         except (ValueError, struct.error) as error:
-            msg = f"a fetch response of {len(frame)} bytes cannot be read ({type(error).__name__})"
-            raise kafka.errors.KafkaProtocolError(msg) from None
+            raise kafka.errors.KafkaProtocolError(
+                f"a fetch response of {len(frame)} bytes cannot be read ({type(error).__name__})"
+            ) from None
         if correlation != header.correlation_id:
-            msg = f"Correlation IDs do not match: sent {header.correlation_id}, recv {correlation}"
-            raise kafka.errors.CorrelationIdError(msg)
+            raise kafka.errors.CorrelationIdError(
+                f"Correlation IDs do not match: sent {header.correlation_id}, recv {correlation}"
+            )
         return correlation, response
 
 

@@ -104,8 +104,9 @@ class _BatchReader:
         for row, head in enumerate(table.tolist()):
             try:
                 if row >= whole:
-                    msg = f"a batch with an unreadable head (format {head[kernels.MAGIC]})"
-                    raise CorruptRecordError(msg, head[kernels.BASE_OFFSET])
+                    raise CorruptRecordError(
+                        f"a batch with an unreadable head (format {head[kernels.MAGIC]})", head[kernels.BASE_OFFSET]
+                    )
                 if head[kernels.MAGIC] == 2:
                     self._accept(head, piece)
             except CorruptRecordError:
@@ -130,16 +131,14 @@ class _BatchReader:
         elif self.position > piece.position:
             yield empty(piece.position, self.position, self.leader_epoch)
         if broken is not None:
-            msg = "a batch whose records do not have the structure that its head declares"
-            raise CorruptRecordError(msg, broken)
+            raise CorruptRecordError("a batch whose records do not have the structure that its head declares", broken)
 
     def _accept(self, head: list[int], piece: _Piece) -> None:
         """Check one batch of format v2, and add it to the piece unless it is a control or an aborted batch."""
         start, end = head[kernels.START], head[kernels.END]
         base, attributes = head[kernels.BASE_OFFSET], head[kernels.ATTRIBUTES]
         if self.checksum is not None and self.checksum(self.view[start + _AFTER_CHECKSUM : end]) != head[kernels.CRC]:
-            msg = "a batch whose checksum does not match its bytes"
-            raise CorruptRecordError(msg, base)
+            raise CorruptRecordError("a batch whose checksum does not match its bytes", base)
         skip = control = bool(attributes & _CONTROL)
         producer = head[kernels.PRODUCER]
         if self.committed_only and producer >= 0:
@@ -161,8 +160,7 @@ class _BatchReader:
         marker, broken = piece.read(self.array, np.iinfo(np.int64).min, self.position, -1)
         key = marker.key(0) if len(marker) else None
         if broken is not None or key is None or len(key) < 4:
-            msg = "a control batch without a readable marker"
-            raise CorruptRecordError(msg, head[kernels.BASE_OFFSET])
+            raise CorruptRecordError("a control batch without a readable marker", head[kernels.BASE_OFFSET])
         kind: int = struct.unpack_from(">h", key, 2)[0]
         return kind == 0
 
@@ -174,19 +172,16 @@ class _BatchReader:
         batch = LegacyRecordBatch(self.view[head[kernels.START] : head[kernels.END]], head[kernels.MAGIC])
         try:
             if self.checksum is not None and not batch.validate_crc():
-                msg = "an old message whose checksum does not match its bytes"
-                raise CorruptRecordError(msg, base)
+                raise CorruptRecordError("an old message whose checksum does not match its bytes", base)
             records = []
             for record in batch:
                 if self.checksum is not None and not record.validate_crc():
-                    msg = "an old message whose checksum does not match its bytes"
-                    raise CorruptRecordError(msg, base)
+                    raise CorruptRecordError("an old message whose checksum does not match its bytes", base)
                 records.append(record)
         except CorruptRecordError:
             raise
         except Exception as error:
-            msg = f"an old message set that cannot be read ({type(error).__name__})"
-            raise CorruptRecordError(msg, base) from None
+            raise CorruptRecordError(f"an old message set that cannot be read ({type(error).__name__})", base) from None
         if records:
             self.position = max(self.from_position, records[-1].offset + 1)
         later = [record for record in records if record.offset >= self.from_position]
@@ -243,8 +238,7 @@ class _Piece:
         if codec and end > start:
             start, end = self._plain(codec, view, start, end, base)
         if count > (end - start) // kernels.SMALLEST_RECORD:
-            msg = f"a batch of {end - start} bytes that claims {count} records"
-            raise CorruptRecordError(msg, base)
+            raise CorruptRecordError(f"a batch of {end - start} bytes that claims {count} records", base)
         fixed = bool(head[kernels.ATTRIBUTES] & _LOG_APPEND)
         timestamp = head[kernels.MAX_TIMESTAMP if fixed else kernels.FIRST_TIMESTAMP]
         self.segments.append((start, end, base, timestamp, int(fixed), count))
@@ -318,7 +312,8 @@ def _checksum() -> Callable[[memoryview], int]:
     try:
         from crc32c import crc32c
     except ImportError as error:
-        msg = "checksums of Kafka batches need the package crc32c: install sketchstream[kafka]"
-        raise MissingExtraError(msg) from error
+        raise MissingExtraError(
+            "checksums of Kafka batches need the package crc32c: install sketchstream[kafka]"
+        ) from error
     checksum: Callable[[memoryview], int] = crc32c
     return checksum

@@ -112,15 +112,15 @@ def read_newest(connection: Connection, topic: str, records: int) -> NewestRecor
     """
     described = connection.admin.topic(topic)
     if described is None:
-        msg = f"the input topic {topic!r} does not exist"
-        raise ConfigError(msg)
+        raise ConfigError(f"the input topic {topic!r} does not exist")
     by_partition: dict[int, list[ClientRecord]] = {}
     tail = max(LEAST, -(-records // described.partitions))
     with contextlib.closing(Log(connection, topic)) as log:
         extent = log.extent()
         if len(extent.ends) != described.partitions:  # the metadata of a broker that lags behind
-            msg = f"reading {topic!r}: {len(extent.ends)} of its {described.partitions} partitions are known"
-            raise BrokerError(msg)
+            raise BrokerError(
+                f"reading {topic!r}: {len(extent.ends)} of its {described.partitions} partitions are known"
+            )
         starts = {p: max(begin, extent.ends[p] - tail) for p, begin in extent.begins.items()}
         for batch, _ in log.batches(starts, extent.ends):
             for record in batch:

@@ -89,8 +89,7 @@ class KafkaSource:
         described = self._admin.topic(topic)
         if described is None:
             self._admin.close()
-            msg = f"the input topic {topic!r} does not exist"
-            raise ConfigError(msg)
+            raise ConfigError(f"the input topic {topic!r} does not exist")
         self.topic_id = described.topic_id
         self._announced: set[int] = set()
         self._lost: set[int] = set()
@@ -140,16 +139,16 @@ class KafkaSource:
         with ours(f"asking for the partitions of {self.topic!r}"):
             while not consumer.partitions_for_topic(self.topic):
                 if time.monotonic() > deadline:
-                    msg = f"no broker said which partitions {self.topic!r} has within {METADATA_TIMEOUT_S:.0f} s"
-                    raise BrokerError(msg)
+                    raise BrokerError(
+                        f"no broker said which partitions {self.topic!r} has within {METADATA_TIMEOUT_S:.0f} s"
+                    )
                 time.sleep(0.1)
 
     @property
     def consumer(self) -> KafkaConsumer:
         """The client's consumer."""
         if self._consumer is None:
-            msg = "the Kafka source is closed"
-            raise BrokerError(msg)
+            raise BrokerError("the Kafka source is closed")
         return self._consumer
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -220,8 +219,7 @@ class KafkaSource:
         coordinator = self.consumer._coordinator
         silenced = coordinator.stable() and not coordinator._heartbeat_enabled
         if silenced and self._silenced:
-            msg = f"another worker runs with the same group.instance.id {self._connection.instance!r}"
-            raise FencedError(msg)
+            raise FencedError(f"another worker runs with the same group.instance.id {self._connection.instance!r}")
         self._silenced = silenced
 
     # ------------------------------------------------------------------- called by the client while poll() blocks
@@ -393,8 +391,9 @@ class KafkaSource:
                 if isinstance(error, errors.InvalidSessionTimeoutError)
                 else "another application may use this group.id"
             )
-            msg = f"group {self._connection.group!r} takes no member with these settings: {advice}: {spelled(error)}"
-            raise ConfigError(msg) from error
+            raise ConfigError(
+                f"group {self._connection.group!r} takes no member with these settings: {advice}: {spelled(error)}"
+            ) from error
         if isinstance(error, errors.KafkaError):
             self._failing += 1
             if self._failing <= LOGGED_FAILURES or self._failing % LOGGED_EVERY == 0:
@@ -500,8 +499,7 @@ class KafkaSource:
         partition = self._blamed(error)
         position = None if partition is None else self._positions.at(partition)
         if partition is None or position is None:
-            msg = f"a batch of {self.topic!r} cannot be read: {type(error).__name__}"
-            raise BrokerError(msg) from error
+            raise BrokerError(f"a batch of {self.topic!r} cannot be read: {type(error).__name__}") from error
         attempt = self._doubted.refetch(partition, position.offset)
         if attempt is not None:
             say(log, logging.WARNING, "batch_unreadable", topic=self.topic, partition=partition, attempt=attempt)

@@ -50,8 +50,7 @@ class KafkaFeed:
     def __init__(self, connection: Connection, topic: str) -> None:
         described = connection.admin.topic(topic)
         if described is None:
-            msg = f"the sealed topic {topic!r} does not exist; `sketchstream topics create` makes it"
-            raise ConfigError(msg)
+            raise ConfigError(f"the sealed topic {topic!r} does not exist; `sketchstream topics create` makes it")
         self._identity = f"topic {topic} {described.topic_id}"
         self._connection, self._topic = connection, topic
         self._log = Log(connection, topic)
@@ -79,11 +78,10 @@ class KafkaFeed:
             continues_at = positions.get(str(partition))
             at = begin if continues_at is None else int(continues_at)
             if at > extent.ends[partition]:
-                msg = (
+                raise StoreError(
                     f"partition {partition} of {self._topic!r} ends before what was read of it: records were lost, or "
                     "it is another topic; remove the database of the service, and it is filled again"
                 )
-                raise StoreError(msg)
             starts[partition] = max(at, begin)
             if at < begin or (continues_at is None and begin > 0):  # the log may begin where it was read to
                 trimmed.add(partition)

@@ -67,8 +67,9 @@ class KafkaHistory:
             with contextlib.suppress(FencedError):  # somebody else claims
                 return self._add(key, claim)
             time.sleep(secrets.randbelow(PAUSE_MS * (attempt + 1)) / 1000)
-        msg = f"claiming windows of sketch {sketch} in {self._topic!r}: others claim too, tried {ATTEMPTS} times"
-        raise BrokerError(msg)
+        raise BrokerError(
+            f"claiming windows of sketch {sketch} in {self._topic!r}: others claim too, tried {ATTEMPTS} times"
+        )
 
     def _read(self, key: bytes) -> Boundary:
         """The newest claims of a sketch and revision.
@@ -86,8 +87,9 @@ class KafkaHistory:
         try:
             return Boundary.decode(newest.value or b"")
         except FormatError as error:
-            msg = f"{self._topic!r}, offset {newest.offset}: {error}; begin a new revision with `sketchstream reset`"
-            raise DataLossError(msg) from None
+            raise DataLossError(
+                f"{self._topic!r}, offset {newest.offset}: {error}; begin a new revision with `sketchstream reset`"
+            ) from None
 
     def _add(self, key: bytes, claim: Claim) -> Boundary:
         """Add a claim to those that are in the topic now.
@@ -109,8 +111,7 @@ class KafkaHistory:
                 result = producer._transaction_manager.begin_commit()
                 producer._sender.wakeup()
                 if not result.wait(timeout_ms=WAIT_S * 1000):
-                    msg = f"a claim in {self._topic!r} made no progress for {WAIT_S:.0f} s"
-                    raise BrokerError(msg)
+                    raise BrokerError(f"a claim in {self._topic!r} made no progress for {WAIT_S:.0f} s")
             faults.reach("boundary:named")
             return boundary
 

@@ -169,11 +169,10 @@ class KafkaPublisher:
         digests = {entry.key: digest_of(entry.body) for entry in entries}
         for key, digest in digests.items():
             if self._published.get(key, digest) != digest:
-                msg = (
+                raise DataLossError(
                     f"another body was already published as {key}: two publications of one window would cost its "
                     "privacy twice, so nothing was published"
                 )
-                raise DataLossError(msg)
         action = f"publishing partition {partition} to {self._topic!r}"
         records = [(record, stamp(entry.window[1])) for entry in entries for record in entry_records(entry)]
         if records:
@@ -365,8 +364,7 @@ class KafkaSink:
         with self._flushing:
             try:
                 if time.monotonic() < self._away_until:
-                    msg = "refused records were not acknowledged: their topic took none a moment ago"
-                    raise BrokerError(msg)
+                    raise BrokerError("refused records were not acknowledged: their topic took none a moment ago")
                 self._send(pending, time.monotonic() + timeout_s)
             except BrokerError:
                 left = [letter for letter in pending if not letter.done]

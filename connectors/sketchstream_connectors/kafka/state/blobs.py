@@ -133,8 +133,9 @@ class Decryption:
         try:
             plain = self._cipher.decrypt(number.to_bytes(12, "big"), value, _bound(self._name, number, self._count))
         except InvalidTag:
-            msg = "a snapshot in the state topic does not open with the key of its pointer: it was altered or replaced"
-            raise DataLossError(msg) from None
+            raise DataLossError(
+                "a snapshot in the state topic does not open with the key of its pointer: it was altered or replaced"
+            ) from None
         if number == 0:
             size = len(plain) if self._count == 1 else self._count * CHUNK_BYTES
             self._room = wire.aligned(size, plain)
@@ -240,8 +241,9 @@ class BlobReader:
                 end = self._consumer.end_offsets([tp], timeout_ms=ASK_TIMEOUT_MS)[tp]
                 if end <= place.offset or self._consumer.position(tp) >= end:
                     raise gone
-                msg = f"the state topic {self._state_topic!r} gave nothing of a snapshot for {STALLED_S:.0f} s"
-                raise BrokerError(msg)
+                raise BrokerError(
+                    f"the state topic {self._state_topic!r} gave nothing of a snapshot for {STALLED_S:.0f} s"
+                )
             while fetched and decryption.records < place.chunks:
                 record = fetched.popleft()
                 if record.offset < place.offset:

@@ -49,12 +49,11 @@ def require_own_group(connection: Connection, topic: str, state_topics: tuple[st
         if any(connection.admin.offsets(name, list(range(there.partitions)), "latest").values()):
             return
     partitions = ", ".join(map(str, foreign[:5])) + (", ..." if len(foreign) > 5 else "")
-    msg = (
+    raise ConfigError(
         f"kafka.group.id: another application has committed offsets of {topic!r} in group {connection.group!r} "
         f"(partition {partitions}): give this deployment a group.id of its own; if that application is gone for good, "
         "`sketchstream reset` takes the group over"
     )
-    raise ConfigError(msg)
 
 
 def require_newest_revision(partition: int, revision: int, newest: int | None) -> None:
@@ -69,8 +68,7 @@ def require_newest_revision(partition: int, revision: int, newest: int | None) -
         DataLossError: another partition has a newer revision.
     """
     if newest is not None and revision < newest:
-        msg = (
+        raise DataLossError(
             f"partition {partition} is at revision {revision}, others at revision {newest}: a reset was interrupted; "
             "stop all workers and run `sketchstream reset` again, which finishes it"
         )
-        raise DataLossError(msg)

@@ -96,11 +96,10 @@ class Pointer:
         try:
             fields = json.loads(text)
             if fields["v"] not in (1, FORMAT):
-                msg = (
+                raise DataLossError(
                     f"the committed offset was written by another release (pointer format {int(fields['v'])}, this one "
                     f"knows 1 to {FORMAT}): run that release, or `sketchstream reset`"
                 )
-                raise DataLossError(msg)
             return cls(
                 cluster_id=str(fields["cluster"]),
                 topic_id=str(fields["topic"]),

@@ -54,8 +54,7 @@ def require_empty(connection: Connection) -> None:
     """
     members = connection.admin.ask_group(connection.group).get("members", [])
     if members:
-        msg = f"group {connection.group!r} has {len(members)} running workers: stop them first"
-        raise ConfigError(msg)
+        raise ConfigError(f"group {connection.group!r} has {len(members)} running workers: stop them first")
 
 
 def recover(
@@ -188,8 +187,9 @@ def _topics(connection: Connection, names: TopicNames) -> tuple[Topic, dict[str,
             states[state_topic.topic_id] = there
     for name, missing in ((names.input, topic is None), (names.state, not states)):
         if missing:
-            msg = f"topic {name!r} does not exist; `sketchstream topics create` makes the topics that are ours"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"topic {name!r} does not exist; `sketchstream topics create` makes the topics that are ours"
+            )
     assert topic is not None
     return topic, states
 
@@ -311,8 +311,9 @@ def _wait_stable(connection: Connection, place: int) -> None:
     deadline = time.monotonic() + STABLE_TIMEOUT_S
     while connection.admin.offsets(OFFSETS_TOPIC, [place], "stable").get(place, -1) < end:
         if time.monotonic() > deadline:
-            msg = f"a transaction has been open in {OFFSETS_TOPIC!r} for {STABLE_TIMEOUT_S:.0f} s: try again later"
-            raise BrokerError(msg)
+            raise BrokerError(
+                f"a transaction has been open in {OFFSETS_TOPIC!r} for {STABLE_TIMEOUT_S:.0f} s: try again later"
+            )
         time.sleep(0.5)
 
 

@@ -129,12 +129,11 @@ class KafkaStore:
         """Refuse a state topic whose name two applications share: each would erase the other's snapshots."""
         other = self._stranger_in(self._state_topic, partition)
         if other is not None:
-            msg = (
+            raise DataLossError(
                 f"the state topic {self._state_topic!r} holds snapshots of {other!r} too: another application's group "
                 "and topic make the same name. `sketchstream topics create` makes one for this application alone; "
                 "workers that are started then move their snapshots there"
             )
-            raise DataLossError(msg)
 
     def _stranger_in(self, state_topic: str, partition: int) -> str | None:
         """Find another input that exists, and whose snapshots are in a partition of a state topic."""
@@ -156,11 +155,10 @@ class KafkaStore:
                 committed = reader.committed(partition) or committed
                 pointer = Pointer.from_text(committed.metadata or "")
             if pointer is None:
-                msg = (
+                raise DataLossError(
                     f"the committed offset of partition {partition} of {self._topic!r} was not written by sketchstream "
                     f"(another client of this group, or a reset by another tool); {ADVICE}"
                 )
-                raise DataLossError(msg)
             if self._accept_loss and pointer.topic_id != self._topics.input.topic_id:
                 return self._begin_anew(partition, fence, pointer.revision)
             self._check_pointer(partition, pointer, committed.offset)
@@ -189,11 +187,13 @@ class KafkaStore:
         manifest = msgpack.unpackb(packed, strict_map_key=False)
         if manifest["v"] != MANIFEST_FORMAT:
             number = manifest["v"]
-            msg = f"a snapshot in format {number} was written by another release; this one knows {MANIFEST_FORMAT}"
-            raise DataLossError(msg)
+            raise DataLossError(
+                f"a snapshot in format {number} was written by another release; this one knows {MANIFEST_FORMAT}"
+            )
         if manifest["partition"] != partition or manifest["position"] != fence.position:
-            msg = f"the snapshot of partition {partition} belongs to another position or partition; {ADVICE}"
-            raise DataLossError(msg)
+            raise DataLossError(
+                f"the snapshot of partition {partition} belongs to another position or partition; {ADVICE}"
+            )
         fence.places = {name: BlobPlace(*place) for name, place in manifest["blobs"].items()}
         fence.manifest, fence.written = pointer.manifest, manifest["written"]
         return Restored(fence.position, manifest["manifest"], _read_named(reader, partition, fence.places))
@@ -211,8 +211,7 @@ class KafkaStore:
             if self._accept_loss or ends.get(partition, position) >= position:
                 return
             problem = "lies beyond the end of the log (truncated or restored from an older copy)"
-        msg = f"the committed offset of partition {partition} of {self._topic!r} {problem}; {ADVICE}"
-        raise DataLossError(msg)
+        raise DataLossError(f"the committed offset of partition {partition} of {self._topic!r} {problem}; {ADVICE}")
 
     def _first(self, partition: int, fence: Fence) -> Fresh:
         """Begin without an offset, which only a partition without any trace may; its pointer is committed first."""
@@ -225,18 +224,16 @@ class KafkaStore:
                     trace = traces.newest_trace(self._connection, self._state_topic, partition)
                     if trace is not None and trace.topic_id != self._topics.input.topic_id:
                         return self._begin_anew(partition, fence, trace.revision)
-                msg = (
+                raise DataLossError(
                     f"partition {partition} of {self._topic!r} has no committed offset, but {name!r} holds {contents} "
                     f"of it: the group's offsets expired or were deleted; {ADVICE}"
                 )
-                raise DataLossError(msg)
         former = self._topics.former_state
         if former is not None and self._topics.input.topic_id in traces.inputs_of(self._connection, former, partition):
-            msg = (
+            raise DataLossError(
                 f"partition {partition} of {self._topic!r} has no committed offset, but {former!r} holds snapshots of "
                 f"it: the group's offsets expired or were deleted; {ADVICE}"
             )
-            raise DataLossError(msg)
         return self._begin(partition, fence, self._newest_revision() or 0, partial=False)
 
     def _newest_revision(self) -> int | None:
@@ -272,29 +269,27 @@ class KafkaStore:
         with self._lock:
             fence = self._fences.get(partition)
         if fence is None or fence.broken:
-            msg = f"partition {partition} is not ours any more: take it again"
-            raise FencedError(msg)
+            raise FencedError(f"partition {partition} is not ours any more: take it again")
         if snapshot.position < fence.position and not snapshot.rewound:
             fence.broken = True
-            msg = f"a snapshot of partition {partition} would move its position back"
-            raise DataLossError(msg)
+            raise DataLossError(f"a snapshot of partition {partition} would move its position back")
         state_id = self._topics.state_now().topic_id
         if fence.state_id != state_id:
             fence.places, fence.moving, fence.manifest, fence.written = {}, {}, -1, 0
             fence.position, fence.state_id = min(fence.position, snapshot.position), state_id
             self._eraser.restart(partition)
-            msg = (
+            raise SnapshotsGoneError(
                 f"the state topic {self._state_topic!r} was deleted and made again while partition {partition} ran: "
                 "its snapshot is written again, whole"
             )
-            raise SnapshotsGoneError(msg)
         fence.broken = True
         self._topics.check_input()
         self._topics.watch_settings()
         missing = snapshot.keep - fence.places.keys() - fence.moving.keys()
         if missing:
-            msg = f"a snapshot of partition {partition} keeps {len(missing)} blobs that no earlier one brought"
-            raise DataLossError(msg)
+            raise DataLossError(
+                f"a snapshot of partition {partition} keeps {len(missing)} blobs that no earlier one brought"
+            )
         about = Pointer(
             *self._ids(fence),
             snapshot.revision,

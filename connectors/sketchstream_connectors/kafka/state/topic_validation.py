@@ -78,16 +78,16 @@ class StoreTopics:
     def _existing(self, name: str) -> Topic:
         described = self._admin.topic(name)
         if described is None:
-            msg = f"topic {name!r} does not exist; `sketchstream topics create -c FILE` makes the topics that are ours"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"topic {name!r} does not exist; `sketchstream topics create -c FILE` makes the topics that are ours"
+            )
         return described
 
     def _check_settings(self) -> None:
         """Refuse a state topic that forgets: it would lose the state of a partition that is silent for a while."""
         wrong = self._wrong_settings(self.state.name)
         if wrong:
-            msg = f"the state topic {self.state.name!r} would lose snapshots: {wrong}"
-            raise ConfigError(msg)
+            raise ConfigError(f"the state topic {self.state.name!r} would lose snapshots: {wrong}")
 
     def _wrong_settings(self, name: str) -> str:
         configs = self._admin.configs(name)
@@ -117,8 +117,9 @@ class StoreTopics:
         """
         described = self._admin.topic(self.state.name, max_age_s=ASKED_TOGETHER_S)
         if described is None:
-            msg = f"the state topic {self.state.name!r} was deleted; `sketchstream topics create -c FILE` makes it"
-            raise SnapshotsGoneError(msg)
+            raise SnapshotsGoneError(
+                f"the state topic {self.state.name!r} was deleted; `sketchstream topics create -c FILE` makes it"
+            )
         self.state = described
         return described
 
@@ -130,10 +131,8 @@ class StoreTopics:
             return
         happened = "was deleted" if described is None else "was deleted and made again (its topic id changed)"
         if self._accept_loss:
-            msg = f"the input topic {name!r} {happened}: its partitions are begun anew"
-            raise BrokerError(msg)
-        msg = f"the input topic {name!r} {happened}; {ADVICE}"
-        raise DataLossError(msg)
+            raise BrokerError(f"the input topic {name!r} {happened}: its partitions are begun anew")
+        raise DataLossError(f"the input topic {name!r} {happened}; {ADVICE}")
 
     def adopt_input(self) -> None:
         """If that is accepted, take the topic that has the name now for the input, whatever was before."""
@@ -141,8 +140,7 @@ class StoreTopics:
             return
         described = self._admin.topic(self.input.name)
         if described is None:
-            msg = f"the input topic {self.input.name!r} was deleted: waiting for it to be made again"
-            raise BrokerError(msg)
+            raise BrokerError(f"the input topic {self.input.name!r} was deleted: waiting for it to be made again")
         self.input = described
 
     def check_room(self, partition: int) -> None:
@@ -168,11 +166,10 @@ class StoreTopics:
             if described is not None and described.partitions > partition and described.leaders.get(partition, -1) >= 0:
                 return
             time.sleep(0.1)
-        msg = (
+        raise DataLossError(
             f"topic {name!r} has no partition {partition} and could not be given one; run "
             "`sketchstream topics create -c FILE`"
-        )
-        raise DataLossError(msg) from cause
+        ) from cause
 
 
 def check_writable(connection: Connection, topics: Mapping[str, str]) -> None:
@@ -190,14 +187,12 @@ def check_writable(connection: Connection, topics: Mapping[str, str]) -> None:
             (described,) = client.describe_topics([name])
         operations = {str(one).lower() for one in described.get("authorized_operations") or ()}
         if described["error_code"] != 0:
-            msg = (
+            raise ConfigError(
                 f"{setting}: topic {name!r} does not exist, or may not be seen; `sketchstream topics create` makes it, "
                 "`sketchstream topics acls` lists what a worker must be allowed"
             )
-            raise ConfigError(msg)
         if operations and "write" not in operations:
-            msg = (
+            raise ConfigError(
                 f"{setting}: topic {name!r} may not be written; `sketchstream topics acls` lists what a worker must "
                 "be allowed"
             )
-            raise ConfigError(msg)

@@ -249,8 +249,7 @@ class Fence:
             result = step()
             wake()
             if not result.wait(timeout_ms=acknowledged.left_s * 1000):
-                msg = f"a transaction of partition {self.partition} made no progress for {STALLED_S:.0f} s"
-                raise BrokerError(msg)
+                raise BrokerError(f"a transaction of partition {self.partition} made no progress for {STALLED_S:.0f} s")
             acknowledged.progressed()
 
     def abandon(self) -> None:

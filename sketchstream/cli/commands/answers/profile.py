@@ -99,14 +99,17 @@ def command(
     options.require_picture(plot, "--plot")
     every = source.every
     if numbers and form != "table":
-        msg = f"--number chooses columns of a table, and --format {form} has every number: leave one of them out"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"--number chooses columns of a table, and --format {form} has every number: leave one of them out"
+        )
     if numbers and not (every or by):
-        msg = "--number chooses columns of the table of --all or --by group; one profile is shown with every number"
-        raise ConfigError(msg)
+        raise ConfigError(
+            "--number chooses columns of the table of --all or --by group; one profile is shown with every number"
+        )
     if several := [name for name in numbers if name in ("fractions", "counts")]:
-        msg = f"--number must be one number, such as distinct, at_least.3 or exactly.1, found {several[0]!r}"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"--number must be one number, such as distinct, at_least.3 or exactly.1, found {several[0]!r}"
+        )
     if source.file is not None:
         if by:
             raise ConfigError("--by group belongs to -c; choose a group of a file with --group")
@@ -119,8 +122,9 @@ def command(
     if by and (plot is not None or html is not None or merge):
         raise ConfigError("--plot, --html and --merge show one group: choose it with --group")
     if every and plot is not None:
-        msg = "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
-        raise ConfigError(msg)
+        raise ConfigError(
+            "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
+        )
     from sketchstream.cli import results
     from sketchstream.kinds import groups_of
     from sketchstream.query.answers import ProfileAnswer
@@ -129,8 +133,9 @@ def command(
         reader = windows.published
         plan = reader.plan(windows.name)
         if group is None and not by and (number := len(groups_of(plan.spec))):
-            msg = f"sketch {plan.name} has {number:,} groups: choose one with --group NAME, or ask for all: --by group"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"sketch {plan.name} has {number:,} groups: choose one with --group NAME, or ask for all: --by group"
+            )
         if every or by:
             from sketchstream.cli.windows_report import WindowsReport
 

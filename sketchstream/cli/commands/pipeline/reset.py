@@ -52,13 +52,15 @@ def command(config_file: Path, place: str | None, dry_run: bool, yes: bool, form
 
     config = clusters.load(config_file)
     if not config.from_kafka and place not in (None, "beginning"):
-        msg = f"{config_file}: a file has one partition and is counted again from its beginning; leave --to out"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{config_file}: a file has one partition and is counted again from its beginning; leave --to out"
+        )
     start = _start(place)
     if not yes and not dry_run:
         if not sys.stdin.isatty():
-            msg = "reset drops open windows and may publish events a second time: say --yes, or look with --dry-run"
-            raise ConfigError(msg)
+            raise ConfigError(
+                "reset drops open windows and may publish events a second time: say --yes, or look with --dry-run"
+            )
         click.confirm("Drop all open windows and begin a new revision?", abort=True, err=True)
     limited = config.privacy.max_epsilon is not None or config.budget is not None
     if limited and (start not in ("end", "committed") or not config.from_kafka):

@@ -121,5 +121,6 @@ def _shape(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        msg = f"noise on the integers needs whole numbers, such as --shape 2,1, found {text[:40]!r}"
-        raise ConfigError(msg) from None
+        raise ConfigError(
+            f"noise on the integers needs whole numbers, such as --shape 2,1, found {text[:40]!r}"
+        ) from None

@@ -84,8 +84,9 @@ def command(
 
     width = Width.parse(window)
     if NAME.fullmatch(name) is None:
-        msg = f"--name must be small letters, digits and _.- and begin with a letter or a digit, found {name!r:.40}"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"--name must be small letters, digits and _.- and begin with a letter or a digit, found {name!r:.40}"
+        )
     groups = deployment.declared(1024, 2)
     if deployment.group_items is None:
         question = "How many distinct items (people, say) do you expect in a window"

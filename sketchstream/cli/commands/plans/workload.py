@@ -135,8 +135,9 @@ def _write(spec: WorkloadSpec, block: WorkloadTable, folder: Path) -> None:
     name = block.strategy or Path(f"{block.name}.strategy")
     path = folder / name.expanduser()
     if path.exists():
-        msg = f"{path} exists: windows that began with it cannot continue with another one; remove it, or omit --write"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{path} exists: windows that began with it cannot continue with another one; remove it, or omit --write"
+        )
     write_durably(path, spec.strategy.to_bytes())
     click.echo(f'\nwrote {path}; give it to every worker, and set in [[sketch]] "{block.name}":')
     click.echo(f'  mechanism = "{spec.mechanism}"\n  strategy = "{name}"')

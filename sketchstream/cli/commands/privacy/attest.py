@@ -80,13 +80,15 @@ def command(
     if bool(files) == (config_file is not None):
         raise ConfigError("give either sketch files or -c")
     if (config_file is None) != (bodies is None):
-        msg = "-c needs --bodies, a folder for the bytes that the statement is about, and --bodies belongs to -c"
-        raise ConfigError(msg)
+        raise ConfigError(
+            "-c needs --bodies, a folder for the bytes that the statement is about, and --bodies belongs to -c"
+        )
     if config_file is None and (from_ or to or registry):
         raise ConfigError("--from, --to and --registry belong to -c")
     if (registry is None) != (operator is None):
-        msg = "--registry needs --operator, a TOML file of what only you know, and --operator belongs to --registry"
-        raise ConfigError(msg)
+        raise ConfigError(
+            "--registry needs --operator, a TOML file of what only you know, and --operator belongs to --registry"
+        )
     sketches.require_free(output)
     key = attestation.load_key(signing_key_file)
     if config_file is None or bodies is None:
@@ -137,8 +139,9 @@ def _of_deployment(
     read = published.source.read(None, since, until)
     bodies = attestation.body_names(one for one in read if isinstance(one, SealedEntry) and one.positions is None)
     if not bodies:
-        msg = "nothing is sealed in these windows, so there is nothing to attest; `sketchstream profile -c` lists them"
-        raise StoreError(msg)
+        raise StoreError(
+            "nothing is sealed in these windows, so there is nothing to attest; `sketchstream profile -c` lists them"
+        )
     claims = attestation.of_deployment(published.deployment(), published.source.frontiers(), (since, until))
     return bodies, attestation.state(bodies, claims)
 

@@ -37,8 +37,9 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
     for path in files:
         part = sketches.read_published(path, "merge")
         if not isinstance(part, SealedState):
-            msg = f"{path} holds a histogram, which cannot be merged: stack it, or create sketches with --publish state"
-            raise MergeError(msg)
+            raise MergeError(
+                f"{path} holds a histogram, which cannot be merged: stack it, or create sketches with --publish state"
+            )
         parts.append(part)
     merged = merge(parts)
     write_durably(output, merged.to_bytes(), mode=PUBLIC)

@@ -186,8 +186,9 @@ def _layout(
     form = file_format(named, str(source))
     if form is None:
         what = "standard input" if source == STDIN else str(source)
-        msg = f"the format of {what} is not known: give --format lines, jsonl, csv, parquet, avro or msgpack"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"the format of {what} is not known: give --format lines, jsonl, csv, parquet, avro or msgpack"
+        )
     columns = tuple(sorted(set(roles.values())))
     decimals = weight is not None and sketch.kind.intake.decimal_weights(sketch.spec)
     return Layout(form, item, item_type, weight, None, columns, decimals)  # type: ignore[arg-type]

@@ -170,8 +170,9 @@ def _kafka(topic: str, servers: str | None, group: str | None, settings: tuple[s
         if not equals or not name:
             raise click.UsageError(f"--kafka takes NAME=VALUE, such as security.protocol=SSL, found {setting!r:.60}")
         if name.endswith("password") or name in SECRETS:
-            msg = f"{name} is a secret, and command lines are not: --kafka {name}.file=PATH names a file that holds it"
-            raise click.UsageError(msg)
+            raise click.UsageError(
+                f"{name} is a secret, and command lines are not: --kafka {name}.file=PATH names a file that holds it"
+            )
         client[name] = value
     return client
 
@@ -213,8 +214,9 @@ def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]
         place = f"topic {draft.topic}"
     if not survey.records:
         reason = f"{read:,} records were read, and none is a JSON object" if read else "it holds no records"
-        msg = f"{place} cannot be looked at: {reason}; docs/configuration.md has the keys for other formats"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{place} cannot be looked at: {reason}; docs/configuration.md has the keys for other formats"
+        )
     return survey, partitions
 
 
@@ -278,8 +280,9 @@ def _groups(
     question = "Its values: between commas, or a file with one a line (the list is public: take it from no user's data)"
     listed = str(options.ask(listed, question, None, str, "--groups")).strip()
     if listed.isdecimal():
-        msg = f"--groups takes the values of {field!r}, between commas or in a file, found a number: {listed}"
-        raise click.UsageError(msg)
+        raise click.UsageError(
+            f"--groups takes the values of {field!r}, between commas or in a file, found a number: {listed}"
+        )
     given = DeploymentOptions(listed, False, None, None, False, "promised")
     groups = given.declared(1024, 2)
     number = len(groups or ())
@@ -367,8 +370,9 @@ def _find_partitioner(output: Path) -> None:
             validate.command, config_file=output, online=None, write=True, sample=20_000, partitions=None, form="table"
         )
     except ConfigError as error:
-        msg = f"{output} is written; mend this, then: sketchstream validate -c {output} --write"
-        raise ConfigError(*error.mistakes, msg) from None
+        raise ConfigError(
+            *error.mistakes, f"{output} is written; mend this, then: sketchstream validate -c {output} --write"
+        ) from None
 
 
 def _wait_s(width: Width) -> int | None:

@@ -81,8 +81,7 @@ def parse_filter(written: object, length: int, *, trim: bool = True) -> Filter:
         return _named(written.strip(), length)
     if isinstance(written, bytes):
         if len(written) % 8:
-            msg = f"kernel as bytes holds float64 numbers of 8 bytes, found {len(written)} bytes"
-            raise SpecError(msg)
+            raise SpecError(f"kernel as bytes holds float64 numbers of 8 bytes, found {len(written)} bytes")
         return _plain(np.frombuffer(written, "<f8"), length, trim)
     return _plain(written, length, trim)
 
@@ -97,25 +96,21 @@ def kernel_of(written: object) -> Floats:
         numbers = [float(exact_rational(one, "kernel must hold numbers")) for one in array.reshape(-1)]
         array = np.array(numbers).reshape(array.shape)
     if array.dtype.kind not in "biuf" or array.dtype.kind == "b":
-        msg = f"kernel must be real numbers, found an array of {array.dtype}"
-        raise SpecError(msg)
+        raise SpecError(f"kernel must be real numbers, found an array of {array.dtype}")
     out = np.ascontiguousarray(array, np.float64)
     if out.size == 0:
-        msg = "kernel must not be empty"
-        raise SpecError(msg)
+        raise SpecError("kernel must not be empty")
     if not np.all(np.isfinite(out)):
-        msg = "kernel must be finite, found NaN or infinity"
-        raise SpecError(msg)
+        raise SpecError("kernel must be finite, found NaN or infinity")
     if np.abs(out).max() > LARGEST_COEFFICIENT:
         most = f"{LARGEST_COEFFICIENT:g}"
-        msg = f"kernel must have coefficients of at most {most}: errors are sums of their squares; scale them down"
-        raise SpecError(msg)
+        raise SpecError(
+            f"kernel must have coefficients of at most {most}: errors are sums of their squares; scale them down"
+        )
     if not np.any(out):
-        msg = "kernel must not be all zero"
-        raise SpecError(msg)
+        raise SpecError("kernel must not be all zero")
     if out.size > MOST_COEFFICIENTS:
-        msg = f"kernel must have at most {MOST_COEFFICIENTS} coefficients, found {out.size}"
-        raise SpecError(msg)
+        raise SpecError(f"kernel must have at most {MOST_COEFFICIENTS} coefficients, found {out.size}")
     return out
 
 
@@ -123,8 +118,7 @@ def _plain(written: object, length: int, trim: bool) -> Filter:
     """A filter given by its coefficients."""
     array = kernel_of(written)
     if array.ndim != 1:
-        msg = f"kernel must be one-dimensional, found {array.ndim} dimensions"
-        raise SpecError(msg)
+        raise SpecError(f"kernel must be one-dimensional, found {array.ndim} dimensions")
     if trim and len(array) > length:
         array = kernel_of(array[:length])
     return _frozen("kernel", array, max(0, len(array) - 1))
@@ -140,29 +134,27 @@ def _named(text: str, length: int) -> Filter:
     if word == "decay":
         rate = exact_rational(argument, f"{expected}: decay:A with 0 < A < 1")
         if not Fraction(0) < rate < 1:
-            msg = f"kernel decay:A needs 0 < A < 1, found {argument[:40]}"
-            raise SpecError(msg)
+            raise SpecError(f"kernel decay:A needs 0 < A < 1, found {argument[:40]}")
         with np.errstate(under="ignore"):
             powers = float(rate) ** np.arange(length, dtype=np.float64)
         return _frozen(text, np.trim_zeros(powers, "b"))
     if argument:
-        msg = f"{expected}, found {text[:60]!r}"
-        raise SpecError(msg)
+        raise SpecError(f"{expected}, found {text[:60]!r}")
     if word == "sum":
         return _frozen(text, np.ones(length))
     if word == "difference" and length > 1:
         return _frozen(text, np.array([1.0, -1.0]), 1)
     if word == "identity":
         return _frozen(text, np.ones(1))
-    msg = f"{expected}, found {text[:60]!r}"
-    raise SpecError(msg)
+    raise SpecError(f"{expected}, found {text[:60]!r}")
 
 
 def _width(argument: str, word: str, length: int) -> int:
     """The width of a window, at most the length of the series."""
     if not argument.isdecimal() or not 1 <= int(argument) <= length:
-        msg = f"kernel {word}:W needs a whole number W from 1 to the length {length}, found {argument[:40]!r}"
-        raise SpecError(msg)
+        raise SpecError(
+            f"kernel {word}:W needs a whole number W from 1 to the length {length}, found {argument[:40]!r}"
+        )
     return int(argument)
 
 
@@ -178,8 +170,7 @@ def _loaded(path: str) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        msg = f"kernel {path[:80]!r} could not be read as a .npy file: {type(error).__name__}"
-        raise SpecError(msg) from None
+        raise SpecError(f"kernel {path[:80]!r} could not be read as a .npy file: {type(error).__name__}") from None
 
 
 @dataclass(frozen=True)
@@ -201,18 +192,14 @@ class DeclaredColumns:
         checked: dict[str, tuple[int | str, ...]] = {}
         for name, listed in values.items():
             if isinstance(listed, str) or not isinstance(listed, (list, tuple)) or len(listed) < 2:
-                msg = f"column {name!r:.40} needs a list of two values or more"
-                raise SpecError(msg)
+                raise SpecError(f"column {name!r:.40} needs a list of two values or more")
             if any(isinstance(one, bool) or not isinstance(one, (int, str)) for one in listed):
-                msg = f"values of column {name!r:.40} must be whole numbers or text"
-                raise SpecError(msg)
+                raise SpecError(f"values of column {name!r:.40} must be whole numbers or text")
             if len(set(listed)) != len(listed):
-                msg = f"values of column {name!r:.40} must differ, found one twice"
-                raise SpecError(msg)
+                raise SpecError(f"values of column {name!r:.40} must differ, found one twice")
             checked[name] = tuple(listed)
         if not checked:
-            msg = "columns must name at least one column"
-            raise SpecError(msg)
+            raise SpecError("columns must name at least one column")
         object.__setattr__(self, "values", checked)
 
     @property
@@ -234,8 +221,9 @@ class DeclaredColumns:
         """The kernel whose convolution is the marginal table of these columns; of no columns, the total."""
         unknown = [name for name in names if name not in self.values]
         if unknown or len(set(names)) != len(names):
-            msg = f"marginal must name declared columns, each once: {', '.join(self.values)}; found {unknown or names}"
-            raise SpecError(msg)
+            raise SpecError(
+                f"marginal must name declared columns, each once: {', '.join(self.values)}; found {unknown or names}"
+            )
         index = tuple(0 if name in names else slice(None) for name in self.values)
         table = np.zeros(self.shape)
         table[index] = 1.0

@@ -141,8 +141,9 @@ def spectral_shape(spectrum: Spectrum, noise: NoiseKind, layout: Layout, floor: 
     Source: docs/theory/convolution.md, theorem 2.
     """
     if layout == "time" and floor <= 0:
-        msg = "layout = 'time' needs a floor above 0: coefficients without noise would be stored in the clear"
-        raise SpecError(msg)
+        raise SpecError(
+            "layout = 'time' needs a floor above 0: coefficients without noise would be stored in the clear"
+        )
     kept = np.ones(spectrum.group.size, np.bool_) if layout == "time" else spectrum.support.copy()
     magnitude = spectrum.magnitude
     share = (1 - floor) * magnitude / magnitude.sum() + floor / np.count_nonzero(kept)

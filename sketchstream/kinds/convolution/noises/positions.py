@@ -188,12 +188,11 @@ class Rooted(ByPosition):
         places = range(len(spec.filters)) if chosen is None else [whole(chosen, "root", 0, len(spec.filters) - 1)]
         usable = [place for place in places if self._usable(place)]
         if not usable:
-            msg = (
+            raise SpecError(
                 "noise = 'toeplitz' needs a filter whose coefficients begin above 0 and whose square root does not "
                 f"grow; above {LONGEST_ROOT} positions one whose coefficients do not grow, and at most "
                 f"{LONGEST_SPREAD} positions; use noise = 'gaussian'"
             )
-            raise SpecError(msg)
         rows = np.arange(0, spec.length, max(1, spec.length // COMPARED), dtype=np.int64)
 
         def error(place: int) -> float:

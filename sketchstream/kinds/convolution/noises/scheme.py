@@ -214,8 +214,7 @@ class NoiseScheme(ABC):
         while grid > 1 and capacity * grid >= room:
             grid //= 2
         if capacity * grid * largest >= 2**62:
-            msg = f"capacity must stay below 2^62 lattice units, found {capacity} on a grid of 1/{grid}"
-            raise SpecError(msg)
+            raise SpecError(f"capacity must stay below 2^62 lattice units, found {capacity} on a grid of 1/{grid}")
         return grid
 
     @property
@@ -313,17 +312,15 @@ class NoiseScheme(ABC):
         for layer in layers:
             low, high = self._extremes(layer)
             if high > MOST_SCALE:
-                msg = (
+                raise SpecError(
                     f"noise of {high:.3g} lattice units is above 2^49: raise floor, or lower capacity or use a larger "
                     "epsilon or delta"
                 )
-                raise SpecError(msg)
             if low < LEAST_SCALE:
-                msg = (
+                raise SpecError(
                     f"noise of {low:.3g} lattice units is below 2^10 on a grid of 1/{self.grid}: lower capacity, "
                     "epsilon or delta"
                 )
-                raise SpecError(msg)
 
     def add_noise(self, state: Ints, layer: NoiseLayer, entropy: WordSource | None) -> None:
         """Add one independent layer of exact noise to a state, in place; by default discrete Gaussian to each word."""

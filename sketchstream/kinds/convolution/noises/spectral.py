@@ -218,11 +218,10 @@ class Correlated(NoiseScheme):
         changed = 2 * grid * self.size * error
         spent = (1 + Fraction(math.exp(min(float(epsilon), 700)))) * changed
         if spent * 10 > delta:
-            msg = (
+            raise SpecError(
                 f"layout = 'time' would spend {float(spent):.3g} of delta {float(delta):.3g} on its sampler "
                 f"(M {self.size}, grid {grid}): use layout = 'fourier' or a larger delta"
             )
-            raise SpecError(msg)
         return spent
 
     def _least_budget(self, epsilon: Fraction, delta: Fraction) -> float:

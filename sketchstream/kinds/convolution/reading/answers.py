@@ -138,8 +138,7 @@ class FilterAnswers(LinearAnswers):
         spec = self.spec
         density = spec.scheme.density(self.drawn)
         if density is None or len(spec.group.shape) > 1 or not 0 <= lags < spec.length:
-            msg = f"autocovariance is for a series, lags from 0 to {spec.length - 1}, found {lags!r:.40}"
-            raise EstimateError(msg)
+            raise EstimateError(f"autocovariance is for a series, lags from 0 to {spec.length - 1}, found {lags!r:.40}")
         from scipy import fft
 
         power = np.abs(spec.scheme.spectrum.eigenvalues[self.place]) ** 2 * density
@@ -213,8 +212,9 @@ def answers(
         length: number of positions of the window, if it is shorter than the longest one; default all.
     """
     if not layers or state.shape != (spec.size,):
-        msg = f"expected layers and a state of {spec.size} words, found {len(layers)} layers and shape {state.shape}"
-        raise EstimateError(msg)
+        raise EstimateError(
+            f"expected layers and a state of {spec.size} words, found {len(layers)} layers and shape {state.shape}"
+        )
     out = []
     for place, kernel in enumerate(spec.filters):
         values = spec.scheme.decode(state, place)
@@ -243,8 +243,7 @@ def closed_values(spec: ConvolutionSpec, state: Ints, first: int, stop: int, pla
     and at padding, so that it is a function of words that no later event touches.
     """
     if spec.publish != "closed" or not 0 <= first <= stop <= spec.length:
-        msg = f"closed positions need publish = 'closed' and lie from 0 to {spec.length}"
-        raise EstimateError(msg)
+        raise EstimateError(f"closed positions need publish = 'closed' and lie from 0 to {spec.length}")
     coefficients = spec.filters[place].coefficients
     if spec.scheme.by_columns:
         return spec.scheme.decode(state, place)[first:stop]

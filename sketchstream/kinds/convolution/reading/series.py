@@ -74,8 +74,7 @@ class Series(LinearAnswers):
         for each in self.answers:
             if each.filter.name == name:
                 return each
-        msg = f"this sketch has the filters {', '.join(self.names)}, found {name!r:.60}"
-        raise EstimateError(msg)
+        raise EstimateError(f"this sketch has the filters {', '.join(self.names)}, found {name!r:.60}")
 
     def about(self, published: Published) -> Self:
         """See `Answers.about`: those of each filter say it too."""
@@ -203,8 +202,7 @@ def _completed(
     former, tail, earlier = _held(before)
     consecutive = window is None or earlier is None or earlier[1] == window[0]
     if before.spec.fingerprint != spec.fingerprint or not consecutive:
-        msg = "before must be the window that ends where this one begins, of an equal spec"
-        raise EstimateError(msg)
+        raise EstimateError("before must be the window that ends where this one begins, of an equal spec")
     return tuple(joined(one, tail, former, spec.positions_of(earlier)) for one in by_filter)
 
 
@@ -226,8 +224,7 @@ def joined(
     spec = current.spec
     known = spec.length if length is None else length
     if spec.mode != "linear" or spec.origin or current.before is not None:
-        msg = "joined needs answers of mode 'linear' and origin 0 that were not completed before"
-        raise EstimateError(msg)
+        raise EstimateError("joined needs answers of mode 'linear' and origin 0 that were not completed before")
     lags = min(current.filter.partial, len(current.values))
     if not lags:
         return current

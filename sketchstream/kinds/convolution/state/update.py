@@ -63,8 +63,9 @@ class Updater:
         """See `ItemIndex`; sums wrap, and the counter, if there is one, is the number of events counted."""
         spec = self.spec
         if state.shape != (spec.size,) or state.dtype != np.int64:
-            msg = f"the state must be an int64 array of {spec.size} words, found {state.dtype} of shape {state.shape}"
-            raise SpecError(msg)
+            raise SpecError(
+                f"the state must be an int64 array of {spec.size} words, found {state.dtype} of shape {state.shape}"
+            )
         items = Items.of(positions)
         moved = np.zeros(2, np.int64)
         # Depends only on the size of the batch, never on its content.
@@ -146,6 +147,5 @@ def add_noise(
     """Add one independent layer of exact noise, by default that of creation, to a state, in place; sums wrap."""
     view = flat(state, (np.int64,))
     if view.size != spec.size:
-        msg = f"state must have {spec.size} words, found {view.size}"
-        raise SpecError(msg)
+        raise SpecError(f"state must have {spec.size} words, found {view.size}")
     spec.scheme.add_noise(view, spec.layer() if layer is None else layer, entropy)

@@ -76,50 +76,45 @@ class Observed:
         object.__setattr__(self, "values", np.ascontiguousarray(np.atleast_2d(self.values), dtype=np.int64))
         levels = len(self.slots)
         if self.unit not in ("event", "item") or self.form not in ("state", "cumulative", "bins"):
-            msg = f"unit must be event or item and form state, cumulative or bins, found {self.unit}, {self.form}"
-            raise EstimateError(msg)
+            raise EstimateError(
+                f"unit must be event or item and form state, cumulative or bins, found {self.unit}, {self.form}"
+            )
         if levels == 0 or min(self.slots) < 1 or self.values.shape != (levels, self.edges.size) or not self.edges.size:
-            msg = (
+            raise EstimateError(
                 f"values must have one row for each level and one column for each edge, found {self.values.shape} "
                 f"for {levels} levels and {self.edges.size} edges"
             )
-            raise EstimateError(msg)
         if np.any(np.diff(self.edges) <= 0):
-            msg = "edges must ascend"
-            raise EstimateError(msg)
+            raise EstimateError("edges must ascend")
         if not self.open_domain and levels != 1:
-            msg = f"a closed domain has one level, found {levels}"
-            raise EstimateError(msg)
+            raise EstimateError(f"a closed domain has one level, found {levels}")
         if self.open_domain and (len(self.hashed_into) != levels or len(self.shares) != levels):
-            msg = "an open domain needs hashed_into and shares for each of its levels"
-            raise EstimateError(msg)
+            raise EstimateError("an open domain needs hashed_into and shares for each of its levels")
         if not self.layers:
-            msg = "what was published has no noise layer"
-            raise EstimateError(msg)
+            raise EstimateError("what was published has no noise layer")
         law = DISCRETE_LAPLACE if self.unit == "event" else RANDOMIZED_RESPONSE
         for name, epsilon in self.layers:
             if name != law or epsilon <= 0:
-                msg = f"unit {self.unit} needs layers of {law} with a positive epsilon, found {name}, {epsilon}"
-                raise EstimateError(msg)
+                raise EstimateError(
+                    f"unit {self.unit} needs layers of {law} with a positive epsilon, found {name}, {epsilon}"
+                )
         if (self.form == "state") != (self.cost is None) or (self.cost is not None and self.cost <= 0):
-            msg = f"a release has a positive cost and a state none, found form {self.form} and cost {self.cost}"
-            raise EstimateError(msg)
+            raise EstimateError(
+                f"a release has a positive cost and a state none, found form {self.form} and cost {self.cost}"
+            )
         if self.unit == "item":
             if self.modulus is None or self.form == "cumulative":
-                msg = "unit item needs a modulus, and publishes states or bins"
-                raise EstimateError(msg)
+                raise EstimateError("unit item needs a modulus, and publishes states or bins")
             if self.edges[0] < 0 or self.edges[-1] >= self.modulus:
-                msg = f"counters of unit item lie in 0..{self.modulus - 1}, found {self.edges[0]}..{self.edges[-1]}"
-                raise EstimateError(msg)
+                raise EstimateError(
+                    f"counters of unit item lie in 0..{self.modulus - 1}, found {self.edges[0]}..{self.edges[-1]}"
+                )
             if self.form == "bins" and self.edges.size != self.modulus:
-                msg = f"unit item publishes {self.modulus} bins, found {self.edges.size}"
-                raise EstimateError(msg)
+                raise EstimateError(f"unit item publishes {self.modulus} bins, found {self.edges.size}")
         if self.form == "state" and (np.any(self.values < 0) or tuple(self.values.sum(axis=1).tolist()) != self.slots):
-            msg = "the histogram of a state must add up to its slots"
-            raise EstimateError(msg)
+            raise EstimateError("the histogram of a state must add up to its slots")
         if self.parts < 1:
-            msg = f"parts must be at least 1, found {self.parts}"
-            raise EstimateError(msg)
+            raise EstimateError(f"parts must be at least 1, found {self.parts}")
 
     @property
     def levels(self) -> int:

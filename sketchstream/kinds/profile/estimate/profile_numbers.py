@@ -201,11 +201,10 @@ class ProfileNumbers(Profile):
             return self._exactly(_parsed(rest), z)
         if kind == "quantile":
             return self._quantile(_parsed(rest), z)
-        msg = (
+        raise EstimateError(
             "unknown number: expected distinct, total, mean, entropy, one_hit_ratio, coverage, above, fractions, "
             f"counts, at_least.K, exactly.K or quantile.Q, found {name:.40}"
         )
-        raise EstimateError(msg)
 
     def _at_least(self, k: object, z: float) -> Estimate:
         """The k+ number of one k, with its interval."""
@@ -298,13 +297,11 @@ class ProfileNumbers(Profile):
         if zeros == 0:
             return self
         if self.facts.open_domain:
-            msg = "items without a slot are known in closed domains only"
-            raise EstimateError(msg)
+            raise EstimateError("items without a slot are known in closed domains only")
         before = self._population
         after = before + zeros
         if after <= 0:
-            msg = f"{-zeros} items cannot leave a domain of {before:.0f}"
-            raise EstimateError(msg)
+            raise EstimateError(f"{-zeros} items cannot leave a domain of {before:.0f}")
         fit, known, scale = self._fit, self._known, before / after
         fractions = fit.fractions * scale
         fractions[0] += zeros / after
@@ -436,16 +433,14 @@ def _estimate(value: float, band: Ends, z: float, least: float, most: float) -> 
 def _count(k: object, most: int, limit: str) -> int:
     """Parse a count from 0 to `most`; the error calls the bound `limit`."""
     if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or not 0 <= k <= most:
-        msg = f"k must be a whole number from 0 to {limit} = {most}, found {k!s:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"k must be a whole number from 0 to {limit} = {most}, found {k!s:.40}")
     return int(k)
 
 
 def _share(q: object) -> float:
     """Parse a share from 0 to 1."""
     if not isinstance(q, Real) or not 0.0 <= float(q) <= 1.0:
-        msg = f"a quantile lies between 0 and 1, found {q!s:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"a quantile lies between 0 and 1, found {q!s:.40}")
     return float(q)
 
 

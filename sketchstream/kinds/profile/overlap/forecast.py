@@ -105,14 +105,11 @@ def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int
         EstimateError: these items would fill every level.
     """
     if spec.overlap is None:
-        msg = "sets of groups need overlap: what the groups have in common is not published"
-        raise SpecError(msg)
+        raise SpecError("sets of groups need overlap: what the groups have in common is not published")
     if not 0 <= shared <= 1:
-        msg = f"shared is a share from 0 to 1, found {shared:g}"
-        raise SpecError(msg)
+        raise SpecError(f"shared is a share from 0 to 1, found {shared:g}")
     if not 1 <= items <= 1e12:
-        msg = f"items of a group must be from 1 to 10^12, found {items:g}"
-        raise SpecError(msg)
+        raise SpecError(f"items of a group must be from 1 to 10^12, found {items:g}")
     names, domain = spec.overlap.groups, spec.domain
     rate = 1.0 if isinstance(domain, OpenDomain) or domain.sample_rate is None else float(domain.sample_rate)
     slots = parts * domain.size * rate / spec.levels
@@ -121,8 +118,7 @@ def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int
     regions[-1] += items * shared * rate
     most = None if isinstance(domain, OpenDomain) else slots
     if most is not None and regions.sum() > most:
-        msg = f"{regions.sum() / rate:,.0f} items do not fit a closed domain of {domain.size:,}"
-        raise SpecError(msg)
+        raise SpecError(f"{regions.sum() / rate:,.0f} items do not fit a closed domain of {domain.size:,}")
     noise = parts * cell_noise(spec, spec.overlap.epsilon, len(names))
     table = table_of(spec, np.zeros((spec.levels, len(regions))), [spec.epsilon], slots, noise)
     table = expected_cells(table, regions[1:])

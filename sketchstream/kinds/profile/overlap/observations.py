@@ -74,8 +74,7 @@ def _chosen(every: tuple[str, ...], groups: Sequence[str] | None) -> tuple[str, 
     for name in names:
         member(every, name)
     if not names or len(set(names)) < len(names):
-        msg = f"expected names of groups, each once, found {', '.join(names) or 'none'}"
-        raise SpecError(msg)
+        raise SpecError(f"expected names of groups, each once, found {', '.join(names) or 'none'}")
     return names
 
 

@@ -28,26 +28,24 @@ def count_law(law: str | Sequence[float], mean: float, exponent: float) -> Float
     if isinstance(law, str):
         if law == "geometric":
             if not 1 <= mean <= 10_000:
-                msg = f"mean must be from 1 to 10000, found {mean!r:.20}"
-                raise SpecError(msg)
+                raise SpecError(f"mean must be from 1 to 10000, found {mean!r:.20}")
             longest = min(LONGEST_LAW, math.ceil(30 * mean))
             shares = (1 - 1 / mean) ** np.arange(longest) / mean
         elif law == "zipf":
             if not exponent > 1:
-                msg = f"exponent must be above 1, found {exponent!r:.20}"
-                raise SpecError(msg)
+                raise SpecError(f"exponent must be above 1, found {exponent!r:.20}")
             shares = np.arange(1.0, 10_001.0) ** -exponent
         else:
-            msg = f"law must be 'geometric', 'zipf' or the shares of counts 1, 2, 3, ..., found {law!r:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"law must be 'geometric', 'zipf' or the shares of counts 1, 2, 3, ..., found {law!r:.40}")
     else:
         try:
             shares = np.asarray(law, dtype=np.float64)
         except (TypeError, ValueError):
             shares = np.zeros(0)
         if shares.ndim != 1 or not 1 <= shares.size <= LONGEST_LAW or not (shares >= 0).all() or not shares.sum() > 0:
-            msg = f"the shares of counts 1, 2, 3, ... must be at most {LONGEST_LAW} non-negative numbers, not all 0"
-            raise SpecError(msg)
+            raise SpecError(
+                f"the shares of counts 1, 2, 3, ... must be at most {LONGEST_LAW} non-negative numbers, not all 0"
+            )
     out: Floats = shares / shares.sum()
     return out
 

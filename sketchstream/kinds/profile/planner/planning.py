@@ -145,12 +145,10 @@ def required(
         SpecError: nothing within the limits reaches the target; the message names the best spec.
     """
     if not 0 < target < 1:
-        msg = f"target must be a relative error between 0 and 1, for example 0.02, found {target!r:.20}"
-        raise SpecError(msg)
+        raise SpecError(f"target must be a relative error between 0 and 1, for example 0.02, found {target!r:.20}")
     require_choice(vary, "vary", get_args(Vary))
     if vary == "slots" and not isinstance(spec.domain, OpenDomain):
-        msg = "only an open domain has slots to choose; a closed one has as many as items (vary = 'epsilon')"
-        raise SpecError(msg)
+        raise SpecError("only an open domain has slots to choose; a closed one has as many as items (vary = 'epsilon')")
     names = (number,) if isinstance(number, str) else tuple(number) if isinstance(number, Sequence) else (str(number),)
     best: Plan | None = None
     for candidate in _candidates(spec, vary, items):
@@ -160,8 +158,9 @@ def required(
             continue
         unknown = [str(name) for name in names if name not in tried.numbers]
         if unknown or not names:
-            msg = f"number must be one of {', '.join(tried.numbers)}, found {', '.join(unknown) or 'none':.40}"
-            raise SpecError(msg)
+            raise SpecError(
+                f"number must be one of {', '.join(tried.numbers)}, found {', '.join(unknown) or 'none':.40}"
+            )
         error = tried.worst(names).relative
         if error <= target:
             return tried
@@ -170,12 +169,12 @@ def required(
         if vary == "slots" and candidate.domain.size > items and error > PAST * best.worst(names).relative:
             break
     if best is None:
-        msg = f"{items:g} items crowd every level of every size within the limits; more levels are needed"
-        raise SpecError(msg)
+        raise SpecError(f"{items:g} items crowd every level of every size within the limits; more levels are needed")
     at = f"{best.spec.domain.size} slots" if vary == "slots" else f"epsilon {best.spec.epsilon}"
     error = best.worst(names).relative
-    msg = f"no {vary} within the limits bring {', '.join(names)} to {target:.2%}; the best is {error:.2%} at {at}"
-    raise SpecError(msg)
+    raise SpecError(
+        f"no {vary} within the limits bring {', '.join(names)} to {target:.2%}; the best is {error:.2%} at {at}"
+    )
 
 
 def _candidates(spec: ProfileSpec, vary: Vary, items: float) -> list[ProfileSpec]:
@@ -199,38 +198,32 @@ def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: in
     """Refuse impossible expectations."""
     require_spec(spec)
     if not isinstance(items, (int, float)) or isinstance(items, bool) or not 1 <= items <= 1e12:
-        msg = f"items must be the number of distinct items expected, from 1 to 10^12, found {items!r:.40}"
-        raise SpecError(msg)
+        raise SpecError(f"items must be the number of distinct items expected, from 1 to 10^12, found {items!r:.40}")
     if not isinstance(spec.domain, OpenDomain) and items > spec.domain.size:
-        msg = f"{items:g} items do not fit a closed domain of {spec.domain.size}"
-        raise SpecError(msg)
+        raise SpecError(f"{items:g} items do not fit a closed domain of {spec.domain.size}")
     whole(parts, "parts", 1, 1 << 20)
     whole(merges, "merges", 1, 64)
     whole(windows, "windows", 1, 1 << 20)
     whole(runs, "runs", 0, 10_000)
     if merges > 1 and spec.publish != "state":
-        msg = "only states can be merged: merges above 1 need publish = 'state'"
-        raise SpecError(msg)
+        raise SpecError("only states can be merged: merges above 1 need publish = 'state'")
     if runs and (spec.domain.size > 1 << 24 or items > 1 << 24):
-        msg = "simulated runs are for at most 2^24 slots and items; the closed forms have no such limit"
-        raise SpecError(msg)
+        raise SpecError("simulated runs are for at most 2^24 slots and items; the closed forms have no such limit")
 
 
 def _refuse_crowded(profile: ReconstructedProfile, items: float) -> None:
     """Refuse a sketch whose slots are too crowded to estimate the number of items."""
     off, noise = abs(profile.distinct.value - items), figures.deviation(profile, "distinct")
     if math.isinf(profile.distinct.high):
-        msg = (
+        raise EstimateError(
             f"{items:,.0f} items crowd every level, or drown in its noise: what is published could not tell how many "
             "there are; take more slots, more levels or a larger epsilon"
         )
-        raise EstimateError(msg)
     if off > max(BIAS_DEVIATIONS * noise, BIAS_SHARE * items):
-        msg = (
+        raise EstimateError(
             f"{items:,.0f} items crowd every level: about {profile.distinct.value:,.0f} would be found; take more "
             "slots, or more levels"
         )
-        raise EstimateError(msg)
 
 
 def _notes(

@@ -160,8 +160,9 @@ def size(
         if smallest is None or sufficient.spec.domain.size < smallest.spec.domain.size:
             smallest = sufficient
     if smallest is None:
-        msg = f"{refusal}: allow a larger error or a larger epsilon, or choose wider windows, which hold more items"
-        raise SpecError(msg)
+        raise SpecError(
+            f"{refusal}: allow a larger error or a larger epsilon, or choose wider windows, which hold more items"
+        )
     return Sizing(smallest, tuple(numbers), target)
 
 
@@ -191,8 +192,7 @@ def fewest(*, numbers: Sequence[str] = ("distinct",), target: float = 0.02, **di
         except SpecError as error:
             refusal, low = error, middle + 1
     if best is None:
-        msg = f"{refusal}: allow a larger error or a larger epsilon"
-        raise SpecError(msg)
+        raise SpecError(f"{refusal}: allow a larger error or a larger epsilon")
     return Sizing(best, tuple(numbers), target)
 
 
@@ -239,8 +239,7 @@ class _Requirement:
         """
         require_choice(machine, "machine", ("trusted", "untrusted"))
         if not numbers:
-            msg = "numbers must name what matters, such as distinct or at_least.5, found none"
-            raise SpecError(msg)
+            raise SpecError("numbers must name what matters, such as distinct or at_least.5, found none")
         published = exact_epsilon(epsilon_publish, "epsilon_publish")
         state = max(TRUSTED_EPSILON, published) if machine == "trusted" else published
         counts = [int(name[9:]) for name in numbers if name.startswith("at_least.") and name[9:].isdecimal()]

@@ -65,8 +65,7 @@ class Matrix:
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
-            msg = f"matrix must be one of {', '.join(FAMILIES)}, found {self.family!r:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"matrix must be one of {', '.join(FAMILIES)}, found {self.family!r:.40}")
         if not isinstance(self.seed, bytes) or len(self.seed) != SEED_BYTES:
             msg = f"the seed of a matrix must be {SEED_BYTES} bytes, found {type(self.seed).__name__}"
             msg += f" of length {len(self.seed)}" if isinstance(self.seed, bytes) else ""
@@ -74,13 +73,11 @@ class Matrix:
         whole(self.features, "features", 1, MOST_FEATURES)
         whole(self.columns, "k", 1, MOST_FEATURES if self.family == "identity" else MOST_COLUMNS)
         if self.family == "identity" and self.columns != self.features:
-            msg = f"matrix = 'identity' keeps all features: k must be {self.features}, found {self.columns}"
-            raise SpecError(msg)
+            raise SpecError(f"matrix = 'identity' keeps all features: k must be {self.features}, found {self.columns}")
         if self.family == "srht" and self.columns > self.order:
-            msg = (
+            raise SpecError(
                 f"k must be at most {self.order} for matrix = 'srht' of {self.features} features, found {self.columns}"
             )
-            raise SpecError(msg)
 
     @property
     def order(self) -> int:
@@ -199,8 +196,7 @@ def thresholds() -> tuple[npt.NDArray[np.uint64], Ints]:
         steps.append(2**63 - 1 - tails.first_bits(len(steps) + 1, 63))
     table = np.array(steps, "<u8")
     if hashlib.sha256(table.tobytes()).hexdigest() != TABLE_SHA256:
-        msg = "the table of the gaussian matrix is not the one that every machine must have"
-        raise ArithmeticError(msg)
+        raise ArithmeticError("the table of the gaussian matrix is not the one that every machine must have")
     cells = np.arange(1 << GUIDE_BITS, dtype=np.uint64) << np.uint64(63 - GUIDE_BITS)
     guide = np.searchsorted(table, cells, side="right").astype(np.int64)
     return np.append(table, np.uint64(2**64 - 1)).astype(np.uint64), guide

@@ -135,11 +135,10 @@ def largest_overlap(matrix: Matrix) -> int:
             half *= 2
         return int(np.abs(sums[1:]).max())
     if matrix.features**2 * matrix.columns > MOST_PAIRED:
-        msg = (
+        raise SpecError(
             f"max_features needs a look at all pairs of features, too many for {matrix.features} features and "
             f"k = {matrix.columns}; leave max_features out, or use matrix = 'srht'"
         )
-        raise SpecError(msg)
     blocks = list(_blocks(matrix, PAIRED_ROWS))
     largest = 0
     for i, left in enumerate(blocks):

@@ -52,8 +52,7 @@ def heat_map(projection: PublishedRows) -> HeatMap:
     """The distances of all rows, similar ones next to each other; of many users, averages over runs of them."""
     n = projection.spec.users.size
     if n < 2:
-        msg = "a heat map needs at least two users, found one"
-        raise EstimateError(msg)
+        raise EstimateError("a heat map needs at least two users, found one")
     run = -(-n // PIXELS)
     starts = np.arange(0, n, run)
     sums = np.empty((len(starts), len(starts)))

@@ -130,8 +130,7 @@ def nearest(projection: PublishedRows, users: Who, count: int = 10, level: float
     """
     n = projection.spec.users.size
     if n < 2:
-        msg = "nearest needs at least two users, found one"
-        raise EstimateError(msg)
+        raise EstimateError("nearest needs at least two users, found one")
     count = whole(count, "count", 1, n - 1)
     places = np.atleast_1d(projection.user_places(users))
     distances = Distances(projection)

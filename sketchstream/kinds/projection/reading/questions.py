@@ -128,14 +128,13 @@ def asked(
     alone = any(name in chosen and question not in chosen for name, question in BESIDE.items())
     without = ("drift" in chosen and "later" not in chosen) or ("with_vector" in chosen and "vector" not in chosen)
     if unknown or len(questions) > 1 or alone or without:
-        msg = (
+        raise EstimateError(
             "estimate of kind 'projection' takes one question: distance= or inner= (pairs of users), among= (how many "
             "of the first users), nearest= (users) with count=, sq_norm= (users), with_vector= (users) with vector= "
             "(features and numbers), or drift= (users) with later= (published objects); and level, key, users, "
             "features; found "
             f"{', '.join(sorted(map(str, chosen)))}"
         )
-        raise EstimateError(msg)
     level = chosen.get("level", LEVEL)
     for question in ("distance", "inner"):
         if question in chosen:
@@ -162,8 +161,7 @@ def between(projection: PublishedRows, question: str, pairs: Iterable[tuple[Item
     """Squared distances, or inner products, of pairs of users."""
     listed = [tuple(pair) if isinstance(pair, (list, tuple)) else (pair,) for pair in pairs]
     if not listed or any(len(pair) != 2 for pair in listed):
-        msg = f"{question} must be a list of pairs of users"
-        raise EstimateError(msg)
+        raise EstimateError(f"{question} must be a list of pairs of users")
     ask = projection.distance if question == "distance" else projection.inner
     first, second = ([pair[at] for pair in listed] for at in (0, 1))
     return RowAnswer(projection.spec, {"user": first, "other": second}, partial(ask, first, second), question, level)
@@ -210,8 +208,7 @@ def neighbours(projection: PublishedRows, users: Any, count: int, level: float) 
 def drift(windows: Sequence[PublishedRows], users: Any, level: float, names: Sequence[str] | None = None) -> RowAnswer:
     """Squared distances between a user's rows in consecutive windows, of the same users, features and matrix."""
     if len(windows) < 2:
-        msg = f"drift needs at least two windows, found {len(windows)}"
-        raise EstimateError(msg)
+        raise EstimateError(f"drift needs at least two windows, found {len(windows)}")
     called: Sequence[Any] = range(len(windows)) if names is None else names
     places = np.atleast_1d(windows[0].user_places(users))
     names_there = {

@@ -107,16 +107,18 @@ class PublishedRows(LinearAnswers):
 
     def __post_init__(self) -> None:
         if self.cells.shape != self.spec.shape or self.cells.dtype != np.int64:
-            msg = f"cells must be int64 of shape {self.spec.shape}, found {self.cells.dtype} {self.cells.shape}"
-            raise EstimateError(msg)
+            raise EstimateError(
+                f"cells must be int64 of shape {self.spec.shape}, found {self.cells.dtype} {self.cells.shape}"
+            )
         if self.matrix is None and self.spec.matrix_seed == "public":
             object.__setattr__(self, "matrix", self.spec.projection_matrix())
 
     def __reduce__(self) -> Any:
         """Refuse pickling with a secret matrix, which must not leave the process."""
         if self.spec.matrix_seed == "secret" and self.matrix is not None:
-            msg = "a projection with its secret matrix cannot be pickled; estimate without key= gives one that can"
-            raise TypeError(msg)
+            raise TypeError(
+                "a projection with its secret matrix cannot be pickled; estimate without key= gives one that can"
+            )
         return type(self), (self.spec, self.cells, self.variance, None, self.fourth)
 
     @cached_property
@@ -219,8 +221,9 @@ class PublishedRows(LinearAnswers):
         """
         first, second = self._pairs(u, v)
         if np.any(first == second):
-            msg = "the inner product of a row with itself is a squared norm with noise of its own: use sq_norm"
-            raise EstimateError(msg)
+            raise EstimateError(
+                "the inner product of a row with itself is a squared norm with noise of its own: use sq_norm"
+            )
         left, right = self.cells[first].astype(np.float64), self.cells[second].astype(np.float64)
         return self._product(left, right, level)
 
@@ -240,13 +243,13 @@ class PublishedRows(LinearAnswers):
         else:
             weights = np.asarray(vector, np.float64)
             if weights.shape != (self.spec.features.size,):
-                msg = f"vector must have one number a feature, {self.spec.features.size}, found shape {weights.shape}"
-                raise EstimateError(msg)
+                raise EstimateError(
+                    f"vector must have one number a feature, {self.spec.features.size}, found shape {weights.shape}"
+                )
             places = np.flatnonzero(weights)
             weights = weights[places]
         if not np.all(np.isfinite(weights)):
-            msg = "vector must hold finite numbers"
-            raise EstimateError(msg)
+            raise EstimateError("vector must hold finite numbers")
         image = self._image(places, weights)
         return self._against("with_vector", u, image, float(weights @ weights), level)
 
@@ -298,8 +301,7 @@ class PublishedRows(LinearAnswers):
         if not different and self.spec.matrix_seed == "secret" and (self.matrix is None or self.matrix != other.matrix):
             different = ["matrix_seed"]
         if different:
-            msg = f"rows can be compared only if both sketches share {', '.join(different)}"
-            raise MergeError(msg, different)
+            raise MergeError(f"rows can be compared only if both sketches share {', '.join(different)}", different)
 
     def from_sums(
         self,
@@ -443,8 +445,7 @@ class PublishedRows(LinearAnswers):
     def _known_matrix(self) -> Matrix:
         """The matrix, unless it is secret and its seed is not available."""
         if self.matrix is None:
-            msg = "the matrix of this sketch is secret: features can be asked for with its seed only"
-            raise EstimateError(msg)
+            raise EstimateError("the matrix of this sketch is secret: features can be asked for with its seed only")
         return self.matrix
 
     @cached_property
@@ -484,8 +485,7 @@ def _places(who: Any, domain: ClosedDomain, names: dict[Item, int] | None, what:
         places = [one if good and 0 <= one < domain.size else -1 for one, good in zip(flat, whole, strict=True)]
     if -1 in places:
         expected = "of the list" if names is not None else f"with an id from 0 to {domain.size - 1}"
-        msg = f"expected a {what} {expected}, found an unknown one at position {places.index(-1)}"
-        raise DomainError(msg)
+        raise DomainError(f"expected a {what} {expected}, found an unknown one at position {places.index(-1)}")
     return np.array(places, np.int64).reshape(np.shape(np.asarray(who, object)) if many else ())
 
 
@@ -494,6 +494,7 @@ def _together(first: Ints, second: Ints) -> tuple[Ints, Ints]:
     try:
         left, right = np.broadcast_arrays(first, second)
     except ValueError:
-        msg = f"pairs need two lists of one length, found shapes {first.shape} and {second.shape}"
-        raise EstimateError(msg) from None
+        raise EstimateError(
+            f"pairs need two lists of one length, found shapes {first.shape} and {second.shape}"
+        ) from None
     return np.ascontiguousarray(left).reshape(left.shape), np.ascontiguousarray(right).reshape(right.shape)

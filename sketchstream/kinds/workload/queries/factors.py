@@ -58,14 +58,12 @@ class Factor:
         whole(self.size, "size of a workload's column", 1, MAX_CELLS)
         if self.name == "matrix":
             if self.matrix is None or self.matrix.ndim != 2 or self.matrix.shape[1] != self.size:
-                msg = f"a workload's matrix must have two dimensions and {self.size} columns"
-                raise SpecError(msg)
+                raise SpecError(f"a workload's matrix must have two dimensions and {self.size} columns")
             return
         if self.name == "runs" and self.listed is not None:
             return
         if self.name not in NAMES:
-            msg = f"a workload's name must be one of {', '.join(NAMES)} or a matrix, found {self.name!r:.40}"
-            raise SpecError(msg)
+            raise SpecError(f"a workload's name must be one of {', '.join(NAMES)} or a matrix, found {self.name!r:.40}")
         windows = self.name in ("windows", "trailing")
         whole(self.width, f"width of {self.name}", 1 if windows else 0, self.size if windows else 0)
 
@@ -246,8 +244,7 @@ class Factor:
         else:
             matrix = np.frombuffer(fields["floats"], "<f8")
         if matrix.size != rows * size:
-            msg = f"expected a matrix of {rows} x {size}, found another number of coefficients"
-            raise SpecError(msg)
+            raise SpecError(f"expected a matrix of {rows} x {size}, found another number of coefficients")
         return matrix_factor(matrix.reshape(rows, size))
 
     @cached_property
@@ -280,19 +277,15 @@ def matrix_factor(matrix: object) -> Factor:
         matrix = matrix.dense()
     array = np.asarray(matrix)
     if array.ndim != 2 or not array.size:
-        msg = f"a workload's matrix must have two dimensions, none of them empty, found shape {array.shape}"
-        raise SpecError(msg)
+        raise SpecError(f"a workload's matrix must have two dimensions, none of them empty, found shape {array.shape}")
     if array.dtype.kind not in "biuf":
-        msg = f"a workload's matrix must hold numbers, found {array.dtype}"
-        raise SpecError(msg)
+        raise SpecError(f"a workload's matrix must hold numbers, found {array.dtype}")
     _require_room(*array.shape)
     floats = np.array(array, np.float64, order="C")
     if not np.all(np.isfinite(floats)):
-        msg = "a workload's matrix must be finite, found nan or inf"
-        raise SpecError(msg)
+        raise SpecError("a workload's matrix must be finite, found nan or inf")
     if not floats.any():
-        msg = "workload has no effect on the answers: all its coefficients are 0"
-        raise SpecError(msg)
+        raise SpecError("workload has no effect on the answers: all its coefficients are 0")
     floats += 0.0  # -0.0 and 0.0 are the same coefficient and have the same digest
     floats.flags.writeable = False
     return Factor("matrix", floats.shape[1], matrix=floats)
@@ -301,8 +294,9 @@ def matrix_factor(matrix: object) -> Factor:
 def _require_room(rows: int, size: int) -> None:
     """Refuse a matrix that is too large to write out."""
     if rows * size > MAX_ENTRIES:
-        msg = f"a workload's matrix may have 2^28 entries, found {rows} x {size}; use a named workload or runs of cells"
-        raise SpecError(msg)
+        raise SpecError(
+            f"a workload's matrix may have 2^28 entries, found {rows} x {size}; use a named workload or runs of cells"
+        )
 
 
 def _prefix_sums(values: Floats) -> Floats:

@@ -28,15 +28,13 @@ def unpacked(data: bytes, count: int) -> Ints:
     """
     width = data[0] if data else 0
     if not 1 <= width <= 8 or len(data) != 1 + width * count:
-        msg = f"expected {count} packed integers, found another number of bytes"
-        raise TruncatedError(msg)
+        raise TruncatedError(f"expected {count} packed integers, found another number of bytes")
     full = np.empty((count, 8), np.uint8)
     full[:, :width] = np.frombuffer(data, np.uint8, offset=1).reshape(count, width)
     full[:, width:] = np.where(full[:, width - 1] >= 128, 255, 0)[:, None]
     out: Ints = full.reshape(-1).view("<i8").astype(np.int64)
     if _width(int(out.min(initial=0)), int(out.max(initial=0))) != width:
-        msg = "packed integers are not in their shortest form"
-        raise FormatError(msg)
+        raise FormatError("packed integers are not in their shortest form")
     return out
 
 

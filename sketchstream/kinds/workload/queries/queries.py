@@ -56,18 +56,14 @@ class Workload:
 
     def __post_init__(self) -> None:
         if not self.columns or not self.products:
-            msg = "a workload needs at least one column and one query"
-            raise SpecError(msg)
+            raise SpecError("a workload needs at least one column and one query")
         if len({name for name, _ in self.columns}) != len(self.columns):
-            msg = "the columns of a workload must have different names"
-            raise SpecError(msg)
+            raise SpecError("the columns of a workload must have different names")
         for product in self.products:
             if tuple(factor.size for factor in product) != self.shape:
-                msg = "every product of a workload needs one factor for each column, of the column's size"
-                raise SpecError(msg)
+                raise SpecError("every product of a workload needs one factor for each column, of the column's size")
         if self.size > MAX_CELLS:
-            msg = f"a workload may have 2^24 cells, found {self.size}"
-            raise SpecError(msg)
+            raise SpecError(f"a workload may have 2^24 cells, found {self.size}")
 
     @classmethod
     def named(cls, text: object) -> Workload:
@@ -83,8 +79,7 @@ class Workload:
             SpecError: the text is none of these.
         """
         if not isinstance(text, str):
-            msg = f"a workload's text must be a string such as 'prefix:512', found {type(text).__name__}"
-            raise SpecError(msg)
+            raise SpecError(f"a workload's text must be a string such as 'prefix:512', found {type(text).__name__}")
         if text.endswith((".npy", ".npz")):
             return cls.of_matrix(_read_matrix(Path(text)))
         if text.startswith("marginals:"):
@@ -176,8 +171,7 @@ class Workload:
             SpecError: several columns or products, a matrix of fractions, or too many queries.
         """
         if not self.flat:
-            msg = "only queries over one column, in one product, have counters of blocks or of queries"
-            raise SpecError(msg)
+            raise SpecError("only queries over one column, in one product, have counters of blocks or of queries")
         return self.products[0][0].runs
 
     def norms(self, power: int = 2) -> Floats:
@@ -194,8 +188,7 @@ class Workload:
             SpecError: it has more than 2^28 entries.
         """
         if not self.writable:
-            msg = f"a workload of {self.count} x {self.size} is too large to write out; at most 2^28 entries"
-            raise SpecError(msg)
+            raise SpecError(f"a workload of {self.count} x {self.size} is too large to write out; at most 2^28 entries")
         return np.concatenate([_kron([factor.dense() for factor in product]) for product in self.products])
 
     def some_rows(self, chosen: Ints) -> Floats:
@@ -332,8 +325,7 @@ class Workload:
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, SpecError):
                 raise
-            msg = "expected the plain data of a workload: columns and products"
-            raise SpecError(msg) from None
+            raise SpecError("expected the plain data of a workload: columns and products") from None
         return cls(columns, products)
 
     @cached_property
@@ -399,8 +391,7 @@ def marginals(columns: Mapping[str, int], orders: Iterable[int]) -> Workload:
     names = tuple(columns.items())
     sizes = sorted(set(orders))
     if not sizes or sizes[0] < 0 or sizes[-1] > len(names):
-        msg = f"orders of marginals must be whole numbers from 0 to {len(names)}, found {sizes}"
-        raise SpecError(msg)
+        raise SpecError(f"orders of marginals must be whole numbers from 0 to {len(names)}, found {sizes}")
     return Workload(
         names,
         tuple(
@@ -414,8 +405,7 @@ def marginals(columns: Mapping[str, int], orders: Iterable[int]) -> Workload:
 def union(*workloads: Workload) -> Workload:
     """The queries of several workloads over the same columns, in order."""
     if not workloads or any(one.columns != workloads[0].columns for one in workloads):
-        msg = "workloads are joined over the same columns"
-        raise SpecError(msg)
+        raise SpecError("workloads are joined over the same columns")
     return Workload(workloads[0].columns, tuple(itertools.chain.from_iterable(one.products for one in workloads)))
 
 
@@ -435,8 +425,7 @@ def read_queries(texts: Sequence[str], columns: Mapping[str, int], ordered: Coll
         [('carrier', (3,)), ('carrier x hour', (3, 24))]
     """
     if not texts:
-        msg = "workload must ask something, such as 'marginals:1,2', found an empty list"
-        raise SpecError(msg)
+        raise SpecError("workload must ask something, such as 'marginals:1,2', found an empty list")
     return union(*(_read_query(text, columns, ordered) for text in texts))
 
 
@@ -449,11 +438,10 @@ def _parsed(text: str) -> Factor:
     """One factor from its text."""
     name, *numbers = text.strip().split(":")
     if not 1 <= len(numbers) <= 2 or not all(number.isascii() and number.isdigit() for number in numbers):
-        msg = (
+        raise SpecError(
             f"a workload must be written as 'prefix:512', 'ranges:64', 'windows:256:16', 'marginals:8:1,2', products "
             f"with ' x ' between them, or a path ending in .npy or .npz, found {text!r:.60}"
         )
-        raise SpecError(msg)
     return Factor(name, int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)
 
 
@@ -463,13 +451,11 @@ def _read_query(text: str, columns: Mapping[str, int], ordered: Collection[str])
     if text.startswith("marginals:"):
         orders = text.removeprefix("marginals:").split(",")
         if not all(one.strip().isascii() and one.strip().isdigit() for one in orders):
-            msg = f"tables over columns are written as 'marginals:1,2', found {text!r:.60}"
-            raise SpecError(msg)
+            raise SpecError(f"tables over columns are written as 'marginals:1,2', found {text!r:.60}")
         return marginals(columns, map(int, orders))
     if text.endswith((".npy", ".npz")):
         if len(names) != 1:
-            msg = f"a matrix needs exactly one column, whose cells are its columns, found {len(names)}"
-            raise SpecError(msg)
+            raise SpecError(f"a matrix needs exactly one column, whose cells are its columns, found {len(names)}")
         return Workload(names, ((matrix_factor(_read_matrix(Path(text))),),))
     factors: dict[str, Factor] = {}
     for word in text.split(" x "):
@@ -477,11 +463,11 @@ def _read_query(text: str, columns: Mapping[str, int], ordered: Collection[str])
             continue
         column, factor = _read_word(word.strip(), columns)
         if column in factors:
-            msg = f"a product names column {column!r:.40} twice: {text!r:.60}"
-            raise SpecError(msg)
+            raise SpecError(f"a product names column {column!r:.40} twice: {text!r:.60}")
         if factor.name != "identity" and column not in ordered:
-            msg = f"{factor.name} of column {column!r:.40} needs cells with an order: leave its cell 'other' out"
-            raise SpecError(msg)
+            raise SpecError(
+                f"{factor.name} of column {column!r:.40} needs cells with an order: leave its cell 'other' out"
+            )
         factors[column] = factor
     return Workload(names, (tuple(factors.get(name, Factor("total", size)) for name, size in names),))
 
@@ -495,17 +481,14 @@ def _read_word(word: str, columns: Mapping[str, int]) -> tuple[str, Factor]:
     if name in ("windows", "trailing"):
         column, _, width = column.rpartition(":")
     if name not in ("identity", "prefix", "ranges", "windows", "trailing") or not column:
-        msg = (
+        raise SpecError(
             f"expected a column, or prefix:COLUMN, ranges:COLUMN, windows:COLUMN:WIDTH, trailing:COLUMN:WIDTH, found "
             f"{word!r:.60}"
         )
-        raise SpecError(msg)
     if column not in columns:
-        msg = f"there is no column {column!r:.40}; there are {', '.join(columns):.200}"
-        raise SpecError(msg)
+        raise SpecError(f"there is no column {column!r:.40}; there are {', '.join(columns):.200}")
     if width and not (width.isascii() and width.isdigit()):
-        msg = f"the width of {name} must be a whole number, found {width!r:.40}"
-        raise SpecError(msg)
+        raise SpecError(f"the width of {name} must be a whole number, found {width!r:.40}")
     return column, Factor(name, columns[column], int(width or 0))
 
 
@@ -514,8 +497,9 @@ def _bit_marginals(text: str) -> Workload:
     parts = text.split(":")
     orders = parts[2].split(",") if len(parts) == 3 else []
     if not orders or not all(one.isascii() and one.isdigit() for one in [parts[1], *orders]) or int(parts[1]) > 24:
-        msg = f"marginals over bits are written as 'marginals:8:1,2,3' with at most 24 bits, found {text!r:.60}"
-        raise SpecError(msg)
+        raise SpecError(
+            f"marginals over bits are written as 'marginals:8:1,2,3' with at most 24 bits, found {text!r:.60}"
+        )
     return marginals({f"bit{i}": 2 for i in range(int(parts[1]))}, map(int, orders))
 
 
@@ -532,8 +516,9 @@ def _read_matrix(path: Path) -> object:
             return load_npz(path)
         size = int(named.pop("size"))
     except (OSError, ValueError, KeyError) as error:
-        msg = f"the matrix of a workload could not be read: {type(error).__name__}; expected .npy, or .npz from scipy"
-        raise SpecError(msg) from error
+        raise SpecError(
+            f"the matrix of a workload could not be read: {type(error).__name__}; expected .npy, or .npz from scipy"
+        ) from error
     return Runs.of(size, **named)
 
 

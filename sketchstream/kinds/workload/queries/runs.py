@@ -69,14 +69,12 @@ class Runs:
         """
         arrays = np.broadcast_arrays(*(np.asarray(one) for one in (query, low, high, coefficient)))
         if arrays[0].ndim != 1 or any(one.dtype.kind not in "iub" for one in arrays):
-            msg = "runs need query, low, high and coefficient as lists of whole numbers, of one length"
-            raise SpecError(msg)
+            raise SpecError("runs need query, low, high and coefficient as lists of whole numbers, of one length")
         row, first, last, value = (one.astype(np.int64) for one in arrays)
         count = max(queries, int(row.max(initial=-1)) + 1)
         require_few(count, len(row))
         if np.any((row < 0) | (first < 0) | (first >= last) | (last > size)):
-            msg = f"runs need queries from 0 and cells with 0 <= low < high <= {size}"
-            raise SpecError(msg)
+            raise SpecError(f"runs need queries from 0 and cells with 0 <= low < high <= {size}")
         rows, places = np.concatenate([row, row]), np.concatenate([first, last])
         order = np.lexsort((places, rows))
         rows, places, steps = rows[order], places[order], np.concatenate([value, -value])[order]
@@ -87,8 +85,7 @@ class Runs:
         runs = np.flatnonzero(sums)
         if not runs.size or max(np.abs(value).max(), np.abs(sums).max()) > MAX_COEFFICIENT:
             what = "below 2^20" if runs.size else "other than 0: workload has no effect on the answers"
-            msg = f"runs need coefficients {what}"
-            raise SpecError(msg)
+            raise SpecError(f"runs need coefficients {what}")
         return cls(size, np.searchsorted(rows[runs], np.arange(count + 1)), places[runs], places[runs + 1], sums[runs])
 
     @classmethod
@@ -103,8 +100,7 @@ class Runs:
         sparse = coo_array(matrix)
         require_few(sparse.shape[0], sparse.nnz)
         if not np.array_equal(sparse.data, np.rint(sparse.data)):
-            msg = "queries over so many cells need whole coefficients, found fractions; scale them"
-            raise SpecError(msg)
+            raise SpecError("queries over so many cells need whole coefficients, found fractions; scale them")
         values = sparse.data.astype(np.int64)
         return cls.of(sparse.shape[1], sparse.row, sparse.col, sparse.col + 1, values, queries=sparse.shape[0])
 
@@ -219,8 +215,9 @@ class Runs:
 def require_few(queries: int, runs: int) -> None:
     """Refuse more queries or runs than can be held and published."""
     if max(queries, runs) > MAX_RUNS:
-        msg = f"expected at most 2^22 queries and 2^22 runs of cells, found {queries:,} and {runs:,}; ask fewer queries"
-        raise SpecError(msg)
+        raise SpecError(
+            f"expected at most 2^22 queries and 2^22 runs of cells, found {queries:,} and {runs:,}; ask fewer queries"
+        )
 
 
 @kernel

@@ -62,24 +62,21 @@ class Column:
         field: str = "",
     ) -> None:
         if not isinstance(name, str) or not name:
-            msg = "a column needs a name"
-            raise SpecError(msg)
+            raise SpecError("a column needs a name")
         other = flag(other, f"other of column {name!r:.40}")
         words = tuple(_text(value) for value in values)
         if any(word is None for word in words):
-            msg = f"values of column {name!r:.40} must be text or whole numbers"
-            raise SpecError(msg)
+            raise SpecError(f"values of column {name!r:.40} must be text or whole numbers")
         expected = f"edges of column {name!r:.40} must be numbers"
         ends = tuple(exact_rational(edge, expected) for edge in edges)
         if bool(words) == bool(ends):
-            msg = f"column {name!r:.40} needs either values or edges"
-            raise SpecError(msg)
+            raise SpecError(f"column {name!r:.40} needs either values or edges")
         if len(set(words)) != len(words) or (other and OTHER in words):
-            msg = f"values of column {name!r:.40} must differ from each other, and from 'other' where it is a cell"
-            raise SpecError(msg)
+            raise SpecError(
+                f"values of column {name!r:.40} must differ from each other, and from 'other' where it is a cell"
+            )
         if ends and (len(ends) < 2 or any(low >= high for low, high in itertools.pairwise(ends))):
-            msg = f"edges of column {name!r:.40} must be at least two, ascending"
-            raise SpecError(msg)
+            raise SpecError(f"edges of column {name!r:.40} must be at least two, ascending")
         for key, value in (
             ("name", name),
             ("values", words),
@@ -163,14 +160,12 @@ class Column:
         known = {"name", "field", "other", "values", "edges", "start", "width", "count"}
         if not set(fields) <= known or "name" not in fields:
             odd = ", ".join(sorted(set(fields) - known)) or "no name"
-            msg = f"a column has the keys {', '.join(sorted(known))}; found {odd:.80}"
-            raise SpecError(msg)
+            raise SpecError(f"a column has the keys {', '.join(sorted(known))}; found {odd:.80}")
         spaced = {key: fields.pop(key) for key in ("start", "width", "count") if key in fields}
         if not spaced:
             return cls(**fields)
         if len(spaced) < 3 or "values" in fields or "edges" in fields:
-            msg = "buckets of one width need start, width and count, and neither values nor edges"
-            raise SpecError(msg)
+            raise SpecError("buckets of one width need start, width and count, and neither values nor edges")
         return cls.buckets(fields.pop("name"), **spaced, **fields)
 
 
@@ -197,8 +192,7 @@ class Universe:
     def __init__(self, columns: Sequence[Column]) -> None:
         listed = tuple(columns)
         if not listed or len({column.name for column in listed}) != len(listed):
-            msg = "a table needs at least one column, and columns with different names"
-            raise SpecError(msg)
+            raise SpecError("a table needs at least one column, and columns with different names")
         object.__setattr__(self, "columns", listed)
         whole(self.size, "number of cells of the table", 1, MAX_CELLS)
 
@@ -259,13 +253,11 @@ class Universe:
         cells: Ints | None = None
         for column in self.columns:
             if column.field not in fields:
-                msg = f"the batch has no field {column.field!r:.40}"
-                raise SpecError(msg)
+                raise SpecError(f"the batch has no field {column.field!r:.40}")
             seen: dict[object, int] = {}
             places = np.array([_remembered(column, value, seen) for value in fields[column.field]], np.int64)
             if cells is not None and len(cells) != len(places):
-                msg = "the fields of a batch must have equal lengths"
-                raise SpecError(msg)
+                raise SpecError("the fields of a batch must have equal lengths")
             before = np.zeros(len(places), np.int64) if cells is None else cells
             cells = np.where((before < 0) | (places < 0), NOWHERE, before * column.size + places)
         assert cells is not None

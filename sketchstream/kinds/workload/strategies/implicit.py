@@ -76,8 +76,9 @@ class Implicit(Strategy):
     def matrix(self) -> Ints:
         """(m, N) the strategy written out, for audits of small ones."""
         if self.length * self.size > MAX_STATE:
-            msg = f"a strategy of {self.length} x {self.size} is too large to write out; at most 2^27 entries"
-            raise SpecError(msg)
+            raise SpecError(
+                f"a strategy of {self.length} x {self.size} is too large to write out; at most 2^27 entries"
+            )
         if not self.levels:
             return self.workload.runs.dense().astype(np.int64)
         blocks, cells = self.tree.cells, np.arange(self.size)
@@ -186,8 +187,7 @@ class Implicit(Strategy):
         levels = checked_levels(head["levels"]) if head["levels"] else ()
         length = BlockTree(workload.size, levels).words if levels else workload.count
         if body or head["shape"] != [length, workload.size]:
-            msg = "the bytes of a workload strategy declare an impossible shape"
-            raise FormatError(msg)
+            raise FormatError("the bytes of a workload strategy declare an impossible shape")
         return {"workload": workload, "levels": levels}
 
     @cached_property

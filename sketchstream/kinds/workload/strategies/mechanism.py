@@ -205,8 +205,7 @@ def layer_law(
 def add_noise(law: LayerLaw, state: Ints, entropy: WordSource | None = None) -> None:
     """Add one independent layer to every counter of an (m,) int64 state, in place, wrapping; `entropy` is for tests."""
     if state.shape != (law.length,):
-        msg = f"the state must be an array of {law.length} counters, found shape {state.shape}"
-        raise SpecError(msg)
+        raise SpecError(f"the state must be an array of {law.length} counters, found shape {state.shape}")
     if law.name == "discrete-gaussian":
         discrete_gaussian(state, law.parameter, entropy)
     elif law.name == "discrete-laplace":
@@ -320,8 +319,7 @@ def candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
     """Every mechanism and strategy that may be the best, with its predicted error; see `choose`."""
     require_choice(mechanism, "mechanism", MECHANISMS)
     if task.delta == 0 and mechanism in ("gaussian", "plain", "paper"):
-        msg = "delta must be > 0 for Gaussian noise; use mechanism='laplace' or 'l2ball'"
-        raise SpecError(msg)
+        raise SpecError("delta must be > 0 for Gaussian noise; use mechanism='laplace' or 'l2ball'")
     workload = task.workload
     width = causal_width(workload) if task.unweighted else 0
     if too_large(workload) and not (width and mechanism != "laplace"):
@@ -342,8 +340,9 @@ def candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
     else:
         tried = _optimised_candidates(task, mechanism)
     if not tried:
-        msg = f"Laplace noise needs a workload of at most {MAX_RANK} cells, found {workload.size}; use 'gaussian'"
-        raise SpecError(msg)
+        raise SpecError(
+            f"Laplace noise needs a workload of at most {MAX_RANK} cells, found {workload.size}; use 'gaussian'"
+        )
     return tried
 
 
@@ -351,11 +350,10 @@ def _implicit_candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
     """Strategies that no matrix is made of, the best first of each mechanism."""
     workload = task.workload
     if mechanism not in ("auto", "gaussian", "laplace"):
-        msg = (
+        raise SpecError(
             f"mechanism {mechanism!r} needs a matrix of the queries, and {workload.count} x {workload.size} are too "
             "many to write out; use 'auto', 'gaussian' or 'laplace'"
         )
-        raise SpecError(msg)
     tried = []
     for strategy in implicit_strategies(workload, task.epsilon / task.weight):
         spread = objective_value(strategy.variances, task.objective, task.row_weights)
@@ -371,8 +369,7 @@ def _optimised_candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
     shape = optimise(task.workload, objective=task.objective, row_weights=task.row_weights)
     rank = shape.reduced.rank
     if mechanism == "l2ball" and rank > BALL_RANK:
-        msg = f"mechanism 'l2ball' needs a workload of rank {BALL_RANK} at most, found {rank}; use 'laplace'"
-        raise SpecError(msg)
+        raise SpecError(f"mechanism 'l2ball' needs a workload of rank {BALL_RANK} at most, found {rank}; use 'laplace'")
     best = from_shape(task.workload, shape, objective=task.objective, row_weights=task.row_weights)
     tried = [task.gaussian(best, shape.upper)] if mechanism != "l2ball" and task.delta > 0 else []
     tried += task.laplace_candidates(rank) if mechanism == "auto" else []

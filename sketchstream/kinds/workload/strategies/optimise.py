@@ -111,10 +111,9 @@ def reduce(workload: Workload) -> Reduced:
     The Gram matrix of named queries is exact and not too badly conditioned; it takes a quarter of the time.
     """
     if too_large(workload):
-        msg = (
+        raise SpecError(
             f"no matrix is made of {workload.count} x {workload.size} queries and cells: the rank may exceed {MAX_RANK}"
         )
-        raise SpecError(msg)
     named = all(factor.matrix is None for product in workload.products for factor in product)
     fewer = workload.count < workload.size if named else workload.count <= 4 * workload.size
     if workload.writable and fewer:
@@ -296,12 +295,10 @@ def _largest_need(columns: Floats, covariance: Floats) -> float:
 def _require_rank(rank: int, known: str = "") -> None:
     """Refuse a workload of too high a rank."""
     if rank > MAX_RANK:
-        msg = f"workload rank {known}{rank} exceeds {MAX_RANK}; use fewer independent queries or fewer cells"
-        raise SpecError(msg)
+        raise SpecError(f"workload rank {known}{rank} exceeds {MAX_RANK}; use fewer independent queries or fewer cells")
 
 
 def _require_gap(gap: float) -> None:
     """Refuse a search that ended far from the optimum."""
     if not gap <= WORST_GAP:
-        msg = f"the optimiser stopped at certified gap {gap:.1%}; allow more steps or a larger tolerance"
-        raise SpecError(msg)
+        raise SpecError(f"the optimiser stopped at certified gap {gap:.1%}; allow more steps or a larger tolerance")

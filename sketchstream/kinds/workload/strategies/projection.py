@@ -73,8 +73,7 @@ def project(
         feasible: "cap" (x >= 0, sum at most n), "simplex" (x >= 0, sum n), "sym" (sum of |x| at most n).
     """
     if feasible not in ("cap", "simplex", "sym"):
-        msg = f"set must be 'cap', 'simplex' or 'sym', found {feasible!r:.40}"
-        raise EstimateError(msg)
+        raise EstimateError(f"set must be 'cap', 'simplex' or 'sym', found {feasible!r:.40}")
     size = columns.shape[1]
     # Vertices: n e_j; then -n e_j (sym); then the origin (cap).
     vertices = 2 * size if feasible == "sym" else size + (feasible == "cap")

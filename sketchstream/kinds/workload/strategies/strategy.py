@@ -78,8 +78,7 @@ class Strategy:
 
     def __post_init__(self) -> None:
         if self.matrix.size > MAX_STATE:
-            msg = f"a strategy may have 2^27 entries, found {self.matrix.shape[0]} x {self.matrix.shape[1]}"
-            raise SpecError(msg)
+            raise SpecError(f"a strategy may have 2^27 entries, found {self.matrix.shape[0]} x {self.matrix.shape[1]}")
         self.matrix.flags.writeable = False
 
     @property
@@ -217,21 +216,17 @@ class Strategy:
             FormatError: not a strategy for this workload, truncated, or altered; sensitivities are computed again.
         """
         if data[:4] != MAGIC:
-            msg = "expected the bytes of a workload strategy"
-            raise FormatError(msg)
+            raise FormatError("expected the bytes of a workload strategy")
         length = int.from_bytes(data[4:8], "little")
         if len(data) < 8 + length:
-            msg = "the bytes of a workload strategy end too early"
-            raise TruncatedError(msg)
+            raise TruncatedError("the bytes of a workload strategy end too early")
         try:
             head: dict[str, Any] = msgpack.unpackb(data[8 : 8 + length])
             version = head["version"]
             if version != VERSION:
-                msg = f"expected version {VERSION} of the strategy format, found {version!r:.20}"
-                raise VersionError(msg)
+                raise VersionError(f"expected version {VERSION} of the strategy format, found {version!r:.20}")
             if head["workload"] != workload.digest:
-                msg = "the strategy was made for another workload"
-                raise FormatError(msg)
+                raise FormatError("the strategy was made for another workload")
             strategy = cls(
                 **cls._read_body(head, data[8 + length :], workload),
                 form=head["form"],
@@ -243,11 +238,11 @@ class Strategy:
         except (KeyError, TypeError, ValueError, IndexError, msgpack.exceptions.UnpackException) as error:
             if isinstance(error, FormatError):
                 raise
-            msg = "the bytes of a workload strategy are damaged"
-            raise FormatError(msg) from error
+            raise FormatError("the bytes of a workload strategy are damaged") from error
         if declared != (strategy.digest, str(strategy.sensitivity2), str(strategy.sensitivity1)):
-            msg = "digest mismatch: the bytes of a workload strategy were altered after they were written"
-            raise ChecksumError(msg)
+            raise ChecksumError(
+                "digest mismatch: the bytes of a workload strategy were altered after they were written"
+            )
         return strategy
 
     @staticmethod
@@ -259,15 +254,13 @@ class Strategy:
         queries = form == "queries"
         sized = 0 < rows * size <= MAX_STATE and size == workload.size and (not square or rows == size)
         if not sized or (queries and rows != workload.count) or (body and form in ("identity", "causal", "queries")):
-            msg = "the bytes of a workload strategy declare an impossible shape"
-            raise FormatError(msg)
+            raise FormatError("the bytes of a workload strategy declare an impossible shape")
         if form == "identity":
             return {"matrix": np.eye(size, dtype=np.int64)}
         if form == "causal":
             width = head["width"]
             if width != causal_width(workload) or not 0 <= head["bits"] <= MOST_BITS:
-                msg = "the bytes of a workload strategy are of another workload"
-                raise FormatError(msg)
+                raise FormatError("the bytes of a workload strategy are of another workload")
             return {"matrix": _causal_matrix(size, width, head["bits"]), "width": width}
         if queries:
             return {"matrix": workload.dense().astype(np.int64)}
@@ -275,8 +268,7 @@ class Strategy:
         if "chosen" in head:
             chosen = unpacked(head["chosen"], rows)
             if chosen.min() < 0 or chosen.max() >= workload.count:
-                msg = "the bytes of a workload strategy name queries that the workload does not have"
-                raise FormatError(msg)
+                raise FormatError("the bytes of a workload strategy name queries that the workload does not have")
             root = np.zeros((rows, rows), np.int64)
             root[np.tril_indices(rows)] = unpacked(body, triangle)
             matrix = _integer_product(root.astype(np.float64), workload.some_rows(chosen))
@@ -402,8 +394,9 @@ def from_shape(
         )
         if attained(workload, strategy, objective, row_weights) <= WASTE * shape.upper:
             return strategy
-    msg = f"the strategy could not be rounded: the workload's scales differ too much for {MOST_BITS} bits; rescale rows"
-    raise SpecError(msg)
+    raise SpecError(
+        f"the strategy could not be rounded: the workload's scales differ too much for {MOST_BITS} bits; rescale rows"
+    )
 
 
 def attained(

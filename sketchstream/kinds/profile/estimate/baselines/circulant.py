@@ -33,8 +33,9 @@ def eigenvalues(epsilon: float, r: int, n: int) -> Floats:
     a = decay(epsilon)
     far = math.exp(-epsilon * (r + 1))
     if 2.0 * far >= 1.0 - a:
-        msg = f"circulant needs a larger d/beta at epsilon {epsilon:g}: r = {r} leaves the noise not invertible"
-        raise EstimateError(msg)
+        raise EstimateError(
+            f"circulant needs a larger d/beta at epsilon {epsilon:g}: r = {r} leaves the noise not invertible"
+        )
     w = 2.0 * np.pi * np.arange((n + 2 * r + 1) // 2 + 1) / (n + 2 * r + 1)
     z = (1.0 + a - 2.0 * far) / (1.0 - a)
     top = 1.0 - a * a - 2.0 * far * np.cos((r + 1) * w) + 2.0 * a * far * np.cos(r * w)
@@ -89,11 +90,9 @@ def simplex(y: Floats) -> Floats:
 def reconstruct(observed: Observed, n: int, norm: float, beta: float) -> fits.Fit:
     """Wu & Pagh's algorithm on one level of unit event with one layer."""
     if observed.unit != "event" or len(observed.epsilons) != 1:
-        msg = "circulant is for unit event and one layer of noise; use inverse, monotone or likelihood"
-        raise EstimateError(msg)
+        raise EstimateError("circulant is for unit event and one layer of noise; use inverse, monotone or likelihood")
     if not 0.0 < beta < 1.0:
-        msg = f"beta must lie between 0 and 1, found {beta}"
-        raise EstimateError(msg)
+        raise EstimateError(f"beta must lie between 0 and 1, found {beta}")
     epsilon, cells = observed.epsilons[0], observed.cells()
     r = truncation(cells.d, epsilon, beta)
     occupied = cells.low[(cells.slots != 0) & (cells.low == cells.high)]

@@ -27,8 +27,7 @@ def reconstruct(observed: Observed, n: int) -> fits.Fit:
         return fits.Fit(share[: n + 1], counts, share[n + 1 :])
     line = Line(observed)
     if cells.unit_range[0] > -line.k:
-        msg = f"inverse needs {line.k} unit bins below zero for {line.k} layers; use likelihood"
-        raise EstimateError(msg)
+        raise EstimateError(f"inverse needs {line.k} unit bins below zero for {line.k} layers; use likelihood")
     if observed.form == "state":
         # the plain stencil, cell by cell (docs/theory/profile.md 2); its part outside 0..n completes the sum
         k = line.k

@@ -205,11 +205,10 @@ def read_part(observed: Observed, span: int) -> ObservedPart:
             clear = useful(levels, items)
             model = _first(clear, model, items)
     if cardinality.overcrowded(levels, curve) or (residues.exact(levels) and residues.saturated(levels, curve)):
-        msg = (
+        raise EstimateError(
             "every level is too crowded: there are about two items or more in each slot, and what is published cannot "
             "tell how many; take more slots or more levels"
         )
-        raise EstimateError(msg)
     return ObservedPart(observed, levels, clear, curve, with_heavy(model, clear))
 
 
