@@ -25,10 +25,10 @@ State = npt.NDArray[Any]
 Add = Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None]
 
 PIECE_BYTES = 512 * 1024
-LEAST_BYTES = 1 << 20
+MIN_DEFERRING_BYTES = 1 << 20
 """Bytes of a state below which it is copied: that takes less time than a list of events."""
-MOST_SLOTS = 1 << 32
-LEAST_DEFERRED_BYTES, DEFERRED_PART = 4 << 20, 16
+MAX_SLOTS = 1 << 32
+MAX_DEFERRED_BYTES, DEFERRED_PART = 4 << 20, 16
 """Most bytes of events that may wait: these, or a 16th of the states if that is more. Beyond, no records are taken."""
 _BLOCK = 1 << 16
 """Least number of deferred events that one block of memory holds."""
@@ -38,7 +38,7 @@ _EVENT_BYTES = 8
 
 def is_large(slots: int, itemsize: int) -> bool:
     """Whether states with this number and size of counters are imaged, by kinds that can defer events."""
-    return slots * itemsize >= LEAST_BYTES and slots < MOST_SLOTS
+    return slots * itemsize >= MIN_DEFERRING_BYTES and slots < MAX_SLOTS
 
 
 class Deferred:

@@ -34,7 +34,7 @@ from sketchstream.privacy.losses.history import History, LayerEntry, View, param
 from sketchstream.privacy.losses.loss_texts import cost_text
 from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import read_rational, whole
-from sketchstream.topics import APART, HISTORY, MOST_TOPICS
+from sketchstream.topics import HISTORY, MAX_TOPICS, TOPIC_STRIDE
 
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.overlap import Overlap
@@ -63,7 +63,7 @@ _REMEMBERED_BYTES = 1 << 14
 """Length in bytes up to which a spec is remembered once it was read."""
 
 
-MOST_PARTITIONS: Final = 10_000
+MAX_PARTITIONS: Final = 10_000
 """Most partitions of one topic of an input."""
 
 
@@ -185,11 +185,11 @@ def require_partitions(number: int, *counts: int) -> None:
     """
     if number == HISTORY and max(counts, default=1) <= 1:
         return
-    topic, place = divmod(number, APART)
+    topic, place = divmod(number, TOPIC_STRIDE)
     for one in (place, *counts):
-        if not (0 <= one <= MOST_PARTITIONS and 0 <= topic < MOST_TOPICS):
+        if not (0 <= one <= MAX_PARTITIONS and 0 <= topic < MAX_TOPICS):
             raise FormatError(
-                f"an input has at most {MOST_TOPICS} topics of at most {MOST_PARTITIONS:,} partitions, found "
+                f"an input has at most {MAX_TOPICS} topics of at most {MAX_PARTITIONS:,} partitions, found "
                 f"partition {place} of topic {topic}, and {one}"
             )
 
@@ -203,7 +203,7 @@ def partition_counts(origins: Iterable[Origin]) -> int:
     """
     by_place: dict[Any, set[int]] = {}
     for origin in origins:
-        place = origin.name, origin.revision, origin.window, (origin.partition or 0) // APART
+        place = origin.name, origin.revision, origin.window, (origin.partition or 0) // TOPIC_STRIDE
         by_place.setdefault(place, set()).update(origin.partition_counts)
     return max((len(counts) for counts in by_place.values()), default=1) or 1
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sketchstream.published import Release, SealedState
 
 Verdict = Literal["good", "warning", "incomplete", "too few", "unknown"]
-LEAST_ALARMS = 4
+MIN_WINDOW_ALARMS = 4
 """A window with fewer records than this multiple of the alarm threshold is too small to judge."""
 Z95 = 1.959963984540054
 """Standard deviations of a normal law on either side of its mean that hold 95%."""
@@ -124,7 +124,7 @@ def judge(parts: Sequence[Release | SealedState], rule: Rule = Rule()) -> Qualit
         if (1.0 - tolerance.share) * admitted.value - counted.value > threshold(admitted, counted, tolerance.alarm):
             reason = f"{said}: more than {tolerance.share * 100:.3g}% lost (false alarm: {tolerance.alarm:g} a window)"
             return replace(quality, verdict=verdict, reason=reason)
-    if admitted.value < LEAST_ALARMS * threshold(admitted, counted, rule.warn.alarm):
+    if admitted.value < MIN_WINDOW_ALARMS * threshold(admitted, counted, rule.warn.alarm):
         return replace(quality, verdict="too few", reason=f"too few records to judge a loss by ({said})")
     return quality
 

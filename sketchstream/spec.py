@@ -37,7 +37,7 @@ MAX_MODULUS = 1 << 15
 """Largest modulus: residues are stored in 16 bits with a sign."""
 _WRITTEN = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
 """Rationals that are not negative, as `str` writes them."""
-LONGEST_NUMBER = 1000
+MAX_NUMBER_DIGITS = 1000
 """Largest number of digits in the exact form of an epsilon."""
 
 
@@ -182,7 +182,7 @@ def _require_short(written: object) -> None:
         size = len(written.as_tuple().digits) + abs(int(written.as_tuple().exponent))
     else:
         return
-    if size > LONGEST_NUMBER:
+    if size > MAX_NUMBER_DIGITS:
         raise ValueError("too many digits")
 
 

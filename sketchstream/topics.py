@@ -2,8 +2,8 @@
 
 In: numbers, what each partition says of the number of its topic's partitions. Out: numbers. Touches: nothing.
 
-Partition p of topic t of the configuration, both from 0, is number `APART` * t + p: neither growth of a topic nor
-another topic at the end of the list changes a number, and those of one topic are its own.
+Partition p of topic t of the configuration, both from 0, is number `TOPIC_STRIDE` * t + p: neither growth of a topic
+nor another topic at the end of the list changes a number, and those of one topic are its own.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-APART: Final = 100_000
+TOPIC_STRIDE: Final = 100_000
 """Distance of the numbers of two topics; a topic has fewer partitions."""
-MOST_TOPICS: Final = 16
+MAX_TOPICS: Final = 16
 """Topics of one input."""
-HISTORY: Final = APART * MOST_TOPICS
+HISTORY: Final = TOPIC_STRIDE * MAX_TOPICS
 """Number of the only part of a window that was counted from a table, and not from partitions of an input."""
 
 
@@ -32,6 +32,6 @@ def everywhere(said: Iterable[tuple[int, int]], topics: int = 1) -> list[int]:
     """
     counts = dict.fromkeys(range(topics), 1)
     for number, count in said:
-        topic, partition = divmod(number, APART)
+        topic, partition = divmod(number, TOPIC_STRIDE)
         counts[topic] = max(counts.get(topic, 1), count, partition + 1)
-    return [APART * topic + p for topic, count in sorted(counts.items()) for p in range(count)]
+    return [TOPIC_STRIDE * topic + p for topic, count in sorted(counts.items()) for p in range(count)]

@@ -86,7 +86,7 @@ def kernels_are_compiled() -> Iterator[None]:
     from sketchstream.kernels import door
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "SPARED", 0)
+        patch.setattr(door, "MAX_TWIN_ELEMENTS", 0)
         yield
 
 

@@ -38,7 +38,7 @@ TIGHT = Fraction(4, 5)
 TIGHT_QUICK = Fraction(3, 5)
 FULL = 1_000_000
 LEVELS = 32
-CHUNK = 1 << 15
+TRIALS_AT_ONCE = 1 << 15
 """Trials whose histograms are held at a time."""
 BETS = 24
 """Number of sets of outcomes that are tried: the n most telling ones, for each n up to it; they share `ERROR`."""
@@ -278,7 +278,7 @@ def _column(spec: ProfileSpec, edge: int) -> int:
 
 def _noise(spec: ProfileSpec) -> npt.NDArray[Any]:
     """Creation noise of one slot per trial."""
-    state = np.zeros(CHUNK, spec.dtype)
+    state = np.zeros(TRIALS_AT_ONCE, spec.dtype)
     profile.add_noise(spec, state, spec.epsilon)
     return state
 
@@ -328,7 +328,7 @@ def _release_then_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
     """A release before the event, and the bare state after it."""
 
     def run(active: bool, trials: int) -> Codes:
-        rows = np.arange(CHUNK)
+        rows = np.arange(TRIALS_AT_ONCE)
 
         def once() -> Codes:
             state = _noise(spec)
@@ -341,7 +341,7 @@ def _release_then_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
             back = (state.astype(np.int64) - 1) % spec.modulus
             return code * 4 + 2 * _seen_one(seen[rows, state]) + _seen_one(seen[rows, back])
 
-        return _rounds(CHUNK, trials, once)
+        return _rounds(TRIALS_AT_ONCE, trials, once)
 
     return run
 
@@ -359,6 +359,6 @@ def _histogram(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
             seen = _noised(spec, state, EPSILON)
             return 2 * _seen_one(seen[:, zero]) + _seen_one(seen[:, one])
 
-        return _rounds(CHUNK, trials, once)
+        return _rounds(TRIALS_AT_ONCE, trials, once)
 
     return run

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.audit.cases import Case, Check
-from sketchstream.audit.draws import MOST_DEVIATION
+from sketchstream.audit.draws import MAX_DEVIATION
 from sketchstream.audit.observed import UNLIKELY, Outcome, counters_of, resolution
 from sketchstream.noise import laws
 
@@ -127,7 +127,7 @@ def _shared(drawn: Mapping[tuple[str, str], list[int]]) -> str | None:
     np.fill_diagonal(products, 0)
     worst = float(products.max())
     n = ranks.shape[1]
-    if worst > MOST_DEVIATION / np.sqrt(n):
+    if worst > MAX_DEVIATION / np.sqrt(n):
         return f"SHARED NOISE: two counters, or two steps, correlate by {worst:.2f}"
     following = max(float(abs((one[1:] * one[:-1]).mean())) for one in ranks)
-    return None if following < MOST_DEVIATION / np.sqrt(n) else "SHARED NOISE: sketches that follow each other"
+    return None if following < MAX_DEVIATION / np.sqrt(n) else "SHARED NOISE: sketches that follow each other"

@@ -22,11 +22,11 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.audit.cases import Case, Check
 from sketchstream.audit.observed import Outcome, state_of
 
-ROWS: Final = 24
+MIN_DRAWS: Final = 24
 """Draws of a matrix at least; more where values of a slot often coincide."""
 LOG_ODDS: Final = 32.0
 """Logarithm of the odds against equal columns by chance."""
-MOST_DEVIATION: Final = 7.5
+MAX_DEVIATION: Final = 7.5
 """Standard errors of a correlation, which luck exceeds less than once in 10^13."""
 CORRELATED: Final = 0.6
 """Largest correlation of draws whose slots depend on each other; they are then as good as few slots."""
@@ -43,8 +43,8 @@ def checks(case: Case) -> Iterator[Check]:
 def slots(case: Case) -> Outcome:
     """Check that no two slots and no two sketches share noise, and that every slot has some."""
     spec = case.spec if case.many is None else case.many
-    rows = [state_of(case.sketch(spec)) for _ in range(ROWS)]
-    while len(rows) < 400 and not enough(np.stack(rows[:ROWS]), len(rows)):
+    rows = [state_of(case.sketch(spec)) for _ in range(MIN_DRAWS)]
+    while len(rows) < 400 and not enough(np.stack(rows[:MIN_DRAWS]), len(rows)):
         rows += [state_of(case.sketch(spec)) for _ in range(8)]
     drawn = np.stack(rows)
     wrong = shared_columns(drawn, case.modulus) or shared_rows(drawn, case)
@@ -118,8 +118,8 @@ def shared_rows(drawn: Ints, case: Case) -> str | None:
     real = drawn if case.coordinates is None else np.stack([case.coordinates(one) for one in drawn])
     n = real.shape[1]
     values = _standard(real)
-    many = case.independent and n > 4 * MOST_DEVIATION**2
-    limit = MOST_DEVIATION / math.sqrt(n) if many else max(CORRELATED, _least_limit(n))
+    many = case.independent and n > 4 * MAX_DEVIATION**2
+    limit = MAX_DEVIATION / math.sqrt(n) if many else max(CORRELATED, _least_limit(n))
     products = np.abs(values @ values.T) / n
     np.fill_diagonal(products, 0)
     worst = float(products.max())
@@ -128,7 +128,7 @@ def shared_rows(drawn: Ints, case: Case) -> str | None:
     equal = _two_equal(drawn)
     if equal is None and case.independent:
         sums = values.sum(axis=1) / math.sqrt(n)
-        if float(np.abs(sums).max()) > MOST_DEVIATION:
+        if float(np.abs(sums).max()) > MAX_DEVIATION:
             return f"SHARED NOISE: the slots of a draw add up to {float(np.abs(sums).max()):.1f} standard errors"
     return equal
 
@@ -161,7 +161,7 @@ def _shared_residues(drawn: Ints, modulus: int) -> str | None:
 
 def _least_limit(n: int) -> float:
     """Correlation of few independent values that luck does not reach."""
-    return min(0.999, math.tanh(MOST_DEVIATION / math.sqrt(max(n - 3, 1))))
+    return min(0.999, math.tanh(MAX_DEVIATION / math.sqrt(max(n - 3, 1))))
 
 
 def _standard(drawn: Ints | Floats) -> Floats:

@@ -27,7 +27,7 @@ from sketchstream.sketch import Sketch, merge
 Wanted = list[tuple[str, Number | None]]
 TIGHT: Final = 1e-6
 """Relative error of a loss in mu^2, which is exact."""
-LONGEST: Final = 3
+MAX_VIEWS: Final = 3
 """Views of a history whose losses are enumerated; with more of them enumeration takes minutes."""
 
 
@@ -150,7 +150,7 @@ def losses(case: Case, ledger: Any, expected: Wanted) -> str | None:
             if not _same_loss(float(claim), true):
                 return f"a loss of mu^2 {float(claim):.9g}; wanted {true:.9g}"
         return None
-    if sum(isinstance(entry, View) for entry in entries) > LONGEST:
+    if sum(isinstance(entry, View) for entry in entries) > MAX_VIEWS:
         return None
     return _pure_losses(case, ledger, history)
 

@@ -105,9 +105,9 @@ def names(config: Config) -> TopicNames:
 
 def numbered(diagnoses: Sequence[Diagnosis], topic: int) -> Iterator[Diagnosis]:
     """Findings about the partitions of one of several topics, with the numbers of the whole input."""
-    from sketchstream.topics import APART
+    from sketchstream.topics import TOPIC_STRIDE
 
-    return (replace(one, partition=APART * topic + one.partition) for one in diagnoses)
+    return (replace(one, partition=TOPIC_STRIDE * topic + one.partition) for one in diagnoses)
 
 
 def findings(diagnoses: Sequence[Diagnosis]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

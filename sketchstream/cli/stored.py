@@ -29,9 +29,9 @@ from sketchstream.files import write_durably
 
 FOLDER: Final = "SKETCHSTREAM_ANSWERS"
 """Environment variable with another folder for kept answers; if it is empty, none are kept."""
-MOST: Final = 200
+MAX_ANSWERS: Final = 200
 """Most answers that are kept; the oldest go."""
-LONGEST: Final = 1 << 20
+MAX_ANSWER_CHARACTERS: Final = 1 << 20
 """Most characters of an answer that is kept."""
 WRITTEN: Final = ("plot", "html", "upset", "arrow", "matrix")
 """Options that name a file to be written: what they ask for is more than a text."""
@@ -160,10 +160,10 @@ def kept(where: Path) -> Iterator[None]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(remarks):
         yield
     text = json.dumps([out.getvalue(), remarks.getvalue()])
-    if len(text) > LONGEST:
+    if len(text) > MAX_ANSWER_CHARACTERS:
         return
 
     with contextlib.suppress(StoreError, OSError):
         write_durably(where, text.encode(), replace=True)
-        for old in sorted(where.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)[:-MOST]:
+        for old in sorted(where.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)[:-MAX_ANSWERS]:
             old.unlink()

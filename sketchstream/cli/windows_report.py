@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FOLDS: Final = 100
 """Number of last windows that have a fold with their own numbers and chart; the table has all windows."""
-NUMBERS: Final = (*TREND, "mean", "entropy")
+SHOWN_NUMBERS: Final = (*TREND, "mean", "entropy")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class WindowsReport:
         start = datetime.fromtimestamp(window.window[0] / 1000, ZoneInfo(self.timezone))
         profile, data = answer.profile, answer.to_dict()
         self.starts.append(start)
-        self.rows.append(profile.chosen(NUMBERS))
+        self.rows.append(profile.chosen(SHOWN_NUMBERS))
         self.status.append(window.describe())
         self.intervals.append(answer.intervals)
         self.guarantee = profile.guarantee
@@ -136,7 +136,7 @@ class WindowsReport:
     def _table(self, labels: Sequence[str]) -> report.ReportTable:
         """All windows."""
         names = {"distinct": "distinct", "at_least.2": "2 or more", "at_least.10": "10 or more"}
-        columns = ("window", *(names.get(name, name) for name in NUMBERS), "status")
+        columns = ("window", *(names.get(name, name) for name in SHOWN_NUMBERS), "status")
         rows = []
         for label, row, status, intervals in zip(labels, self.rows, self.status, self.intervals, strict=True):
             rows.append((label, *(show.cell(name, one, intervals=intervals) for name, one in row.items()), status))

@@ -15,7 +15,7 @@ from sketchstream.config.addresses import address, is_loopback
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.spec import exact_epsilon
 from sketchstream.stream import formats
-from sketchstream.stream.interfaces import MOST_COLUMNS
+from sketchstream.stream.interfaces import MAX_COLUMNS
 from sketchstream.stream.windows.windows import DAY_MS
 
 if TYPE_CHECKING:
@@ -250,9 +250,9 @@ def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str
             for role, field in plan.fields.items():
                 if not all(field.split(".")):
                     yield f'sketch "{plan.name}": {role} must be a dotted field such as user.id, found {field!r:.60}'
-    if len(fields) > MOST_COLUMNS:
+    if len(fields) > MAX_COLUMNS:
         yield (
-            f"all sketches together may name at most {MOST_COLUMNS} fields beside item, weight and time, "
+            f"all sketches together may name at most {MAX_COLUMNS} fields beside item, weight and time, "
             f"found {len(fields)}"
         )
 

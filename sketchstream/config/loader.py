@@ -27,7 +27,7 @@ from sketchstream.errors import ConfigError, SpecError, StoreError, meant
 from sketchstream.files import as_path, reading
 from sketchstream.items.hashing import Key
 from sketchstream.naming import Names
-from sketchstream.published import MOST_PARTITIONS
+from sketchstream.published import MAX_PARTITIONS
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon
 from sketchstream.stream.state.quorum import Quorum
@@ -360,9 +360,9 @@ class Config:
             of: number of the input's partitions; default: the worker has all of them.
             here: whether they will be open on this machine: without a limit, its own memory is the limit.
         """
-        if max(partitions, of or 0) > MOST_PARTITIONS:
+        if max(partitions, of or 0) > MAX_PARTITIONS:
             raise ConfigError(
-                f"the input has {max(partitions, of or 0):,} partitions, and readers accept {MOST_PARTITIONS:,}"
+                f"the input has {max(partitions, of or 0):,} partitions, and readers accept {MAX_PARTITIONS:,}"
             )
         windows, read, limit = self.memory_bytes(partitions, of), self.input_bytes(partitions), self.worker.memory_limit
         name = "worker.memory_limit"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.config_tables import DomainTable, SketchTable, TableContext
 
 _Series = tuple[str, Calendar, int, int]
-MOST_EARLY = 100
+MAX_EARLY = 100
 """Most early answers of one window."""
 SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
@@ -136,9 +136,9 @@ def early_answers(
         )
     every_ms, longest = windows[0].positions(emit_every, "emit_every")
     most = longest - (lateness_ms == 0)  # without lateness, the watermark that passes a window's end seals it
-    if most > MOST_EARLY:
+    if most > MAX_EARLY:
         raise ConfigError(
-            f"emit_every gives at most {MOST_EARLY} early answers of a window, found {most}: publish less often"
+            f"emit_every gives at most {MAX_EARLY} early answers of a window, found {most}: publish less often"
         )
     return EarlyAnswers(every_ms, exact_epsilon(epsilon_early, "epsilon_early") / most, most)
 

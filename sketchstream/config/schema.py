@@ -18,7 +18,7 @@ from sketchstream.stream import formats
 from sketchstream.stream.formats import TimeUnit
 from sketchstream.stream.input.partitioner import FORMER, Partitioner
 from sketchstream.stream.windows.units import duration_ms, size_bytes
-from sketchstream.topics import MOST_TOPICS
+from sketchstream.topics import MAX_TOPICS
 
 FILE_ONLY = ("jsonl", "lines", "csv", "parquet", "msgpack")
 """Formats of files alone; those of `sketchstream.stream.formats` are payloads of records."""
@@ -94,7 +94,7 @@ class InputTable(ConfigTable):
     """`[input]`: the source of records and their fields."""
 
     topic: str | None = None
-    topics: Annotated[tuple[TopicTable, ...], Field(max_length=MOST_TOPICS)] = ()
+    topics: Annotated[tuple[TopicTable, ...], Field(max_length=MAX_TOPICS)] = ()
     file: str | None = None
     format: InputFormat | None = None
     item: str | None = None

@@ -16,7 +16,7 @@ from typing import Any, Final
 from sketchstream.errors import ConfigError
 from sketchstream.files import reading
 
-LARGEST: Final = 4_000_000
+MAX_CHARACTERS: Final = 4_000_000
 """Most characters of a text."""
 DEEPEST: Final = 16
 """Most brackets inside each other, and most parts of a dotted key."""
@@ -44,8 +44,8 @@ def read_toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is not valid TOML, too long, or nested too deeply; the message says which.
     """
-    if len(text) > LARGEST:
-        raise ValueError(f"it has {len(text):,} characters, and at most {LARGEST:,} are read")
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"it has {len(text):,} characters, and at most {MAX_CHARACTERS:,} are read")
     _require_shallow(text)
     try:
         return tomllib.loads(text)

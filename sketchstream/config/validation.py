@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sketchstream.config.schema import FileTable
 
 Path = tuple[int | str, ...]
-ROUNDS: Final = 8
+MAX_READINGS: Final = 8
 """Most times that a file is read: first for names, then for types, then for what these left open."""
 STAND_IN: Final[Mapping[str, Any]] = {
     "name": "stand-in",
@@ -79,7 +79,7 @@ def read_tables(written: Mapping[str, Any]) -> tuple[FileTable | None, list[str]
     unclear: set[str] = set()
     if isinstance(data.get("kafka"), dict):
         data["kafka"] = dict(flatten(data["kafka"]))
-    for _ in range(ROUNDS):
+    for _ in range(MAX_READINGS):
         try:
             return FileTable.model_validate(data), mistakes, unclear
         except ValidationError as error:

@@ -20,7 +20,7 @@ from scipy.special import gammaln, ndtri
 from scipy.stats import chi2, norm
 
 from sketchstream.array_types import Floats
-from sketchstream.denoising.methods import AUTO_FROM, LEAST_VARIANCE, SHRUNK_FROM, universal_threshold
+from sketchstream.denoising.methods import AUTO_FROM, MIN_VARIANCE, SHRUNK_FROM, universal_threshold
 from sketchstream.denoising.mixture import posterior_means, scrambled
 from sketchstream.errors import EstimateError
 
@@ -30,7 +30,7 @@ SPREAD: Final = 12.0
 """Standard deviations of a Poisson law that are summed."""
 TRIED: Final = (1 << 14, 1 << 18)
 """Slots on which posterior means are tried: of several trials together at least, of one at most."""
-DENSE: Final = 1e6
+MIN_EXPANDED_MEAN: Final = 1e6
 """Mean of a Poisson law from which its inverse moments are expanded instead of summed."""
 
 
@@ -51,7 +51,7 @@ def expected_errors(counts: Mapping[float, int] | npt.ArrayLike, variance: float
     values, slots = _law(counts)
     d = int(slots.sum())
     out = {"raw": d * variance}
-    if variance >= LEAST_VARIANCE:
+    if variance >= MIN_VARIANCE:
         square = float(slots @ values**2)
         if d >= 3:
             out["js"] = shrinkage_error(square, variance, d)
@@ -61,7 +61,7 @@ def expected_errors(counts: Mapping[float, int] | npt.ArrayLike, variance: float
         if d >= 2:
             tried = np.linspace(0.0, universal_threshold(variance, d), THRESHOLDS)
             out["soft_sure"] = min(float(slots @ threshold_errors(values, variance, one)) for one in tried.tolist())
-    if variance >= LEAST_VARIANCE and d >= AUTO_FROM:
+    if variance >= MIN_VARIANCE and d >= AUTO_FROM:
         out["empirical_bayes"] = _tried(values, slots, variance)
     considered = ("js", "js_mean", "empirical_bayes") if d >= AUTO_FROM else ("js_mean",)
     out["auto"] = min((out[one] for one in considered if one in out), default=out["raw"])
@@ -94,7 +94,7 @@ def shrinkage_error(square: float, variance: float, d: int, *, positive: bool = 
     """
     mean = square / (2 * variance)
     freedom = d - 2
-    if mean > DENSE:
+    if mean > MIN_EXPANDED_MEAN:
         middle = freedom + 2 * mean
         inverse = (1 + 4 * mean / middle**2) / middle  # to second order; the rest is below 1e-11 of it
         return variance * (d - freedom**2 * inverse)

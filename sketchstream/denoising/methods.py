@@ -25,7 +25,7 @@ AUTO_FROM: Final = 64
 """Numbers from which `auto` is "weighted"; below, an estimated error is too noisy to weigh by."""
 SHRUNK_FROM: Final = 4
 """Numbers from which shrinkage about the mean has at most the error of the noisy numbers, whatever the true ones."""
-LEAST_VARIANCE: Final = 1.0
+MIN_VARIANCE: Final = 1.0
 """Variance of noise on the integers below which it is too far from normal for denoising."""
 TEMPERATURE: Final = 8.0
 """Variances of one number by which a method must seem better than another to have e times its weight."""

@@ -22,18 +22,18 @@ from sketchstream.array_types import Floats
 
 ATOMS_PER_DEVIATION: Final = 8
 """Atoms for each standard deviation of the noise."""
-REACH: Final = 6 * ATOMS_PER_DEVIATION
+ATOMS_ASIDE: Final = 6 * ATOMS_PER_DEVIATION
 """Atoms from a count's own to the farthest that explains it."""
-MOST_ATOMS: Final = 1 << 14
+MAX_ATOMS: Final = 1 << 14
 """Atoms around the median, at most; counts beyond them stay as they are."""
-ROUNDS: Final = 100
+EM_STEPS: Final = 100
 """Steps of expectation and maximisation."""
 FLAT: Final = 0.1
 """Share of the uniform law at the start."""
 NUDGE: Final = 0.1
 """Grid steps by which counts are shifted, up or down, to see how far the means follow."""
 
-OFFSETS: Final = np.arange(-REACH, REACH + 1, dtype=np.float64)
+OFFSETS: Final = np.arange(-ATOMS_ASIDE, ATOMS_ASIDE + 1, dtype=np.float64)
 KERNEL: Final = np.exp(-0.5 * (OFFSETS / ATOMS_PER_DEVIATION) ** 2)
 
 
@@ -50,7 +50,7 @@ def posterior_means(counts: Floats, variance: float) -> tuple[Floats, float, flo
     scale = ATOMS_PER_DEVIATION / math.sqrt(variance)
     middle = float(np.quantile(counts, 0.5, method="lower"))  # one of the counts, so that some are near
     places = (counts - middle) * scale
-    near = np.abs(places) <= MOST_ATOMS / 2
+    near = np.abs(places) <= MAX_ATOMS / 2
     first = math.floor(places[near].min()) - 1
     at = places[near] - first
     size = math.floor(at.max()) + 3
@@ -99,7 +99,7 @@ def _start(histogram: Floats) -> Floats:
 def _fitted(histogram: Floats, start: Floats) -> Floats:
     """(size,) the law after all rounds."""
     law, number = start, histogram.sum()
-    for _ in range(ROUNDS):
+    for _ in range(EM_STEPS):
         law = law * _smoothed(histogram / np.maximum(_smoothed(law, KERNEL), 1e-300), KERNEL) / number
     return law
 
@@ -112,4 +112,4 @@ def _means(law: Floats) -> Floats:
 
 def _smoothed(values: Floats, kernel: Floats) -> Floats:
     """The convolution, of the size of the values."""
-    return np.asarray(np.convolve(values, kernel)[REACH:-REACH])
+    return np.asarray(np.convolve(values, kernel)[ATOMS_ASIDE:-ATOMS_ASIDE])

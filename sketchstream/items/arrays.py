@@ -26,7 +26,7 @@ Offsets: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Weights: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Arrays: TypeAlias = tuple[npt.NDArray[Any], ...]
 
-CHUNK = 4096
+BLOCK = 4096
 """Number of objects of a list that are packed at a time."""
 
 _WANTED = "items must be integers, strings or bytes"
@@ -415,14 +415,14 @@ def _plain(item: object, kind: TypeName, position: int) -> int | str | bytes:
 
 
 def _packed_chunks(objects: ObjectArray, kind: TypeName, position: int) -> Iterator[tuple[int, Items]]:
-    """Pack CHUNK objects at a time; msgpack's tags check the types on the way, in one pass over the objects."""
+    """Pack BLOCK objects at a time; msgpack's tags check the types on the way, in one pass over the objects."""
     packer = msgpack.Packer(autoreset=False)
     scratch = np.empty(1 << 17, np.uint8)
-    starts = np.empty(CHUNK, np.int64)
-    ends = np.empty(CHUNK, np.int64)
+    starts = np.empty(BLOCK, np.int64)
+    ends = np.empty(BLOCK, np.int64)
     try:
-        for first in range(0, len(objects), CHUNK):
-            chunk = objects[first : first + CHUNK]
+        for first in range(0, len(objects), BLOCK):
+            chunk = objects[first : first + BLOCK]
             if isinstance(chunk, np.ndarray):
                 chunk = chunk.tolist()
             n = len(chunk)

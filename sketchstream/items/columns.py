@@ -22,7 +22,7 @@ from sketchstream.items.arrays import Items, whole_numbers
 from sketchstream.items.digits import digit_bounds, write_digits
 from sketchstream.items.domains import Index
 from sketchstream.items.hashing import Key
-from sketchstream.items.lattice import MOST_UNITS, Lattice
+from sketchstream.items.lattice import MAX_UNITS, Lattice
 from sketchstream.kernels import check_utf8, find_texts, list_texts, plain, read_integers, spared
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.spec import ClosedDomain, Item
@@ -174,7 +174,7 @@ class RecordColumn:
         Returns:
             (n,) int64 units, 0 if there is none; (n,) bool, whether there is a number within the bound.
         """
-        lattice = Lattice(fraction_bits, Fraction(MOST_UNITS) if most is None else most)
+        lattice = Lattice(fraction_bits, Fraction(MAX_UNITS) if most is None else most)
         if self.floats is not None:
             units, good = lattice.weights(np.where(self.kinds == DECIMAL, self.floats, np.nan))
             return units, good

@@ -28,7 +28,7 @@ GROUPING = "a sketch with groups takes Pairs(groups, items), one without takes i
 """What is said of batches of the other sort."""
 NO_COUNTERS: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
-_STEP = 1 << 22
+_BLOCK = 1 << 22
 """Number of ids hashed or ranked at a time while an index is built."""
 
 
@@ -59,8 +59,8 @@ def closed_items(domain: Domain) -> Iterator[Items]:
         raise SpecError("expected a closed domain whose items are known")
     if domain.items is None:
         assert domain.size is not None
-        for first in range(0, domain.size, _STEP):
-            yield Items.of(np.arange(first, min(first + _STEP, domain.size), dtype=np.int64))
+        for first in range(0, domain.size, _BLOCK):
+            yield Items.of(np.arange(first, min(first + _BLOCK, domain.size), dtype=np.int64))
         return
     for kind in (int, str, bytes):
         listed = [item for item in domain.items if type(item) is kind]
@@ -284,8 +284,8 @@ def _ranked(domain: ClosedDomain, key: Key | None, keep: Flags | None) -> Index:
     assert domain.size is not None
     size = domain.size
     words = np.zeros((-(-size // 64), 3), np.uint64)
-    for first in range(0, size, _STEP):
-        last = min(first + _STEP, size)
+    for first in range(0, size, _BLOCK):
+        last = min(first + _BLOCK, size)
         valid = np.ones(last - first, np.bool_) if keep is None else keep[first:last]
         chosen = valid
         if domain.sample_rate is not None:

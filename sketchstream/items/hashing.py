@@ -30,7 +30,7 @@ KEY_BYTES = 16
 ID_BYTES = 8
 """Bytes of a key of SipHash, and of the key's id, by which keys are told apart."""
 _LINE = re.compile(rb"sketchstream-key-1 ([0-9a-f]{32}) ([0-9a-f]{16})\n?")
-_LONGEST = 200
+_MAX_KEY_FILE_BYTES = 200
 """Bytes of a key file at most: its line has 68."""
 
 
@@ -113,7 +113,7 @@ class Key:
             KeyMismatchError: it is not a key file, or was altered.
             FormatError: this is not a path.
         """
-        data, mode = read_file(path, _LONGEST)
+        data, mode = read_file(path, _MAX_KEY_FILE_BYTES)
         name = os.fspath(path)
         require_private(mode, f"the key file {name}", "chmod 600 it")
         match = _LINE.fullmatch(data)

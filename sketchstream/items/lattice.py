@@ -26,11 +26,11 @@ from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.errors import WeightError
 from sketchstream.kernels import kernel
 
-MOST_BITS: Final = 40
+MAX_FRACTION_BITS: Final = 40
 """Fraction bits, at most."""
-MOST_UNITS: Final = 1 << 40
+MAX_UNITS: Final = 1 << 40
 """Absolute weights in lattice units stay below this."""
-LONGEST_TEXT: Final = 1000
+MAX_NUMBER_CHARACTERS: Final = 1000
 """Characters of a number, at most; longer ones are unreadable."""
 DIGITS: Final = 18
 """Digits that the compiled reader takes; numbers with more are read one by one."""
@@ -72,7 +72,7 @@ class Lattice:
     @property
     def most(self) -> int:
         """Largest absolute weight in lattice units: floor(max_weight 2^f), below 2^40."""
-        return min(self.units(self.max_weight), MOST_UNITS - 1)
+        return min(self.units(self.max_weight), MAX_UNITS - 1)
 
     def units(self, value: Fraction) -> int:
         """`value` in lattice units, truncated toward zero."""
@@ -84,11 +84,11 @@ class Lattice:
         Args:
             value: int, float, Decimal, Fraction, numpy scalar, or the text of a JSON number as str or bytes.
         """
-        exact = exact_number(value, MOST_BITS + 1)
+        exact = exact_number(value, MAX_FRACTION_BITS + 1)
         if exact is None or abs(exact) > self.max_weight:
             return None
         units = self.units(exact)
-        return units if abs(units) < MOST_UNITS else None
+        return units if abs(units) < MAX_UNITS else None
 
     def weights(self, values: Any) -> tuple[Ints, Flags]:
         """Many weights in lattice units.
@@ -149,14 +149,14 @@ class Lattice:
 
     def _decimal_limits(self) -> Ints:
         """(DIGITS + 1,) the largest m for which m / 10^k is an allowed weight."""
-        bound = min(self.max_weight, Fraction(MOST_UNITS, 1 << self.bits) - Fraction(1, 1 << 200))
+        bound = min(self.max_weight, Fraction(MAX_UNITS, 1 << self.bits) - Fraction(1, 1 << 200))
         limits = [min(math.floor(bound * 10**k), (1 << 63) - 1) for k in range(DIGITS + 1)]
         return np.array(limits, np.int64)
 
     @cached_property
     def largest_integer(self) -> int:
         """Largest absolute weight that is whole, in user units."""
-        return min(math.floor(self.max_weight), (MOST_UNITS - 1) >> self.bits)
+        return min(math.floor(self.max_weight), (MAX_UNITS - 1) >> self.bits)
 
     def _integers(self, values: npt.NDArray[Any]) -> tuple[Ints, Flags]:
         """Integers of any width."""
@@ -174,7 +174,7 @@ class Lattice:
             bound = math.nextafter(bound, 0.0)
         good = np.abs(values) <= bound
         scaled = np.trunc(np.ldexp(np.where(good, values, 0.0), self.bits))
-        good &= np.abs(scaled) < MOST_UNITS
+        good &= np.abs(scaled) < MAX_UNITS
         return np.where(good, scaled, 0.0).astype(np.int64), good
 
 
@@ -204,7 +204,7 @@ def exact_number(value: object, places: int) -> Fraction | None:
             value = value.encode("ascii")
         except UnicodeEncodeError:
             return None
-    if not isinstance(value, bytes) or len(value) > LONGEST_TEXT:
+    if not isinstance(value, bytes) or len(value) > MAX_NUMBER_CHARACTERS:
         return None
     match = _NUMBER.fullmatch(value)
     if match is None:

@@ -125,7 +125,7 @@ class MachineCode:
         return cpu_target.typing_context.resolve_value_type(made)
 
 
-SPARED = 1 << 23
+MAX_TWIN_ELEMENTS = 1 << 23
 """Elements that the twin of a kernel may process in one process before the kernel is compiled.
 
 An element takes .2 to .5 us (the hash of a short string, and its addition); compiling takes 5 to 15 seconds.
@@ -184,7 +184,8 @@ def spared(function: Any, work: Callable[[], int], variant: Hashable, arguments:
     """Whether the twin of a kernel should run: to compile the kernel, or to import numba, would take far longer.
 
     It is false for a kernel that is compiled already, by this process or an earlier one (but for
-    the first `TWIN_ELEMENTS` elements), and once its twin has processed `SPARED` elements. Both give the same results.
+    the first `TWIN_ELEMENTS` elements), and once its twin has processed `MAX_TWIN_ELEMENTS` elements. Both give the
+    same results.
 
     Args:
         function: the kernel.
@@ -194,10 +195,10 @@ def spared(function: Any, work: Callable[[], int], variant: Hashable, arguments:
     """
     global _few_left
     key = (function, variant)
-    left = _left.get(key, SPARED)
+    left = _left.get(key, MAX_TWIN_ELEMENTS)
     if left == 0:
         return False
-    if "numba" not in sys.modules and (elements := work()) < min(_few_left, SPARED):
+    if "numba" not in sys.modules and (elements := work()) < min(_few_left, MAX_TWIN_ELEMENTS):
         _few_left -= elements
         return True
     if (key not in _left or function.overloads) and _is_compiled(function, arguments):
@@ -210,8 +211,8 @@ def spared(function: Any, work: Callable[[], int], variant: Hashable, arguments:
 
 def compile_first() -> None:
     """Let no twin run in this process: a worker compiles before it starts, not in the middle of a stream."""
-    global SPARED
-    SPARED = 0
+    global MAX_TWIN_ELEMENTS
+    MAX_TWIN_ELEMENTS = 0
     _left.clear()
 
 

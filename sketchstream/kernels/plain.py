@@ -419,7 +419,7 @@ _UNSIGNED, _SIGNED = range(0xCC, 0xD0), range(0xD0, 0xD4)
 """Tags before an integer of 1, 2, 4 or 8 bytes."""
 _NEGATIVE = 0xE0
 """Tags from this one on are the integers -32 to -1; those below 0x80 are the integers 0 to 127."""
-_LARGEST = (1 << 63) - 1
+_MAX_INT64 = (1 << 63) - 1
 """Largest integer item."""
 
 
@@ -443,7 +443,7 @@ def _read_ints(view: memoryview, values: Ints) -> int:
             at += width
         else:
             return i
-        if value > _LARGEST:
+        if value > _MAX_INT64:
             return i
         values[i] = value
     return len(values)

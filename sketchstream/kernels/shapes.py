@@ -46,9 +46,9 @@ KIND, START, END = range(3)
 LENGTH, FAILED, WAIT = range(3)
 """What is known of a shape: its length, 0 for none; how often one after the other it was not worth it; rounds that pass
 before the next one is taken."""
-MOST_FAILED = 6
+MAX_PAUSE = 6
 """At most 2 to the power of this many rounds pass before the next shape is taken."""
-ENOUGH = 32
+TRIAL_TEXTS = 32
 """Texts that tell whether a shape is worth it."""
 
 
@@ -172,10 +172,10 @@ def judge_shape(shape: Any, length: Any, shaped: Any, others: Any) -> None:
     """
     if shape[LENGTH] == 0:
         shape[LENGTH] = length
-    elif shaped + others >= ENOUGH:
+    elif shaped + others >= TRIAL_TEXTS:
         if shaped >= others:
             shape[FAILED] = 0
         else:
-            shape[FAILED] = min(shape[FAILED] + 1, MOST_FAILED)
+            shape[FAILED] = min(shape[FAILED] + 1, MAX_PAUSE)
             shape[WAIT] = 1 << shape[FAILED]
             shape[LENGTH] = 0

@@ -40,7 +40,7 @@ from sketchstream.kernels.machine_code import (
 
 SPANS = 1024
 """Strings that are sorted by length and hashed at a time."""
-LONGEST = 9
+MAX_WORDS = 9
 """Words of SipHash (8 bytes each, the last one partly filled) of a string that is hashed in vector registers."""
 
 
@@ -269,9 +269,9 @@ def hash_spans(buffer: Bytes, starts: Any, ends: Any, key0: Any, key1: Any, out:
         return
     size = min(n, SPANS)
     order = np.empty(size, np.uint64)
-    counts = np.empty(LONGEST + 2, np.int64)
+    counts = np.empty(MAX_WORDS + 2, np.int64)
     # For each length in turn: GROUP lanes for each word of each group, the last group padded to GROUP.
-    words = aligned_words((size + GROUP) * LONGEST)
+    words = aligned_words((size + GROUP) * MAX_WORDS)
     hashed = aligned_words(GROUP)
     for begin in range(0, n, SPANS):
         end = min(begin + SPANS, n)
@@ -284,8 +284,8 @@ def hash_spans(buffer: Bytes, starts: Any, ends: Any, key0: Any, key1: Any, out:
 
 @kernel
 def _whole_words(start: Any, end: Any) -> Any:
-    """Whole words of a string; LONGEST stands for that many or more."""
-    return min((np.int64(end) - np.int64(start)) >> 3, LONGEST)
+    """Whole words of a string; MAX_WORDS stands for that many or more."""
+    return min((np.int64(end) - np.int64(start)) >> 3, MAX_WORDS)
 
 
 @kernel
@@ -310,14 +310,14 @@ def _hash_sorted(
     for i in range(n):
         prefetch_read(buffer, np.int64(starts[i]))
         counts[_whole_words(starts[i], ends[i]) + 1] += 1
-    for c in range(LONGEST + 1):
+    for c in range(MAX_WORDS + 1):
         counts[c + 1] += counts[c]
     for i in range(n):
         c = _whole_words(starts[i], ends[i])
         order[counts[c]] = i
         counts[c] += 1
     begin = 0
-    for c in range(LONGEST):
+    for c in range(MAX_WORDS):
         chosen = order[begin : counts[c]]
         begin = counts[c]
         for i in range(len(chosen)):
@@ -339,7 +339,7 @@ def _hash_sorted(
             part = chosen[i : min(i + GROUP, len(chosen))]
             for j in range(len(part)):
                 out[part[j]] = hashed[j]
-    # Strings of LONGEST words or more one by one: they have no common number of words.
+    # Strings of MAX_WORDS words or more one by one: they have no common number of words.
     chosen = order[begin:n]
     for i in range(len(chosen)):
         out[chosen[i]] = _hash_span(base, np.uint64(starts[chosen[i]]), np.uint64(ends[chosen[i]]), key0, key1)

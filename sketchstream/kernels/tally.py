@@ -20,7 +20,7 @@ Counters = npt.NDArray[np.signedinteger[Any]]
 
 _WIDTH = 1 << 17
 """Counters around 0 that are counted value by value in a first pass."""
-_WIDEST = 1 << 22
+_MAX_TABLE_RANGE = 1 << 22
 """Range of counters that `value_counts` counts in a table where many lie far from 0; beyond it sorts."""
 _OUTSIDE_PART = 16
 """If more than one counter in 16 lies outside the first table, a table that fits them all is tried."""
@@ -183,7 +183,7 @@ def value_counts(state: Counters) -> tuple[Ints, Ints]:
     inner, outer = _counted(flat, low, width, nowhere)
     if outer[0] > len(flat) // _OUTSIDE_PART:
         low, high = int(flat.min()), int(flat.max())
-        width = min(high - low + 1, _WIDEST, max(1 << 10, 4 * len(flat)))
+        width = min(high - low + 1, _MAX_TABLE_RANGE, max(1 << 10, 4 * len(flat)))
         if width < high - low + 1:
             low = max(low, min(-(width // 2), high - width + 1))
         inner, outer = _counted(flat, low, width, nowhere)

@@ -54,9 +54,9 @@ _WIDE = 0x80
 _VALUE, _FIRST_VALUE, _NEXT, _KEY, _FIRST_KEY = range(5)
 """What a text may have next: a value, a value or a closing bracket, what follows a value, a key, a key or a closing
 brace."""
-MOST_DEPTH = 60
+MAX_DEPTH = 60
 """Deepest nesting that is read here; texts with deeper nesting are left to orjson."""
-SURE_DIGITS, _MOST_DIGITS = 18, 201
+SURE_DIGITS, _MAX_DIGITS = 18, 201
 """Most digits of a whole number that surely fits an int64; digits from which on a number may overflow as a float."""
 
 
@@ -245,7 +245,7 @@ def _digits_end(text: Any, p: Any, end: Any) -> Any:
 def number_end(text: Any, p: Any, end: Any) -> Any:
     """Position behind a number, -1 if it is malformed or might overflow, and its whole digits; 0: it is not whole.
 
-    A number that is whole and begins with -0 has _MOST_DIGITS digits here, for it is no integer.
+    A number that is whole and begins with -0 has _MAX_DIGITS digits here, for it is no integer.
     """
     keep_apart()
     negative = byte(text, p) == MINUS
@@ -254,10 +254,10 @@ def number_end(text: Any, p: Any, end: Any) -> Any:
     first = p
     p = _digits_end(text, p, end)
     digits = p - first
-    if digits == 0 or digits >= _MOST_DIGITS or (digits > 1 and byte(text, first) == ZERO):
+    if digits == 0 or digits >= _MAX_DIGITS or (digits > 1 and byte(text, first) == ZERO):
         return np.int64(-1), np.int64(0)
     if negative and byte(text, first) == ZERO:
-        digits = np.int64(_MOST_DIGITS)
+        digits = np.int64(_MAX_DIGITS)
     if p < end and byte(text, p) == POINT:
         begin = p + 1
         p = _digits_end(text, begin, end)
@@ -281,7 +281,7 @@ def number_end(text: Any, p: Any, end: Any) -> Any:
 def value_end(text: Any, p: Any, end: Any) -> Any:
     """Position behind a value of any kind, -1 if it is invalid or for orjson to judge."""
     keep_apart()
-    # A stack of one bit for each level: MOST_DEPTH is below the 63 bits of a positive word.
+    # A stack of one bit for each level: MAX_DEPTH is below the 63 bits of a positive word.
     depth = np.int64(0)
     objects = np.int64(0)  # bit d: the container at depth d is an object
     expect = _VALUE
@@ -318,7 +318,7 @@ def value_end(text: Any, p: Any, end: Any) -> Any:
             return np.int64(-1)
         elif c in (LEFT_BRACE, LEFT_BRACKET):
             p += 1
-            if depth == MOST_DEPTH:
+            if depth == MAX_DEPTH:
                 return np.int64(-1)
             depth += 1
             if c == LEFT_BRACE:

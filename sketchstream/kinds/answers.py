@@ -65,7 +65,7 @@ SCHEMA: Final[Mapping[str, Any]] = {
     "guarantee": {"type": "object"},
 }
 """JSON Schema of each key that the plain data of answers of every kind have; docs/write_schemas.py writes it down."""
-MOST_AMONG: Final = 100
+MAX_LISTED_ROWS: Final = 100
 """Most rows whose pairs are listed: 4,950 distances. A file or a picture of all distances has more."""
 DOTS: Final = 130
 """Dots an inch of a figure in a file."""

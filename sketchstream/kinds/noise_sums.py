@@ -21,7 +21,7 @@ from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Noise
 
 Draws = tuple[tuple[float, int], ...]
 """Parameters of draws, and how many draws have each."""
-LONGEST = 1 << 20
+MAX_LAW_POINTS = 1 << 20
 """Points of a law; wider laws are computed on every second, fourth, ... integer, and rounded outwards."""
 
 
@@ -78,7 +78,7 @@ def _tail(epsilons: Draws, sigma2s: Draws) -> tuple[int, Floats]:
     variance += sum(times * sigma2 for sigma2, times in sigma2s)
     reach = 10.0 * math.sqrt(variance) + 40.0 / min((epsilon for epsilon, _ in epsilons), default=20.0) + 2.0
     step = 1
-    while 2.0 * reach / step > LONGEST:
+    while 2.0 * reach / step > MAX_LAW_POINTS:
         step *= 2
     size = 1 << max(4, math.ceil(math.log2(2.0 * reach / step)))
     wave = 2.0 * np.pi * np.arange(size // 2 + 1) / size

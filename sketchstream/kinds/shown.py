@@ -20,7 +20,7 @@ from sketchstream import kinds
 from sketchstream.kinds.estimates import is_estimate
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.numbers import SHORT, Number, Panel, Spell, drawn, ends, interval, value
+from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, Spell, drawn, ends, interval, value
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Bound, Estimate
@@ -248,7 +248,7 @@ def over_time(
         for label, one, whole in zip(labels, points, firm, strict=True)
     ]
     table = report.ReportTable(f"{title}, by window", ("window", title, "95% interval", "window is"), rows)
-    return Panel(name, f"{title[:1].upper()}{title[1:]}", chart, table, wide, folded=len(rows) > SHORT)
+    return Panel(name, f"{title[:1].upper()}{title[1:]}", chart, table, wide, folded=len(rows) > MAX_UNFOLDED_ROWS)
 
 
 def rows_of(answer: AnswerData) -> list[dict[str, Any]]:

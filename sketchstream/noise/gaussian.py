@@ -26,7 +26,7 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, Signed, add_wrapping, block_samples, blocks, flat, positive
 from sketchstream.noise.entropy import Words, WordSource
-from sketchstream.noise.thresholds import LIMIT_BITS, WIDTH, Draw, exp_minus, exponential
+from sketchstream.noise.thresholds import LIMIT_BITS, WORD_BITS, Draw, exp_minus, exponential
 
 TABLE_SIGMA = 1024
 MAX_SIGMA2 = Fraction(1 << 100)
@@ -127,7 +127,7 @@ class GaussianTables:
     steps: Words = field(repr=False, compare=False)
     guide: Words = field(repr=False, compare=False)
     sure: Words = field(repr=False, compare=False)
-    width: int = WIDTH
+    width: int = WORD_BITS
 
     @property
     def guide_shift(self) -> np.uint32:
@@ -150,15 +150,17 @@ class GaussianTables:
     def scale(self) -> int:
         """Binary places, beyond 32, with which the exponent of any acceptance fits 63 bits."""
         largest = (len(self.steps) + 2) * 4**self.shift / self.sigma2
-        return next(places for places in range(SCALE, -1, -1) if largest * Fraction(2) ** (WIDTH + places) < 1 << 62)
+        return next(
+            places for places in range(SCALE, -1, -1) if largest * Fraction(2) ** (WORD_BITS + places) < 1 << 62
+        )
 
     @cached_property
     def coefficient(self) -> int:
         """2^(32 + scale) / (2 sigma2), rounded down."""
-        return math.floor(Fraction(2) ** (WIDTH + self.scale) / (2 * self.sigma2))
+        return math.floor(Fraction(2) ** (WORD_BITS + self.scale) / (2 * self.sigma2))
 
 
-def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -> GaussianTables:
+def plan(sigma2: Fraction, width: int = WORD_BITS, table_sigma: int = TABLE_SIGMA) -> GaussianTables:
     """Tables for one sigma2; `width` and `table_sigma` are changed by tests only.
 
     Raises:
@@ -314,9 +316,9 @@ def settled(
     product = rest * (2 * left + rest)
     least_x = product * ready.coefficient >> ready.scale
     most_x = (product * (ready.coefficient + 1) >> ready.scale) + 1
-    small = most_x < 1 << WIDTH  # x below 1
+    small = most_x < 1 << WORD_BITS  # x below 1
     least, most = exponential_ends(*(np.where(small, x, 0).astype(np.uint64) for x in (least_x, most_x)))
-    spare = np.uint64(WIDTH - ready.width)  # narrow words: the first bits of 32
+    spare = np.uint64(WORD_BITS - ready.width)  # narrow words: the first bits of 32
     below = np.uint64(ready.shift) + spare
     first = words[1][columns].astype(np.uint64) >> np.uint64(ready.shift)
     accepted = small & ((first + np.uint64(1)) << below <= least)
@@ -336,7 +338,7 @@ def exponential_ends(
         least_x: (n,) lower ends of 2^32 x, x below 1.
         most_x: (n,) upper ends, below 2^32.
     """
-    one, whole = np.uint64(1), np.uint64(1 << WIDTH)
+    one, whole = np.uint64(1), np.uint64(1 << WORD_BITS)
     cube = ((most_x * most_x >> np.uint64(32)) + one) * most_x // np.uint64(6) >> np.uint64(32)
     least = whole - most_x + (least_x * least_x >> np.uint64(33)) - cube - one
     most = whole - least_x + (most_x * most_x >> np.uint64(33)) + one

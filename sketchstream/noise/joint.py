@@ -20,9 +20,9 @@ from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, blocks, positive
 from sketchstream.noise.entropy import WordSource
 from sketchstream.noise.residues import write_residues
-from sketchstream.noise.thresholds import WIDTH, Threshold, below, exp_minus
+from sketchstream.noise.thresholds import WORD_BITS, Threshold, below, exp_minus
 
-MOST_BITS = 62
+MAX_BITS = 62
 """Number of bits that p^m must fit."""
 
 
@@ -60,12 +60,12 @@ def joint_response(
     if out.ndim != 2 or out.dtype != np.int16 or not out.flags.c_contiguous or not out.flags.writeable:
         raise SpecError("joint noise is added in place to a writable, C-contiguous matrix of int16")
     rows, columns = out.shape
-    if not 2 <= modulus <= 1 << 15 or modulus**rows >= 1 << MOST_BITS:
+    if not 2 <= modulus <= 1 << 15 or modulus**rows >= 1 << MAX_BITS:
         raise SpecError(
-            f"joint noise needs a modulus from 2 to 2^15 whose power {rows} is below 2^{MOST_BITS}, found {modulus}"
+            f"joint noise needs a modulus from 2 to 2^15 whose power {rows} is below 2^{MAX_BITS}, found {modulus}"
         )
     threshold = replaces(modulus**rows, positive(epsilon, "epsilon"))
-    word = np.uint32(threshold.word(WIDTH))
+    word = np.uint32(threshold.word(WORD_BITS))
     with Scratch(columns, 1 + rows, entropy) as scratch:
         for block in blocks(columns, 1 + rows):
             words = scratch.fill(block.stop - block.start)

@@ -17,7 +17,7 @@ from sketchstream.noise.entropy import Words
 
 Residues = npt.NDArray[np.int64]
 
-CHUNK = 2048
+BLOCK = 2048
 """Samples whose sums stay in the first-level cache while the rows go by."""
 
 
@@ -28,8 +28,8 @@ def laplace_block(words: Words, thresholds: Words, noise: Signed) -> bool:
     digits = rows - 2
     one, two, sign = thresholds[digits + 1], thresholds[digits + 2], thresholds[0]
     doubt = np.uint32(0)
-    for start in range(0, samples, CHUNK):
-        stop = min(start + CHUNK, samples)
+    for start in range(0, samples, BLOCK):
+        stop = min(start + BLOCK, samples)
         sums = noise[start:stop]
         # The number is made from its highest part down: the last row says whether it is 2^digits or more, each row
         # before it one binary digit. A word that equals a threshold needs more bits: it is noted, without a branch.

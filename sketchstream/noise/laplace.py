@@ -24,7 +24,7 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, Signed, add_wrapping, block_samples, blocks, flat, positive
 from sketchstream.noise.entropy import Words, WordSource
-from sketchstream.noise.thresholds import WIDTH, Draw, Threshold, below, digit, exponential
+from sketchstream.noise.thresholds import WORD_BITS, Draw, Threshold, below, digit, exponential
 
 RARE = 20
 """Digits are drawn in bulk up to the first J with exp(-epsilon 2^J)^2 <= 2^-RARE."""
@@ -56,7 +56,7 @@ class LaplaceThresholds:
     digits: tuple[Threshold, ...]
     top: tuple[Threshold, Threshold]
     words: Words
-    width: int = WIDTH
+    width: int = WORD_BITS
 
     @property
     def rows(self) -> int:
@@ -73,7 +73,7 @@ BlockNoise = Callable[[Words, LaplaceThresholds, Signed], bool]
 """(words, plan, noise) -> whether some sample is undecided; overwrites noise."""
 
 
-def plan(epsilon: Fraction, count: int | None = None, width: int = WIDTH) -> LaplaceThresholds:
+def plan(epsilon: Fraction, count: int | None = None, width: int = WORD_BITS) -> LaplaceThresholds:
     """Thresholds for one epsilon; `count` (digits drawn in bulk) and `width` are changed by tests only.
 
     Raises:

@@ -24,12 +24,12 @@ from sketchstream.array_types import Floats
 
 Values = npt.NDArray[np.integer]
 
-LEAST_EXPECTED = 25
+MIN_EXPECTED_COUNT = 25
 """Smallest expected count of a chi-square cell; rarer values are pooled with their neighbours outwards."""
-MOST_CELLS = 20_000
+MAX_CELLS = 20_000
 RESIDUES = 64
 EQUAL_CELLS = 100
-LARGEST = 350
+MAX_EXPONENT = 350
 """Exponents up to which squares of hyperbolic functions are floats."""
 
 
@@ -85,7 +85,7 @@ class DiscreteLaplace:
     def variance(self) -> float:
         """2 a / (1 - a)^2, which is 1 / (2 sinh^2(epsilon / 2))."""
         half = float(self.epsilon) / 2
-        return 0.5 / math.sinh(half) ** 2 if half < LARGEST else 0.0
+        return 0.5 / math.sinh(half) ** 2 if half < MAX_EXPONENT else 0.0
 
     def pmf(self, values: Values) -> Floats:
         """Probability of each value."""
@@ -252,7 +252,7 @@ class Check:
 def chi_square(name: str, observed: Values, expected: Floats) -> Check:
     """Pearson's test of counts against expected counts of the same sum; cells are merged until each has enough.
 
-    Cells are joined to the next one while fewer than `LEAST_EXPECTED` are expected in them.
+    Cells are joined to the next one while fewer than `MIN_EXPECTED_COUNT` are expected in them.
     """
     from scipy.special import gammaincc
 
@@ -304,10 +304,10 @@ def _cells(name: str, samples: Values, law: Law, edges: npt.NDArray[np.int64]) -
 def _unit_edges(law: Law, n: int) -> npt.NDArray[np.int64]:
     """Every integer near 0 of which enough are expected in n draws."""
     reach = 1
-    while reach < MOST_CELLS // 2 and n * float(law.pmf(np.array([reach]))[0]) >= LEAST_EXPECTED:
-        reach = min(2 * reach, MOST_CELLS // 2)
+    while reach < MAX_CELLS // 2 and n * float(law.pmf(np.array([reach]))[0]) >= MIN_EXPECTED_COUNT:
+        reach = min(2 * reach, MAX_CELLS // 2)
     every = np.arange(max(-reach, law.low), reach + 1).astype(np.int64)
-    return every[n * law.pmf(every) >= LEAST_EXPECTED] if len(every) else np.array([0])
+    return every[n * law.pmf(every) >= MIN_EXPECTED_COUNT] if len(every) else np.array([0])
 
 
 def _equal_edges(law: Law) -> npt.NDArray[np.int64]:
@@ -348,15 +348,15 @@ def _spread(samples: Values, law: Law) -> Check:
     """The mean square about the law's mean, against its variance; its own spread is taken from the sample."""
     squares = (_float(samples) - law.mean) ** 2
     deviation = float(squares.std())
-    if deviation == 0.0 or np.count_nonzero(samples) < LEAST_EXPECTED:
+    if deviation == 0.0 or np.count_nonzero(samples) < MIN_EXPECTED_COUNT:
         return Check("spread", 0.0, 0, 1.0)
     statistic = samples.size * (float(squares.mean()) - law.variance) ** 2 / deviation**2
     return Check("spread", statistic, 1, math.erfc(math.sqrt(statistic / 2)))
 
 
 def _merged(observed: Floats, expected: Floats) -> tuple[Floats, Floats]:
-    """Neighbouring cells joined until at least `LEAST_EXPECTED` are expected in each."""
-    if np.all(expected >= LEAST_EXPECTED):
+    """Neighbouring cells joined until at least `MIN_EXPECTED_COUNT` are expected in each."""
+    if np.all(expected >= MIN_EXPECTED_COUNT):
         return observed, expected
     seen: list[float] = []
     expected_merged: list[float] = []
@@ -364,7 +364,7 @@ def _merged(observed: Floats, expected: Floats) -> tuple[Floats, Floats]:
     for count, mass in zip(observed.tolist(), expected.tolist(), strict=True):
         open_seen += count
         open_wanted += mass
-        if open_wanted >= LEAST_EXPECTED:
+        if open_wanted >= MIN_EXPECTED_COUNT:
             seen.append(open_seen)
             expected_merged.append(open_wanted)
             open_seen = open_wanted = 0.0

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sketchstream.noise.blocks import Scratch, blocks, flat
 from sketchstream.noise.entropy import Words, WordSource
 from sketchstream.noise.kernels import residue_block
-from sketchstream.noise.thresholds import WIDTH
+from sketchstream.noise.thresholds import WORD_BITS
 from sketchstream.spec import MAX_MODULUS, whole
 
 
@@ -48,11 +48,11 @@ def write_residues(words: Words, modulus: int, scratch: Scratch, out: npt.NDArra
         scratch: gives more words.
         out: (n,) overwritten.
     """
-    refused, last = (1 << WIDTH) % modulus, (1 << WIDTH) - 1
+    refused, last = (1 << WORD_BITS) % modulus, (1 << WORD_BITS) - 1
     if not residue_block(words, np.uint64(modulus), np.uint64(refused), out):
         return
     for position in np.flatnonzero(out < 0):
         again = scratch.draw() * modulus
         while again & last < refused:
             again = scratch.draw() * modulus
-        out[position] = again >> WIDTH
+        out[position] = again >> WORD_BITS

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from sketchstream.noise.blocks import Scratch, Signed, block_samples, blocks, flat, positive
 from sketchstream.noise.entropy import Words, WordSource
-from sketchstream.noise.thresholds import WIDTH, Draw, Threshold, below, response
+from sketchstream.noise.thresholds import WORD_BITS, Draw, Threshold, below, response
 from sketchstream.spec import MAX_MODULUS, whole
 
 ROWS = 2
@@ -45,7 +45,7 @@ class ResponseThresholds:
     modulus: int
     moves: Threshold
     refused: int
-    width: int = WIDTH
+    width: int = WORD_BITS
 
     @cached_property
     def word(self) -> np.uint32:
@@ -57,7 +57,7 @@ BlockShift = Callable[[Words, ResponseThresholds, Signed], bool]
 """(words, plan, shift) -> whether some sample is undecided; overwrites shift with values 0..p-1."""
 
 
-def plan(modulus: int, epsilon: Fraction, width: int = WIDTH) -> ResponseThresholds:
+def plan(modulus: int, epsilon: Fraction, width: int = WORD_BITS) -> ResponseThresholds:
     """Thresholds for one modulus and epsilon; `width` is changed by tests only."""
     return ResponseThresholds(modulus, response(modulus, epsilon), (1 << width) % (modulus - 1), width)
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from sketchstream.noise.entropy import WordSource, word_by_word, words_of
-from sketchstream.noise.thresholds import WIDTH, below, exponential
+from sketchstream.noise.thresholds import WORD_BITS, below, exponential
 
 Candidate = TypeVar("Candidate")
 
@@ -31,7 +31,7 @@ def choose(scores: Mapping[Candidate, Fraction], epsilon: Fraction, entropy: Wor
     acceptance = {
         candidate: exponential(epsilon * (best - score) / 2) for candidate, score in scores.items() if score != best
     }  # the best is always accepted
-    limit = (1 << WIDTH) // len(candidates) * len(candidates)
+    limit = (1 << WORD_BITS) // len(candidates) * len(candidates)
     with words_of(entropy) as source:
         draw = word_by_word(source)
         while True:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-WIDTH = 32
+WORD_BITS = 32
 """Bits of one word of entropy."""
 CACHED_BITS = 256
 """Bits of every threshold that are computed at once; more are computed when a comparison asks for them."""
@@ -42,7 +42,7 @@ class Threshold:
             self._extend(max(bits, 2 * self._bits))
         return self._value >> (self._bits - bits)
 
-    def word(self, width: int = WIDTH) -> int:
+    def word(self, width: int = WORD_BITS) -> int:
         """The first `width` bits of p."""
         return self.prefix(width)
 
@@ -59,7 +59,7 @@ class Threshold:
                 raise ArithmeticError("the interval arithmetic of a noise threshold does not close")
 
 
-def below(threshold: Threshold, word: int, draw: Draw, width: int = WIDTH) -> bool:
+def below(threshold: Threshold, word: int, draw: Draw, width: int = WORD_BITS) -> bool:
     """Whether the uniform real that starts with `word` is below the threshold.
 
     Args:

@@ -24,14 +24,14 @@ from sketchstream.errors import SpecError
 from sketchstream.noise import gaussian
 from sketchstream.noise.blocks import flat, positive
 from sketchstream.noise.entropy import Words, WordSource, word_by_word, words_of
-from sketchstream.noise.thresholds import WIDTH
+from sketchstream.noise.thresholds import WORD_BITS
 
 TABLES_PER_OCTAVE: Final = 8
 """Parameters of shared tables between a power of two and the next."""
 OWN_TABLES: Final = 1 << 14
 """Number of elements from which on a parameter gets tables of its own."""
-CHUNK: Final = 1 << 16
-FINE: Final = 60
+BLOCK: Final = 1 << 16
+ROOT_BITS: Final = 60
 """Binary places of the square root of an acceptance's coefficient."""
 
 
@@ -68,13 +68,13 @@ def discrete_gaussians(
     tables, table_of = _tables(parameters, np.bincount(places, minlength=len(parameters)))
     order = np.argsort(table_of[places], kind="stable")
     ends = np.searchsorted(table_of[places[order]], np.arange(len(tables)), side="right")
-    noise = np.zeros(min(len(view), CHUNK), np.int64)
+    noise = np.zeros(min(len(view), BLOCK), np.int64)
     with words_of(entropy) as source:
         try:
             start = 0
             for table, end in zip(tables, ends.tolist(), strict=True):
-                for first in range(start, end, CHUNK):
-                    chosen = order[first : min(first + CHUNK, end)]
+                for first in range(start, end, BLOCK):
+                    chosen = order[first : min(first + BLOCK, end)]
                     drawn = noise[: len(chosen)]
                     draw_thinned(drawn, places[chosen], table, parameters, source)
                     view[chosen] = (view[chosen].astype(np.int64) + drawn).astype(view.dtype)
@@ -136,7 +136,9 @@ def draw_thinned(
         for place in np.flatnonzero(unsure).tolist():
             at = int(thinned[place])
             exponent = int(drawn[at]) ** 2 * coefficients[int(which[pending[at]])]
-            accepted[at] = gaussian.below_exponential(int(words[place]), WIDTH, exponent, WIDTH, word_by_word(source))
+            accepted[at] = gaussian.below_exponential(
+                int(words[place]), WORD_BITS, exponent, WORD_BITS, word_by_word(source)
+            )
         noise[pending] = drawn
         pending = pending[~accepted]
         drawn.fill(0)
@@ -167,5 +169,5 @@ def decide(words: Words, drawn: Ints, roots: Ints) -> tuple[npt.NDArray[np.bool_
 
 def _root(coefficient: Fraction) -> int:
     """Smallest r with r^2 >= coefficient 2^120; 0 for 0."""
-    scaled = coefficient * (1 << 2 * FINE)
+    scaled = coefficient * (1 << 2 * ROOT_BITS)
     return 0 if coefficient == 0 else math.isqrt(math.ceil(scaled) - 1) + 1

@@ -13,7 +13,7 @@ import numpy as np
 from sketchstream.pictures import charts, report
 from sketchstream.pictures.numbers import drawn
 
-ROWS: Final = 20
+MAX_ROWS: Final = 20
 """Most rows of a ledger that a card shows."""
 
 
@@ -51,9 +51,9 @@ def ledger(account: Any) -> str:
         (" ".join(filter(None, (row["part"], row["what"]))), row["cost"], row["an event after it"])
         for row in account.rows()
     ]
-    caption = "Layers and views" if len(rows) <= ROWS else f"Layers and views, the last {ROWS} of {len(rows):,}"
+    caption = "Layers and views" if len(rows) <= MAX_ROWS else f"Layers and views, the last {MAX_ROWS} of {len(rows):,}"
     return report.card(
-        "Ledger", tables=[report.ReportTable(caption, columns, rows[-ROWS:])], note=str(account).splitlines()[-1]
+        "Ledger", tables=[report.ReportTable(caption, columns, rows[-MAX_ROWS:])], note=str(account).splitlines()[-1]
     )
 
 

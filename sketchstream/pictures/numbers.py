@@ -21,13 +21,13 @@ from sketchstream.array_types import Floats
 from sketchstream.errors import MissingExtraError
 from sketchstream.pictures import charts, report
 
-MOST_BARS: Final = 40
+MAX_BARS: Final = 40
 """Most numbers that are drawn as bars; more of them are drawn as a line with its band."""
-LISTED: Final = 1000
+MAX_ROWS: Final = 1000
 """Most rows of a table of a page; downloads have all."""
-SHORT: Final = 14
+MAX_UNFOLDED_ROWS: Final = 14
 """Most rows of a table that is not folded."""
-SEEN: Final = 120
+MAX_SINGLE_NUMBERS: Final = 120
 """Most ordered numbers of which each can be seen; a longer stretch is divided into parts."""
 PARTS: Final = 8
 """Number of parts into which a stretch is divided."""
@@ -57,7 +57,7 @@ class Stretches:
 
     def within(self, first: int, last: int) -> list[tuple[str, int, int]]:
         """Names and places of the parts of a stretch; none where each number of it can be seen."""
-        if last - first <= SEEN:
+        if last - first <= MAX_SINGLE_NUMBERS:
             return []
         cuts = np.linspace(first, last, PARTS + 1).astype(int).tolist()
         return [(self.label(*ends), *ends) for ends in pairwise(cuts)]
@@ -174,7 +174,7 @@ def listed(
     chart = wide = None
     if len(names) > 1:
         bars = charts.Bars(names, values, low, high, spell=spell)
-        if len(names) <= MOST_BARS and not ordered:
+        if len(names) <= MAX_BARS and not ordered:
             chart = drawn(lambda: charts.bar_chart(bars, title, columns[1], caption))
             if max(map(len, names)) > charts.LETTERS[0]:
                 wide = drawn(lambda: charts.bar_chart(bars, title, columns[1], caption, wide=True))
@@ -187,8 +187,8 @@ def listed(
         within = f"{title}, {part[0]} to {part[-1]}"
         return replace(listed(name, within, part, some, columns, caption, ordered=True, spell=spell), stretches=parts)
 
-    parts = Stretches(names, lru_cache(STRETCHES)(stretch)) if ordered and len(names) > SEEN else None
-    return Panel(name, title, chart, rows, wide, folded=len(names) > SHORT, note=note, stretches=parts)
+    parts = Stretches(names, lru_cache(STRETCHES)(stretch)) if ordered and len(names) > MAX_SINGLE_NUMBERS else None
+    return Panel(name, title, chart, rows, wide, folded=len(names) > MAX_UNFOLDED_ROWS, note=note, stretches=parts)
 
 
 def table(
@@ -205,13 +205,13 @@ def table(
         spell: writes a number.
     """
     rows = []
-    for name, one, low, high in zip(names[:LISTED], *numbers, strict=False):
+    for name, one, low, high in zip(names[:MAX_ROWS], *numbers, strict=False):
         exactly, written = low == one == high, charts.resolved(low, high, spell)
         between = interval({"value": one, "low": low, "high": high}, spell) if low <= high and not exactly else "-"
         rows.append((name, report.exact(one, written), between))
     note = ""
-    if len(names) > LISTED:
-        note = f"The table has the first {LISTED:,} of {len(names):,} rows; downloads have all."
+    if len(names) > MAX_ROWS:
+        note = f"The table has the first {MAX_ROWS:,} of {len(names):,} rows; downloads have all."
     return report.ReportTable(title, (columns[0], columns[1], "95% interval"), rows), note
 
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST: Final = 30
+MAX_REGIONS: Final = 30
 """Most regions that are drawn, the largest ones."""
 NARROW: Final = 10
 """Most regions that are drawn on narrow screens."""
-LISTED: Final = 60
+MAX_LISTED_REGIONS: Final = 60
 """Most regions of a table, the largest ones."""
 FITTED: Final = "95% intervals. All numbers come from one fit: those of disjoint sets add up."
 TITLE: Final = "Items in exactly these groups"
@@ -43,7 +43,7 @@ def plot(answer: Mapping[str, Any], path: Path | None = None) -> Figure:
         answer: `groups` and `regions`; see `Overlap.to_dict`.
         path: file to write; its ending decides the format.
     """
-    regions = _told(answer["regions"], MOST)
+    regions = _told(answer["regions"], MAX_REGIONS)
     figure = charts.notebook_figure(*_size(len(regions), len(answer["groups"])))
     _draw(figure, answer, regions)
     if path is not None:
@@ -58,7 +58,7 @@ def chart(answer: Mapping[str, Any], *, wide: bool = False) -> charts.Chart:
         answer: see `plot`.
         wide: whether it is for wide screens.
     """
-    regions = _told(answer["regions"], MOST if wide else NARROW)
+    regions = _told(answer["regions"], MAX_REGIONS if wide else NARROW)
     words = [f"{within(row, answer['groups'])}: {_said(row)}" for row in regions]
     places = [(float(at), float(row["value"]), text) for at, (row, text) in enumerate(zip(regions, words, strict=True))]
     width, height = _size(len(regions), len(answer["groups"]))
@@ -96,7 +96,7 @@ def headline(answer: Mapping[str, Any], expression: str) -> str:
 
 def picture(answer: Mapping[str, Any]) -> Panel:
     """The UpSet plot with the table of its regions."""
-    rows = [(" & ".join(row["in"]), value(row), interval(row)) for row in answer["regions"][:LISTED]]
+    rows = [(" & ".join(row["in"]), value(row), interval(row)) for row in answer["regions"][:MAX_LISTED_REGIONS]]
     say = naming.of(answer)
     table = report.ReportTable(say(TITLE), ("in these groups and no others", say("items"), "95% interval"), rows)
     left = len(answer["regions"]) - len(rows)

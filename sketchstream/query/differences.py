@@ -36,7 +36,7 @@ WRAPPED: Final = (
     "counts are kept modulo a modulus, and one of the numbers is a bound for that reason: the difference of what was "
     "counted may be another"
 )
-NAMED: Final = 20
+MAX_NAMES: Final = 20
 """Most names of numbers that an error lists."""
 
 
@@ -248,7 +248,7 @@ def no_number(metric: str, names: list[str]) -> EstimateError:
         metric: requested name.
         names: available names.
     """
-    listed = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+    listed = ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
     return EstimateError(f"the answers have no number {metric!r:.40} with an interval; they have {listed or 'none'}")
 
 

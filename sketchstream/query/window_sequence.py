@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sketchstream.query.sealed import SealedWindow
     from sketchstream.query.windows import PublishedWindows
 
-NUMBERS: Final = ("distinct", "at_least.2", "at_least.10", "total", "mean", "entropy")
+USUAL_NUMBERS: Final = ("distinct", "at_least.2", "at_least.10", "total", "mean", "entropy")
 """Numbers of a table of windows, unless others are asked for."""
 SUM: Final = ("sum",)
 """Numbers of such a table for kinds that give estimates."""
@@ -119,11 +119,11 @@ class Window:
 
         Args:
             names: names of numbers: "distinct", "at_least.5", ... of profiles; "sum" or an item of estimates. Default:
-                `NUMBERS`, or the sum.
+                `USUAL_NUMBERS`, or the sum.
         """
         answer = self.answer
         if isinstance(answer, ProfileAnswer):
-            return dict(answer.profile.chosen(NUMBERS if names is None else names))
+            return dict(answer.profile.chosen(USUAL_NUMBERS if names is None else names))
         return answer.named(SUM if names is None else names)
 
     def difference(self, other: Window, number: str) -> Difference:

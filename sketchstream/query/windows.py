@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sketchstream.stream.windows.plans import SketchPlan
 
 
-SHOWN: Final = 5
+MAX_NAMED_WINDOWS: Final = 5
 """Most open windows that are named."""
 
 
@@ -175,8 +175,8 @@ class PublishedWindows:
         bounds = self.around.open_windows().get(name, [])
         if not bounds:
             return None
-        listed = ", ".join(f"{iso(start)} to {iso(end)}" for start, end in bounds[:SHOWN])
-        more = f" and {len(bounds) - SHOWN} more" if len(bounds) > SHOWN else ""
+        listed = ", ".join(f"{iso(start)} to {iso(end)}" for start, end in bounds[:MAX_NAMED_WINDOWS])
+        more = f" and {len(bounds) - MAX_NAMED_WINDOWS} more" if len(bounds) > MAX_NAMED_WINDOWS else ""
         return f"windows still open: {listed}{more}; each is published when it is sealed"
 
     def late(self, name: str) -> LateRecords | None:

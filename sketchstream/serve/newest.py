@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
     from sketchstream.serve.service import Service
 
-SHOWN: Final = ("distinct", "total", "mean", "at_least.2", "at_least.3", "at_least.5", "at_least.10")
+SHOWN_NUMBERS: Final = ("distinct", "total", "mean", "at_least.2", "at_least.3", "at_least.5", "at_least.10")
 """Numbers of profiles that are shown; of other kinds all that are kept for series, or else the usual one."""
 LOOKED_AT: Final = 50
 """Number of newest windows among which one that lacks nothing is looked for."""
@@ -97,7 +97,7 @@ def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, st
     """Numbers of a window without groups."""
     points = service.store.points_of(stored)
     if service.answers(stored.sketch) == "profile":
-        points = {number: points[number] for number in SHOWN if number in points}
+        points = {number: points[number] for number in SHOWN_NUMBERS if number in points}
     usual = service.rows(stored.sketch).usual_number
     if not points and (ends := service.computed([stored], usual, None)[0]) is not None:
         points = {usual: ends}
@@ -108,7 +108,7 @@ def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, st
 def _of_groups(service: Service, stored: StoredWindow, groups: tuple[str, ...]) -> Iterator[tuple[str, str, Point]]:
     """Numbers of the groups of a window that are computed."""
     for group in groups:
-        for number in SHOWN:
+        for number in SHOWN_NUMBERS:
             ends = service.computed([stored], number, group)[0]
             if ends is not None:
                 yield group, number, ends

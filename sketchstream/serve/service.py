@@ -35,7 +35,7 @@ from sketchstream.query.differences import Point, difference, no_number
 from sketchstream.serve.clients.access import VIEWER, may_see, may_see_all
 from sketchstream.serve.clients.traffic import Traffic
 from sketchstream.serve.recent import RecentlyUsed
-from sketchstream.serve.reconstruction.questions import ALONE, FAMILIES, Question, titled
+from sketchstream.serve.reconstruction.questions import FAMILIES, SINGLE_NUMBERS, Question, titled
 from sketchstream.serve.reconstruction.reconstruct import published_in
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow, StoreSource
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from sketchstream.serve.reconstruction.pool import Pool
     from sketchstream.stream.windows.plans import SketchPlan
 
-LIMIT: Final = 1000
+MAX_WINDOWS: Final = 1000
 """Most windows of one response."""
 LATELY_S: Final = 0.5
 """Seconds for which counts of windows and settled frontiers serve for lists after they were read."""
@@ -61,7 +61,7 @@ KEPT_NUMBERS: Final = 50_000
 """Most numbers of answers that are kept in memory for series."""
 AT_ONCE: Final = 16
 """Most answers of a group that are computed for one call of `series`."""
-MOST_PRODUCTS: Final = 1 << 26
+MAX_PRODUCTS: Final = 1 << 26
 """Most products of coefficients and words that one request for closed positions may ask for: some seconds."""
 WINDOWS_OF_A_REQUEST: Final = 400
 """Most windows whose estimates one request may ask for."""
@@ -290,7 +290,7 @@ class Service:
                 f"profiles, or sum, count.7, answer.7, last.0 or norm.7 of the other kinds, found {metric!r:.40}"
             )
         family, dot, _ = metric.partition(".")
-        if self.answers(name) == "profile" and family not in (FAMILIES if dot else ALONE):
+        if self.answers(name) == "profile" and family not in (FAMILIES if dot else SINGLE_NUMBERS):
             raise no_number(metric, list(shown.named("profile").numbers({})))
 
     def combined(self, name: str) -> tuple[str, ...]:
@@ -560,7 +560,7 @@ class Service:
             work = sum(
                 one.products for one in closed_windows(windows.source, name, since, until, len(windows.config.apart()))
             )
-            if work > MOST_PRODUCTS:
+            if work > MAX_PRODUCTS:
                 raise ConfigError(
                     "so many positions are too many for one request: choose one window with from and to, or ask "
                     "`sketchstream estimate -c FILE --closed`"

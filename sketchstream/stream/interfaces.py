@@ -19,7 +19,7 @@ from sketchstream.errors import FormatError
 from sketchstream.published import require_partitions
 from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
 from sketchstream.stream.windows.windows import NO_TIME, iso
-from sketchstream.topics import APART
+from sketchstream.topics import TOPIC_STRIDE
 
 if TYPE_CHECKING:
     from sketchstream.items.events import Events
@@ -32,7 +32,7 @@ Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
 
 # ---------------------------------------------------------------------------------------------------- records
 
-MOST_COLUMNS: Final = 32
+MAX_COLUMNS: Final = 32
 """Most fields that sketches may need beside item, weight and time."""
 
 
@@ -441,8 +441,8 @@ class Frontier:
 
     def sealed_without(self, partition: int) -> int:
         """Windows that end by then (ms) were published before the topic had this partition; of another topic, none."""
-        place = partition % APART
-        if partition - place != self.partition - self.partition % APART:
+        place = partition % TOPIC_STRIDE
+        if partition - place != self.partition - self.partition % TOPIC_STRIDE:
             return NO_TIME
         if self.partitions <= place:
             return self.published_through

@@ -24,9 +24,9 @@ U64 = npt.NDArray[np.uint64]
 
 ESCAPE = 255
 _HEAD = struct.Struct("<B7xQQQ")
-_CHUNK = 1 << 17
+_BLOCK = 1 << 17
 _SAMPLE = 1 << 14
-_LONGEST_VARINT = 10
+_MAX_VARINT_BYTES = 10
 _ONE_BY_ONE = 256
 """Bytes up to which varints are read one by one."""
 
@@ -38,8 +38,8 @@ def encode(values: Integers) -> bytes:
     tokens_out: list[bytes] = []
     excess: list[U64] = []
     aside: list[bytes] = []
-    for first in range(0, len(values), _CHUNK):
-        wide = _zigzag(values[first : first + _CHUNK])
+    for first in range(0, len(values), _BLOCK):
+        wide = _zigzag(values[first : first + _BLOCK])
         rest = wide >> np.uint64(shift)
         tokens_out.append(main.compress(np.minimum(rest, np.uint64(ESCAPE)).astype(np.uint8).tobytes()))
         excess.append(rest[rest >= ESCAPE] - np.uint64(ESCAPE))
@@ -67,7 +67,7 @@ def decode(body: memoryview, n: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     rest = body[_HEAD.size :]
     if shift >= bits or length + escaped + aside != len(rest) or n > 8 * length or count > min(n, 8 * escaped):
         raise FormatError("the lengths inside the body do not fit together")
-    over = _read_varints(_inflated(rest[length : length + escaped], _LONGEST_VARINT * count), count)
+    over = _read_varints(_inflated(rest[length : length + escaped], _MAX_VARINT_BYTES * count), count)
     if count and int(over.max()) > ((1 << bits) - 1 >> shift) - ESCAPE:
         raise FormatError("an escaped value does not fit the type of the array")
     low = rest[length + escaped :]
@@ -159,7 +159,7 @@ def _varints(values: U64) -> bytes:
     lengths = _varint_lengths(values)
     ends = np.cumsum(lengths)
     out = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
-    for number in range(_LONGEST_VARINT):
+    for number in range(_MAX_VARINT_BYTES):
         longer = lengths > number
         if not longer.any():
             break
@@ -178,13 +178,13 @@ def _read_varints(data: bytes, count: int) -> U64:
     starts = np.concatenate([[0], lasts[:-1] + 1]) if len(lasts) else lasts
     lengths = lasts - starts + 1
     bad = len(lasts) != count or (len(raw) and (not len(lasts) or lasts[-1] != len(raw) - 1))
-    if bad or (count and (lengths.max() > _LONGEST_VARINT or np.any((raw[lasts] == 0) & (lengths > 1)))):
+    if bad or (count and (lengths.max() > _MAX_VARINT_BYTES or np.any((raw[lasts] == 0) & (lengths > 1)))):
         raise FormatError("the escapes of the body are not readable")
     out = np.zeros(count, np.uint64)
     for number in range(int(lengths.max()) if count else 0):
         longer = lengths > number
         piece = raw[starts[longer] + number].astype(np.uint64)
-        if number == _LONGEST_VARINT - 1 and np.any(piece > 1):
+        if number == _MAX_VARINT_BYTES - 1 and np.any(piece > 1):
             raise FormatError("an escaped value does not fit in 64 bits")
         out[longer] |= (piece & np.uint64(127)) << np.uint64(7 * number)
     return out
@@ -220,11 +220,11 @@ def _inflated(data: memoryview, limit: int) -> bytes:
 
 
 def _tokens(data: memoryview, n: int) -> Iterator[bytes]:
-    """The n tokens of a deflate stream, in pieces of _CHUNK, then the remaining bytes."""
+    """The n tokens of a deflate stream, in pieces of _BLOCK, then the remaining bytes."""
     stream = zlib.decompressobj(-15)
     left: bytes | memoryview = data
-    for first in range(0, n, _CHUNK):
-        wanted = min(_CHUNK, n - first)
+    for first in range(0, n, _BLOCK):
+        wanted = min(_BLOCK, n - first)
         out = bytearray()
         while len(out) < wanted:
             more = _some(stream, left, wanted - len(out))

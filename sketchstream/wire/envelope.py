@@ -41,8 +41,8 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     _BYTES: np.dtype(np.uint8),
 }
 _RAW, _HUFFMAN = 0, 1
-_MOST = 1 << 40
-_MOST_BINS = 1 << 22
+_MAX_NUMBER = 1 << 40
+_MAX_BINS = 1 << 22
 """Bins of a published histogram in all levels and groups, at most; they are far fewer than the sketch's slots."""
 
 
@@ -276,7 +276,7 @@ def kind_of(data: bytes | bytearray | memoryview) -> str | None:
     if len(view) < _PREFIX.size:
         return None
     magic, version, *_, head, _rows, _columns, _length = _PREFIX.unpack(view[: _PREFIX.size])
-    if magic != MAGIC or version > FORMAT_VERSION or head > heading.LONGEST_HEADER:
+    if magic != MAGIC or version > FORMAT_VERSION or head > heading.MAX_HEADER_BYTES:
         return None
     kind: str = heading.read(bytes(view[_PREFIX.size : _PREFIX.size + head]))["kind"]
     return kind
@@ -372,8 +372,8 @@ def _require_size(fields: Mapping[str, Any], stored: _Stored) -> None:
     if code == _NO_BODY:
         return
     if kind == "release":
-        if n > _MOST_BINS:
-            raise FormatError(f"a histogram has at most {_MOST_BINS:,} bins, the bytes say {n:,}")
+        if n > _MAX_BINS:
+            raise FormatError(f"a histogram has at most {_MAX_BINS:,} bins, the bytes say {n:,}")
     elif declared is not None and n != declared:
         raise FormatError(f"the header declares a body of {declared:,} numbers, the bytes say {n:,}")
 
@@ -386,7 +386,7 @@ def _array(
         if ndim or rows or columns or codec or len(body):
             raise FormatError("an object without a type has no body")
         return None
-    if code not in _DTYPES or ndim not in (1, 2) or (ndim == 1 and rows != 1) or max(rows, columns) > _MOST:
+    if code not in _DTYPES or ndim not in (1, 2) or (ndim == 1 and rows != 1) or max(rows, columns) > _MAX_NUMBER:
         raise FormatError("the body has a type or a shape that this format version does not have")
     _check_codec(kind, codec, code)
     dtype, n = _DTYPES[code], math.prod((rows, columns))

@@ -19,12 +19,12 @@ from typing import Any, Final
 import msgpack
 
 from sketchstream.errors import FormatError
-from sketchstream.wire.objects import MOST, UNCOUNTED_BYTES, objects
+from sketchstream.wire.objects import MAX_OBJECTS, UNCOUNTED_BYTES, objects
 
-LONGEST_HEADER = 1 << 26
+MAX_HEADER_BYTES = 1 << 26
 """Bytes of a header, at most (an open sketch of a listed domain carries its list)."""
-_LONGEST_TEXT = 1024
-_LONGEST_LIST = 1 << 16
+_MAX_TEXT = 1024
+_MAX_LIST = 1 << 16
 _DEEPEST = 72
 """Levels of nesting: a ledger of merged sketches nests twice for each of at most 32 generations."""
 _FAR_MS = 1 << 53
@@ -38,7 +38,7 @@ Check = Callable[[Any], bool]
 
 
 def _text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= _LONGEST_TEXT
+    return isinstance(value, str) and len(value) <= _MAX_TEXT
 
 
 def _fraction(value: Any) -> bool:
@@ -59,7 +59,7 @@ def _blob(size: int) -> Check:
     return lambda value: isinstance(value, bytes) and len(value) == size
 
 
-def _list_of(check: Check, least: int = 0, most: int = _LONGEST_LIST) -> Check:
+def _list_of(check: Check, least: int = 0, most: int = _MAX_LIST) -> Check:
     return lambda value: isinstance(value, list) and least <= len(value) <= most and all(map(check, value))
 
 
@@ -80,11 +80,11 @@ def _tree(value: Any, depth: int = 0) -> bool:
     if depth > _DEEPEST:
         return False
     if isinstance(value, str):
-        return len(value) <= _LONGEST_TEXT
+        return len(value) <= _MAX_TEXT
     if isinstance(value, dict):
         return len(value) <= 256 and all(map(_text, value)) and _trees(value.values(), depth + 1)
     if isinstance(value, list):
-        return len(value) <= _LONGEST_LIST and _trees(value, depth + 1)
+        return len(value) <= _MAX_LIST and _trees(value, depth + 1)
     return value is None or isinstance(value, (bool, int, bytes))
 
 
@@ -266,8 +266,8 @@ def require_length(size: int) -> None:
     Raises:
         FormatError: this header is.
     """
-    if size > LONGEST_HEADER:
-        raise FormatError(f"a header has at most {LONGEST_HEADER} bytes, found {size}")
+    if size > MAX_HEADER_BYTES:
+        raise FormatError(f"a header has at most {MAX_HEADER_BYTES} bytes, found {size}")
 
 
 def require_few_objects(data: bytes | memoryview) -> None:
@@ -276,8 +276,8 @@ def require_few_objects(data: bytes | memoryview) -> None:
     Raises:
         FormatError: this header would.
     """
-    if len(data) > UNCOUNTED_BYTES and objects(data) > MOST:
-        raise FormatError(f"a header has at most {MOST:,} values and names, found more")
+    if len(data) > UNCOUNTED_BYTES and objects(data) > MAX_OBJECTS:
+        raise FormatError(f"a header has at most {MAX_OBJECTS:,} values and names, found more")
 
 
 def _unpacked(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], Any] | None = None) -> Any:
@@ -290,7 +290,7 @@ def _unpacked(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], Any] | None 
         object_pairs_hook=pairs,
         max_str_len=limit,
         max_bin_len=limit,
-        max_array_len=min(limit, _LONGEST_LIST),
+        max_array_len=min(limit, _MAX_LIST),
         max_map_len=256,
         max_ext_len=0,
     )

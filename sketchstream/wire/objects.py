@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MOST: Final = 1_000_000
+MAX_OBJECTS: Final = 1_000_000
 """Objects of a header, at most. Small containers take up to 300 bytes each while they are read and compared."""
 UNCOUNTED_BYTES: Final = 1 << 20
 """Length in bytes up to which the objects of a header need not be counted."""
@@ -35,7 +35,7 @@ LENGTHS: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC7: 1,
 """Bytes that give the length of a text, of bytes or of an extension."""
 
 
-def objects(data: bytes | memoryview, most: int = MOST) -> int:
+def objects(data: bytes | memoryview, most: int = MAX_OBJECTS) -> int:
     """The objects that begin in some bytes, values and names; counting ends beyond `most`.
 
     Args:

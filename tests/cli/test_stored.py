@@ -118,7 +118,7 @@ def test_an_edit_of_the_package_ends_all_answers(answers: Path, monkeypatch: pyt
 
 
 def test_the_oldest_answers_go(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "MOST", 2)
+    monkeypatch.setattr(stored, "MAX_ANSWERS", 2)
     places = [stored.place("question", {"number": number}) for number in range(3)]
     for number, where in enumerate(places):
         assert where is not None
@@ -148,7 +148,7 @@ def test_a_bar_is_shown_and_not_kept(answers: Path, monkeypatch: pytest.MonkeyPa
 def test_an_answer_that_is_too_long_is_only_printed(
     answers: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "LONGEST", 100)
+    monkeypatch.setattr(stored, "MAX_ANSWER_CHARACTERS", 100)
     where = stored.place("question", {})
     assert where is not None
     with stored.kept(where):

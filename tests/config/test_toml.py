@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sketchstream.config.env import override
 from sketchstream.config.loader import Config
-from sketchstream.config.toml import DEEPEST, LARGEST, read_toml
+from sketchstream.config.toml import DEEPEST, MAX_CHARACTERS, read_toml
 from sketchstream.errors import ConfigError
 
 HOSTILE = {
@@ -21,7 +21,7 @@ HOSTILE = {
     "spaced key": (" . ".join(["'a'"] * 50_000) + "=1", "dotted key"),
     "header": ("[" + ".".join(["a"] * 50_000) + "]", "dotted key"),
     "digits": ("a=" + "9" * 100_000, "too many digits"),
-    "length": ("#" * (LARGEST + 1), "characters"),
+    "length": ("#" * (MAX_CHARACTERS + 1), "characters"),
     "behind quotes": ('a="""' + '\\"""' * 9 + '"""\nb=' + "[" * 5_000, "nested"),
 }
 

@@ -21,7 +21,7 @@ from helpers.streams import EPOCH, MINUTE
 from helpers.workers import driver, send
 from sketchstream import log_events
 from sketchstream.serve.http.metrics import exposition as of_service
-from sketchstream.serve.newest import SHOWN
+from sketchstream.serve.newest import SHOWN_NUMBERS
 from sketchstream.stream.monitoring.exposition import exposition as of_worker
 from sketchstream.stream.monitoring.metrics import PAYLOAD, Metrics
 
@@ -90,7 +90,7 @@ def test_the_table_lists_what_a_service_exports(tmp_path: Path) -> None:
                 for one in families[f"sketchstream_serve_{part}"].samples
             }
             assert shown["minutes", "distinct"] == expected
-            assert {number for _, number in shown} <= set(SHOWN)
+            assert {number for _, number in shown} <= set(SHOWN_NUMBERS)
         ends = families["sketchstream_serve_answer_window_end_timestamp_seconds"].samples
         assert {one.labels["sketch"]: one.value for one in ends}["minutes"] == newest.window[1] / 1000
 

@@ -183,7 +183,7 @@ def main() -> None:
     path, start, end, what, times = sys.argv[1:]
     folder = Path(path).parent
     config = Config.load(path)
-    engines.PART = 500  # type: ignore[misc]  # several parts of each window
+    engines.MAX_ROWS = 500  # type: ignore[misc]  # several parts of each window
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         without_noise(patch)
         (log := Path(name) / "log").mkdir()

@@ -18,7 +18,7 @@ from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.calibration import (
     _EPSILON,
-    MARGIN,
+    LATTICE_MARGIN,
     _checked,
     _least,
     secret_delta,
@@ -206,7 +206,7 @@ def secret_loss_delta(spec: ProjectionSpec, epsilon: Fraction, parameter: Fracti
     if spec.matrix_seed != "secret":
         msg = "secret_loss_delta is for matrix_seed = 'secret'; take the ledger's loss for a public matrix"
         raise SpecError(msg)
-    return secret_delta(epsilon * (1 - MARGIN), row_norm2(spec) * views, spec.k, spec.entry_variance, parameter)
+    return secret_delta(epsilon * (1 - LATTICE_MARGIN), row_norm2(spec) * views, spec.k, spec.entry_variance, parameter)
 
 
 def empty_state(spec: ProjectionSpec) -> Ints:

@@ -17,7 +17,7 @@ from sketchstream.kernels import door
 def twins_run() -> Iterator[None]:
     """Let twins run, up to so many elements, whatever is compiled already."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "SPARED", 1 << 18)
+        patch.setattr(door, "MAX_TWIN_ELEMENTS", 1 << 18)
         patch.setattr(door, "_left", {})
         patch.setattr(door, "_is_compiled", lambda *_: False)
         yield

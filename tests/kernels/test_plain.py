@@ -141,7 +141,7 @@ def test_a_batch_does_to_the_state_what_the_compiled_loop_does(given_batch, coun
     start = np.random.default_rng(3).integers(-(1 << 62), 1 << 62, 1000)
     expected = outcome(given_batch, counters, start)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "SPARED", 1 << 18)
+        patch.setattr(door, "MAX_TWIN_ELEMENTS", 1 << 18)
         patch.setattr(door, "_left", {})
         patch.setattr(door, "_is_compiled", lambda *_: False)
         uses_no_kernel(patch)
@@ -239,7 +239,7 @@ def test_scratch_of_items_and_slots_is_cleared(domain, twins, monkeypatch):
 
 
 def test_a_twin_gets_little_work_and_none_once_its_kernel_is_compiled(monkeypatch, tmp_path):
-    monkeypatch.setattr(door, "SPARED", 100)
+    monkeypatch.setattr(door, "MAX_TWIN_ELEMENTS", 100)
     monkeypatch.setattr(door, "_left", {})
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))  # not what an earlier run has compiled below
     double = door.kernel(lambda x: x * 2)
@@ -277,7 +277,7 @@ def test_few_items_and_long_ones_use_up_what_a_twin_may_do(longest, least, most,
 
 def test_few_elements_are_processed_before_numba_is_imported(monkeypatch):
     """Even where the kernel is compiled: numba's import would take longer. All kernels share what is allowed."""
-    monkeypatch.setattr(door, "SPARED", 1000)
+    monkeypatch.setattr(door, "MAX_TWIN_ELEMENTS", 1000)
     monkeypatch.setattr(door, "_left", {})
     monkeypatch.setattr(door, "_few_left", 100)
     asked = []
@@ -356,16 +356,16 @@ def test_noise_of_a_small_sketch_is_drawn_without_compiled_loops(law, twins, mon
     del twins
     expected = np.full(70_000, 5, np.int16 if law == "response" else np.int32)
     drawn = expected.copy()
-    monkeypatch.setattr(door, "SPARED", 0)
+    monkeypatch.setattr(door, "MAX_TWIN_ELEMENTS", 0)
     if law == "laplace":
         laplace.add(expected, laplace.plan(Fraction(1, 3)), Seeded(4), laplace.compiled_block)
         monkeypatch.setattr(noise_kernels, "laplace_block", Refused())
-        monkeypatch.setattr(door, "SPARED", 1 << 18)
+        monkeypatch.setattr(door, "MAX_TWIN_ELEMENTS", 1 << 18)
         discrete_laplace(drawn, Fraction(1, 3), Seeded(4))
     else:
         response.add(expected, response.plan(31, Fraction(1, 3)), Seeded(4), response.compiled_block)
         monkeypatch.setattr(noise_kernels, "response_block", Refused())
-        monkeypatch.setattr(door, "SPARED", 1 << 18)
+        monkeypatch.setattr(door, "MAX_TWIN_ELEMENTS", 1 << 18)
         randomized_response(drawn, 31, Fraction(1, 3), Seeded(4))
     assert len(set(drawn.tolist())) > 10
     assert np.array_equal(drawn, expected)

@@ -22,7 +22,15 @@ from sketchstream.privacy.calibration.discrete import discrete_delta_of
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Promise
-from sketchstream.privacy.losses.gaussian import SHORT, Exact, GaussianLoss, Part, Smoothed, UnitShift, loss_of
+from sketchstream.privacy.losses.gaussian import (
+    MAX_KEPT_HISTORY,
+    Exact,
+    GaussianLoss,
+    Part,
+    Smoothed,
+    UnitShift,
+    loss_of,
+)
 from sketchstream.privacy.losses.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.looks import event_losses, with_one_more_look, worst_loss, worst_loss_with_look
 from sketchstream.privacy.losses.loss_texts import cost_text
@@ -227,7 +235,7 @@ def test_kept_losses_are_those_of_the_history_whatever_its_draws_are_called() ->
 
 def test_losses_of_long_histories_are_not_kept() -> None:
     before = loss_of.cache_info().currsize
-    long = History((layer(1), *(release(F(1, 100)) for _ in range(SHORT))))
+    long = History((layer(1), *(release(F(1, 100)) for _ in range(MAX_KEPT_HISTORY))))
     assert GaussianLoss.of(long, UnitShift.of(1, 1)) == GaussianLoss.of(long, UnitShift.of(1, 1))
     assert loss_of.cache_info().currsize == before
 

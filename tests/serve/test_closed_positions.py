@@ -197,12 +197,12 @@ def test_too_many_products_are_said_on_the_page(tmp_path, monkeypatch):
     driver.run()
     driver.snapshot()
     write(driver, tmp_path / "sealed")
-    monkeypatch.setattr(serve_module, "MOST_PRODUCTS", 30 * 34)
+    monkeypatch.setattr(serve_module, "MAX_PRODUCTS", 30 * 34)
     with serving(tmp_path, CLOSED_MINUTES.replace('"sum"]', '"decay:0.9"]')) as (_, client):
         text = client.get("/sketches/minutes").text
         assert "so many positions are too many for one request" in text
         assert client.get(CLOSED).status_code == 400
-        monkeypatch.setattr(serve_module, "MOST_PRODUCTS", 35 * 34)
+        monkeypatch.setattr(serve_module, "MAX_PRODUCTS", 35 * 34)
         assert "34 of 60 positions have closed" in client.get("/sketches/minutes").text
 
 

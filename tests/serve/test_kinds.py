@@ -27,7 +27,7 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
 from sketchstream.kinds.exports import read_csv
 from sketchstream.pictures.charts import said
-from sketchstream.pictures.numbers import LISTED
+from sketchstream.pictures.numbers import MAX_ROWS
 from sketchstream.query.differences import difference
 from sketchstream.serve import service as serve_service
 from sketchstream.serve.http import tables as serve_tables
@@ -302,9 +302,9 @@ def test_series_that_run_on_are_one_picture(site) -> None:
     values = [value for one in answers for value in one["values"][one["filters"][1]["offset"] :]]
     text = client.get("/sketches/series").text
     assert "sum, the last 3 windows shown" in text
-    assert set(values[:LISTED]) <= set(view.values)
-    rest = page(client, "/sketches/series", metric="last.1", stretch=f"chain-1.{LISTED - 1}.{len(values)}")
-    assert set(values[LISTED:]) <= set(rest.values)
+    assert set(values[:MAX_ROWS]) <= set(view.values)
+    rest = page(client, "/sketches/series", metric="last.1", stretch=f"chain-1.{MAX_ROWS - 1}.{len(values)}")
+    assert set(values[MAX_ROWS:]) <= set(rest.values)
     assert "The table has the first 1,000 of 1,080 rows" in text
 
 

@@ -692,7 +692,7 @@ def test_the_number_of_connections_leaves_descriptors_for_the_rest():
         for soft, most in ((256, 128), (140, 16), (before[1], None)):
             if soft <= before[1]:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
-                assert connections.most_connections() == (most or min(512, soft - connections.SPARED))
+                assert connections.most_connections() == (most or min(512, soft - connections.RESERVED_DESCRIPTORS))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 

@@ -12,7 +12,7 @@ import pytest
 from helpers.serving import serving
 from helpers.two_topics import BASE, CONFIG, MINUTE, Two
 from sketchstream.stream.windows.windows import iso
-from sketchstream.topics import APART
+from sketchstream.topics import TOPIC_STRIDE
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
@@ -38,7 +38,7 @@ def test_a_window_is_complete_when_all_topics_have_passed_it(tmp_path: Path) -> 
     with serving(tmp_path, FOLDER) as (service, client):
         (window,) = client.get("/v1/sketches/seen/windows").json()["windows"]
         assert not window["complete"]
-        assert window["partitions"] == {"published": 2, "of": 3, "missing": [APART]}
+        assert window["partitions"] == {"published": 2, "of": 3, "missing": [TOPIC_STRIDE]}
         two.send(1, 0, None, BASE + 2 * MINUTE)
         two.run(20)
         pass_on()

@@ -124,7 +124,7 @@ def test_answers_are_remembered_by_what_may_be_seen_and_long_queries_are_not(sit
     assert memory.recall(asked(b"a", frozenset({"x"}))).body == b"x only"
     assert memory.recall(asked(b"a", frozenset({"y"}))) is None
     assert memory.recall(asked(b"a", None, "POST")) is None
-    long = b"a" * (formats.LONGEST_QUERY + 1)
+    long = b"a" * (formats.MAX_QUERY + 1)
     memory.keep(asked(long, None), 1, '"long"', "json", b"long")
     assert memory.recall(asked(long, None)) is None
     for number in range(formats.TAGS + 10):

@@ -32,8 +32,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of small states, in many pieces, and blocks of deferred events that are soon full."""
     monkeypatch.setattr(image, "PIECE_BYTES", 1024)
     monkeypatch.setattr(image, "_BLOCK", 64)
-    monkeypatch.setattr(image, "LEAST_BYTES", 4096)
-    monkeypatch.setattr("sketchstream.kinds.profile.groups._STEP", 1000)
+    monkeypatch.setattr(image, "MIN_DEFERRING_BYTES", 4096)
+    monkeypatch.setattr("sketchstream.kinds.profile.groups._BLOCK", 1000)
 
 
 def made(unit: str) -> Sketch:

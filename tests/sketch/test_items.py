@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import ItemError, WeightError
-from sketchstream.items.arrays import CHUNK, Items, as_weights
+from sketchstream.items.arrays import BLOCK, Items, as_weights
 from sketchstream.items.domains import hashes
 from sketchstream.items.hashing import Key
 
@@ -52,7 +52,7 @@ def test_strings_of_every_width_survive_packing(length):
     assert listed(Items.of([b"x" * length, b"", b"y"])) == [b"x" * length, b"", b"y"]
 
 
-@pytest.mark.parametrize("n", [0, 1, 15, 16, CHUNK - 1, CHUNK, CHUNK + 1, 70_000])
+@pytest.mark.parametrize("n", [0, 1, 15, 16, BLOCK - 1, BLOCK, BLOCK + 1, 70_000])
 def test_lists_of_every_length_are_packed(n):
     values = [f"item {number} ä" for number in range(n)]
     assert listed(Items.of(values)) == values

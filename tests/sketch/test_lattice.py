@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import WeightError
-from sketchstream.items.lattice import LONGEST_TEXT, Lattice
+from sketchstream.items.lattice import MAX_NUMBER_CHARACTERS, Lattice
 
 QUARTERS = Lattice(2, Fraction(10))
 
@@ -75,7 +75,7 @@ def texts(lattice: Lattice, written: list[bytes]) -> list[int | None]:
         ("NaN", None),
         ("١", None),
         ([1], None),
-        ("1" + "0" * LONGEST_TEXT, None),
+        ("1" + "0" * MAX_NUMBER_CHARACTERS, None),
     ],
 )
 def test_weights_of_every_type(weight: object, units: int | None) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sketchstream as ss
-from sketchstream.stream.windows.boundary import NEVER, Boundary
+from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW, Boundary
 from sketchstream.stream.windows.windows import NO_TIME
 
 CLAIMS = st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=12)
@@ -59,4 +59,4 @@ def test_a_refusal_names_the_boundary() -> None:
 def test_other_bytes_are_no_boundary(data: bytes) -> None:
     with pytest.raises(ss.FormatError):
         Boundary.decode(data)
-    assert (Boundary().history, Boundary().live) == (NO_TIME, NEVER)
+    assert (Boundary().history, Boundary().live) == (NO_TIME, NO_LIVE_WINDOW)

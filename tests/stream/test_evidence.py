@@ -27,7 +27,14 @@ from sketchstream.stream.published.evidence import (
     noise_of_frontiers,
     refused_noise,
 )
-from sketchstream.stream.state.evidence import KEPT, MOST_AHEAD, MOST_FORMER, Evidence, due, passed
+from sketchstream.stream.state.evidence import (
+    MAX_FORMER_SETTINGS,
+    MAX_WINDOWS_AHEAD,
+    WINDOWS_KEPT,
+    Evidence,
+    due,
+    passed,
+)
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream.stream.worker.account import Recent, main_reason, published_reason
 
@@ -59,7 +66,7 @@ def test_a_number_is_published_ever_more_rarely() -> None:
 
 def test_old_windows_keep_numbers_that_show_and_others_are_counted_together() -> None:
     found, made = Evidence(EXACT), plan()
-    for minute in range(3 * KEPT):
+    for minute in range(3 * WINDOWS_KEPT):
         end = EPOCH + (minute + 1) * MINUTE
         found.seal(made, end - MINUTE, end)
         if minute == 1:
@@ -67,8 +74,8 @@ def test_old_windows_keep_numbers_that_show_and_others_are_counted_together() ->
         found.report()
     said = found.reported()
     assert said.windows[WINDOW].refused == 20
-    assert len(said.windows) == KEPT + 1
-    found.refuse(times(*[2.5] * 30), [(EPOCH + 2 * MINUTE, EPOCH + 3 * MINUTE)], EPOCH + 3 * KEPT * MINUTE)
+    assert len(said.windows) == WINDOWS_KEPT + 1
+    found.refuse(times(*[2.5] * 30), [(EPOCH + 2 * MINUTE, EPOCH + 3 * MINUTE)], EPOCH + 3 * WINDOWS_KEPT * MINUTE)
     for _ in range(20):
         said = found.report()
     assert said.older == 30
@@ -80,7 +87,7 @@ def test_one_wrong_clock_cannot_fill_the_state() -> None:
     for minute in range(1, 500):
         span = (EPOCH + minute * MINUTE, EPOCH + (minute + 1) * MINUTE)
         found.refuse(times(minute + 0.5), [span], EPOCH)
-    assert len(found.windows) == MOST_AHEAD + 1
+    assert len(found.windows) == MAX_WINDOWS_AHEAD + 1
     assert WINDOW in found.windows
 
 
@@ -153,17 +160,17 @@ def test_windows_keep_the_noise_with_which_they_began() -> None:
 
 def test_numbers_of_windows_before_a_change_are_kept_as_long_as_others() -> None:
     found = Evidence(EXACT)
-    for minute in range(KEPT):
+    for minute in range(WINDOWS_KEPT):
         found.seal(plan(), EPOCH + minute * MINUTE, EPOCH + (minute + 1) * MINUTE)
         found.report()
     for number in range(9):
         before = len(found.former)
-        found = changed(found, EvidenceNoise(F(40 + number), F(40)), EPOCH + KEPT * MINUTE)
-        assert len(found.former) == min(before + 1, MOST_FORMER)
+        found = changed(found, EvidenceNoise(F(40 + number), F(40)), EPOCH + WINDOWS_KEPT * MINUTE)
+        assert len(found.former) == min(before + 1, MAX_FORMER_SETTINGS)
     assert told(found, WINDOW).reason, "too many changes ago"
     found = changed(Evidence(EXACT), EvidenceNoise(F(40)), EPOCH)
     found.former[0].seal(plan(), EPOCH - 2 * MINUTE, EPOCH)
-    for minute in range(2 * KEPT):
+    for minute in range(2 * WINDOWS_KEPT):
         found.seal(plan(), EPOCH + minute * MINUTE, EPOCH + (minute + 1) * MINUTE)
         found.report()
     assert not found.former[0].windows
@@ -202,9 +209,9 @@ def test_the_law_of_misplaced_events_is_that_of_the_two_draws_of_each_window() -
 
 
 def test_the_last_windows_of_a_plan_are_as_many_as_are_kept() -> None:
-    through = EPOCH + 3 * KEPT * MINUTE
+    through = EPOCH + 3 * WINDOWS_KEPT * MINUTE
     found = passed(plan(), EPOCH, through)
-    assert found == [(through - i * MINUTE, through - (i - 1) * MINUTE) for i in range(KEPT, 0, -1)]
+    assert found == [(through - i * MINUTE, through - (i - 1) * MINUTE) for i in range(WINDOWS_KEPT, 0, -1)]
     assert passed(plan(), through - 2 * MINUTE, through) == found[-2:]
 
 

@@ -149,7 +149,7 @@ def test_what_exists_does_not_depend_on_which_groups_had_records(
     of the three listed groups are none in which the item counts.
     """
     block = BLOCK.replace(EVENTS, RANKED) if ranked else BLOCK
-    monkeypatch.setattr(image, "LEAST_BYTES", 1 if imaged else 1 << 30)
+    monkeypatch.setattr(image, "MIN_DEFERRING_BYTES", 1 if imaged else 1 << 30)
     sizes: list[int] = []
     read_pieces = image.StateImage.pieces
 
@@ -592,7 +592,7 @@ def test_an_interrupted_batch_leaves_no_event(unit: str, after: bool, monkeypatc
     more |= {"max_groups": 2, "limit": "ranked"} if unit == "ranked" else {}
     sketch = ss.Sketch.create(spec(unit="event" if unit == "event" else "item", **more), KEY)
     rng = np.random.default_rng(3)
-    n = 3 * groups_module._STEP
+    n = 3 * groups_module._BLOCK
     rows = [["spring", "summer", "7", "none"][code] for code in rng.integers(0, 4, n)]
     pairs = ss.Pairs(rows, [f"u{item}" for item in rng.integers(0, 500, n)])
     weights = None if unit != "event" else rng.integers(-4, 5, n)

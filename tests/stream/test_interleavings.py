@@ -32,7 +32,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of small states, in several pieces, and blocks of deferred events that are soon full."""
     monkeypatch.setattr(image, "PIECE_BYTES", 96)
     monkeypatch.setattr(image, "_BLOCK", 4)
-    monkeypatch.setattr(image, "LEAST_BYTES", 300)
+    monkeypatch.setattr(image, "MIN_DEFERRING_BYTES", 300)
     monkeypatch.setattr(work_pace, "LARGE_SLOTS", MANY_SLOTS)
 
 

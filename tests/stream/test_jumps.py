@@ -9,9 +9,9 @@ import pytest
 
 from helpers.streams import EPOCH, MINUTE
 from helpers.workers import TEXT, driver, send
-from sketchstream.stream.monitoring.lag import MOST, LogEnds
+from sketchstream.stream.monitoring.lag import MAX_LOG_ENDS, LogEnds
 from sketchstream.stream.state.outcome import Outcome
-from sketchstream.stream.worker.jumps import LATE_SHARE, LEAST_LATE, Jumps
+from sketchstream.stream.worker.jumps import LATE_SHARE, MIN_LATE_RECORDS, Jumps
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 LATENESS, QUORUM_MS = 5_000, 15_000
@@ -26,9 +26,9 @@ def chunk(times: list[int], late: list[int], moved: tuple[int, int] | None = Non
 def test_records_that_a_move_made_late_are_reported_once() -> None:
     jumps = Jumps(LATENESS, QUORUM_MS)
     assert jumps.look(*chunk([0, 100_000], [], (0, 100_000), 1)) == 0
-    behind = [50_000] * (LEAST_LATE - 1)
+    behind = [50_000] * (MIN_LATE_RECORDS - 1)
     assert jumps.look(*chunk(behind, list(range(len(behind))))) == 0, "too few"
-    assert jumps.look(*chunk([50_000], [0])) == LEAST_LATE
+    assert jumps.look(*chunk([50_000], [0])) == MIN_LATE_RECORDS
     assert jumps.look(*chunk([50_000] * 20, list(range(20)))) == 0, "it was said"
 
 
@@ -41,10 +41,10 @@ def test_records_that_were_late_before_the_move_are_not_its_fault() -> None:
 
 def test_a_few_late_records_among_many_are_the_disorder_of_the_stream() -> None:
     jumps = Jumps(LATENESS, QUORUM_MS)
-    many = LATE_SHARE * LEAST_LATE + 1
-    times = [150_000] * (many - LEAST_LATE) + [50_000] * LEAST_LATE
+    many = LATE_SHARE * MIN_LATE_RECORDS + 1
+    times = [150_000] * (many - MIN_LATE_RECORDS) + [50_000] * MIN_LATE_RECORDS
     jumps.look(*chunk([0], [], (0, 100_000), 0))
-    assert jumps.look(*chunk(times, list(range(many - LEAST_LATE, many)))) == 0
+    assert jumps.look(*chunk(times, list(range(many - MIN_LATE_RECORDS, many)))) == 0
 
 
 def test_late_records_before_the_move_in_its_own_chunk_are_not_counted_for_it() -> None:
@@ -109,7 +109,7 @@ def test_a_producer_that_is_fast_while_the_others_are_silent_is_a_warning(caplog
     said = [one for one in caplog.records if "event=watermark_ahead partition=0" in one.getMessage()]
     assert len(said) == 1
     assert said[0].levelno == logging.WARNING
-    assert d.worker.metrics.counters["late"] > LEAST_LATE
+    assert d.worker.metrics.counters["late"] > MIN_LATE_RECORDS
 
 
 def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_is_not_committed() -> None:
@@ -128,14 +128,14 @@ def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_is_not_committed() 
 
 def test_lag_in_seconds_takes_bounded_memory_and_only_looks_younger() -> None:
     ends, exact = LogEnds(), {}
-    for end in range(1, 4 * MOST):
+    for end in range(1, 4 * MAX_LOG_ENDS):
         ends.note(end, float(end))
         exact[end] = end
-    assert len(ends._seen) <= MOST
-    for committed in (0, 100, 3 * MOST, 4 * MOST - 2):
-        shown = ends.waiting_s(committed, 5.0 * MOST)
+    assert len(ends._seen) <= MAX_LOG_ENDS
+    for committed in (0, 100, 3 * MAX_LOG_ENDS, 4 * MAX_LOG_ENDS - 2):
+        shown = ends.waiting_s(committed, 5.0 * MAX_LOG_ENDS)
         assert shown is not None
-        assert 0 < shown <= 5.0 * MOST - exact[committed + 1]
+        assert 0 < shown <= 5.0 * MAX_LOG_ENDS - exact[committed + 1]
 
 
 def test_a_halted_partition_has_a_lag_in_records_and_seconds() -> None:

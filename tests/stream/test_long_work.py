@@ -165,7 +165,7 @@ def test_a_worker_polls_on_while_many_small_windows_are_opened_written_and_seale
 ) -> None:
     """Each takes milliseconds; ten thousand of them take as long as the largest, and none of them is large."""
     workshop, at_a_time, windows = Jobs(), 8, 60
-    monkeypatch.setattr(work_pace, "LARGE_SLOTS", at_a_time * work_pace.SMALLEST_SLOTS)
+    monkeypatch.setattr(work_pace, "LARGE_SLOTS", at_a_time * work_pace.MIN_SLOTS)
     d = driver(TEXT.replace('lateness = "1m"', 'lateness = "2h"'), partitions)
     d.worker._manager._workshop = workshop
     d.run()
@@ -210,7 +210,7 @@ def test_a_worker_polls_on_while_many_small_windows_are_opened_written_and_seale
 
 def test_a_worker_polls_on_though_each_piece_of_long_work_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that computes may never see the other one at work, and still compute for minutes."""
-    monkeypatch.setattr(work_pace, "LARGE_SLOTS", 4 * work_pace.SMALLEST_SLOTS)
+    monkeypatch.setattr(work_pace, "LARGE_SLOTS", 4 * work_pace.MIN_SLOTS)
     d = driver(TEXT.replace('lateness = "1m"', 'lateness = "2h"'), partitions=1)
 
     class Quick(Inline):

@@ -13,7 +13,7 @@ from sketchstream.items.arrays import Items
 from sketchstream.stream.input.partitioner import PARTITIONERS, Partitioner, belongs
 from sketchstream.stream.input.partitioner_detection import (
     CANDIDATES,
-    ENOUGH,
+    MIN_ITEMS,
     Placements,
     agrees,
     contradiction,
@@ -40,10 +40,10 @@ def placed(records: list[Record], partitions: int) -> Placements:
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 @pytest.mark.parametrize("partitions", [2, 4, 7])
 def test_the_partitioner_of_the_producer_is_found(partitioner: Partitioner, partitions: int) -> None:
-    items = [f"user{number}" for number in range(ENOUGH)]
+    items = [f"user{number}" for number in range(MIN_ITEMS)]
     records = [(item, place(item, partitioner, partitions)) for item in items] * 2
     found = placed(records, partitions)
-    assert found.scores()["none"] == Fraction(3, 4) * ENOUGH
+    assert found.scores()["none"] == Fraction(3, 4) * MIN_ITEMS
     choice = found.choose()
     assert (
         choice
@@ -61,7 +61,7 @@ def test_the_partitioner_of_the_producer_is_found(partitioner: Partitioner, part
 @pytest.mark.parametrize("partitions", [2, 4])
 def test_rows_that_are_spread_fit_no_partitioner(partitions: int) -> None:
     draw = random.Random(5)
-    records = [(f"user{number}", draw.randrange(partitions)) for number in range(4 * ENOUGH)]
+    records = [(f"user{number}", draw.randrange(partitions)) for number in range(4 * MIN_ITEMS)]
     choice = placed(records, partitions).choose()
     assert choice == "none"
     assert "key the topic by the item" in missing(choice, partitions, EXTENT)

@@ -16,7 +16,7 @@ from sketchstream.errors import ConfigError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
-from sketchstream.stream.input.sampling import ENOUGH, UNIT_NAMES, YEAR_MS, Sample, Wanted
+from sketchstream.stream.input.sampling import MIN_RECORDS, UNIT_NAMES, YEAR_MS, Sample, Wanted
 from sketchstream.stream.windows.windows import DAY_MS
 from sketchstream_connectors.factory import look_at_file
 from sketchstream_connectors.files.source import Layout, sample_of
@@ -70,14 +70,14 @@ def test_a_sample_with_every_field_has_nothing_to_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("wanted", "words"), BAD)
 def test_a_field_that_no_record_has_is_a_mistake(tmp_path: Path, wanted: Wanted, words: str) -> None:
-    found = sample(tmp_path, [EVENT] * ENOUGH, wanted)
+    found = sample(tmp_path, [EVENT] * MIN_RECORDS, wanted)
     mistakes, warnings = found.verdict()
     assert any(words in line for line in mistakes), mistakes
     assert warnings == []
     with pytest.raises(ConfigError) as caught:
         found.require()
     assert caught.value.mistakes == tuple(mistakes)
-    fewer = sample(tmp_path, [EVENT] * (ENOUGH - 1), wanted)
+    fewer = sample(tmp_path, [EVENT] * (MIN_RECORDS - 1), wanted)
     assert fewer.verdict()[0] == []
     assert any(words in line for line in fewer.verdict()[1])
     assert "zebra" not in str(mistakes) + str(fewer.verdict())
@@ -119,7 +119,8 @@ def test_times_in_another_unit_than_the_expected_one_are_a_mistake_that_names_th
 ) -> None:
     wanted, per_s = Wanted("user_id", None, "ts", time_unit=expected), UNITS_PER_S[unit]
     events: list[object] = [
-        {"user_id": "zebra", "ts": second * per_s + (n if second < 2_000_000_000 else -n)} for n in range(1, ENOUGH)
+        {"user_id": "zebra", "ts": second * per_s + (n if second < 2_000_000_000 else -n)}
+        for n in range(1, MIN_RECORDS)
     ]
     found = sample(tmp_path, [*events, {"user_id": "zebra", "ts": "2024-01-01T00:00:00Z"}], wanted)
     if unit == expected:
@@ -150,21 +151,21 @@ def test_milliseconds_of_any_year_are_no_mistake(tmp_path: Path, time: float) ->
 )
 def test_the_unit_fits_the_records_own_timestamps_whatever_the_year(second: int, shift: int, unit: TimeUnit) -> None:
     per_s = UNITS_PER_S[unit]
-    times = np.full(ENOUGH, second * per_s, np.int64)
-    nothing = np.zeros(ENOUGH, np.bool_)
+    times = np.full(MIN_RECORDS, second * per_s, np.int64)
+    nothing = np.zeros(MIN_RECORDS, np.bool_)
     found = Sample(Wanted(None, None, "ts"))
-    decoded = Events(None, Items.of(["z"] * ENOUGH), None, ~nothing, times, nothing)
-    found.add(decoded, None, np.full(ENOUGH, 1000 * (second + shift), np.int64))
+    decoded = Events(None, Items.of(["z"] * MIN_RECORDS), None, ~nothing, times, nothing)
+    found.add(decoded, None, np.full(MIN_RECORDS, 1000 * (second + shift), np.int64))
     mistakes, doubts = found.verdict()
     assert [f"are {UNIT_NAMES[unit]} since 1970" in line for line in mistakes] == ([] if unit == "ms" else [True])
     assert doubts == []
 
 
 def test_times_far_from_the_records_own_are_a_doubt() -> None:
-    times = np.full(ENOUGH, 1_500_000_000_000, np.int64)
-    nothing = np.zeros(ENOUGH, np.bool_)
+    times = np.full(MIN_RECORDS, 1_500_000_000_000, np.int64)
+    nothing = np.zeros(MIN_RECORDS, np.bool_)
     found = Sample(Wanted(None, None, "ts"))
-    found.add(Events(None, Items.of(["z"] * ENOUGH), None, ~nothing, times, nothing), None, times + 400 * DAY_MS)
+    found.add(Events(None, Items.of(["z"] * MIN_RECORDS), None, ~nothing, times, nothing), None, times + 400 * DAY_MS)
     (doubt,) = found.verdict()[1]
     assert "more than a year away from the record's own timestamp" in doubt
 

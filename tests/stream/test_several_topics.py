@@ -12,7 +12,7 @@ from helpers.two_topics import BASE, MINUTE, Two, state_of
 from sketchstream.query.sealed import SealedReader
 from sketchstream.stream.monitoring.exposition import exposition
 from sketchstream.testing.memory import MemorySealed
-from sketchstream.topics import APART
+from sketchstream.topics import TOPIC_STRIDE
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 
@@ -33,16 +33,16 @@ def test_windows_hold_both_topics_once_over_restarts() -> None:
     two.send(0, 1, None, BASE + 2 * MINUTE)
     two.run()
     (window,) = two.windows().values()
-    assert (window.of, window.missing) == (3, (APART,)), "one topic has not passed it"
+    assert (window.of, window.missing) == (3, (TOPIC_STRIDE,)), "one topic has not passed it"
     two.send(1, 0, None, BASE + 2 * MINUTE)
     two.run()
     (window,) = two.windows().values()
     assert window.whole
     assert window.of == 3
     assert not window.repartitioned
-    assert [part.origin.partition for part in window.parts] == [0, 1, APART]
+    assert [part.origin.partition for part in window.parts] == [0, 1, TOPIC_STRIDE]
     assert state_of(window) == truth.tolist()
-    assert [{entry.partition for entry in one.log} for one in two.publishers] == [{0, 1}, {APART}]
+    assert [{entry.partition for entry in one.log} for one in two.publishers] == [{0, 1}, {TOPIC_STRIDE}]
 
 
 def test_a_topic_of_which_nothing_was_heard_leaves_windows_incomplete() -> None:
@@ -51,7 +51,7 @@ def test_a_topic_of_which_nothing_was_heard_leaves_windows_incomplete() -> None:
     two.send(0, 0, None, BASE + 2 * MINUTE)
     two.run(20)
     (window,) = two.windows().values()
-    assert window.missing == (APART,)
+    assert window.missing == (TOPIC_STRIDE,)
     alone = SealedReader(MemorySealed(two.publishers[0]))
     assert next(alone.windows("seen")).whole, "read as one topic, it is complete"
 
@@ -75,7 +75,7 @@ def test_a_topic_that_grows_changes_no_number_and_no_window_of_the_other() -> No
     two.run(20)
     two.logs[0].partitions.append([])
     two.start()
-    assert two.source.numbers() == [0, 1, APART]
+    assert two.source.numbers() == [0, 1, TOPIC_STRIDE]
     two.send(0, 1, 3, BASE + MINUTE)
     for topic, partition in ((0, 0), (0, 1), (1, 0)):
         two.send(topic, partition, None, BASE + 3 * MINUTE)
@@ -94,4 +94,4 @@ def test_metrics_name_the_topic_of_each_partition() -> None:
     places = [('clicks"', "0"), ('clicks"', "1"), ('orders"', "0")]
     for topic, partition in places:
         assert f'partition="{partition}",status="running",topic="{topic} ' in shown.replace('"}', '" }')
-    assert f'"{APART}"' not in shown
+    assert f'"{TOPIC_STRIDE}"' not in shown

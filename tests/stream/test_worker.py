@@ -1214,7 +1214,7 @@ def test_copies_in_flight_stay_small_beside_the_states(monkeypatch: pytest.Monke
     """Eight partitions want a snapshot at once: only as many are copied as the budget lets wait."""
     from sketchstream.stream.worker import policy as module
 
-    monkeypatch.setattr(module, "LEAST_COPIES", 100)
+    monkeypatch.setattr(module, "MIN_COPIES_BYTES", 100)
     d = driver(partitions=8)
     store = SlowStore(d.snapshots)
     worker = threaded(d, store)

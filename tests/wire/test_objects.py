@@ -76,7 +76,7 @@ def test_a_long_list_of_long_names_is_read() -> None:
 
 def test_a_header_longer_than_any_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of one text, which is few objects: whoever only asks what bytes claim to be gets the same refusal."""
-    body = msgpack.packb({"kind": "release", "spec": "x" * header.LONGEST_HEADER})
+    body = msgpack.packb({"kind": "release", "spec": "x" * header.MAX_HEADER_BYTES})
     data = with_header(body)
     for name in ("unpackb", "packb"):
         monkeypatch.setattr(msgpack, name, None)

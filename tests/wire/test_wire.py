@@ -362,7 +362,7 @@ def test_arrays_come_back_as_they_went_in(values, codec_id, big_endian):
 
 
 @pytest.mark.parametrize(
-    "n", [0, 1, 8191, 8192, 8193, codec._CHUNK - 1, codec._CHUNK, codec._CHUNK + 1, 3 * codec._CHUNK + 5]
+    "n", [0, 1, 8191, 8192, 8193, codec._BLOCK - 1, codec._BLOCK, codec._BLOCK + 1, 3 * codec._BLOCK + 5]
 )
 @pytest.mark.parametrize("spread", [0, 1, 30, 4000, 10**6])
 def test_arrays_of_every_length_and_spread_come_back(n, spread):

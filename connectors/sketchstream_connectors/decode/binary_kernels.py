@@ -36,9 +36,9 @@ REFUSED, TREE = -1, -2
 """Marks that replace the first row of a plan: the registry denies the id; the schema has no plan."""
 TEXT_BYTES: Final = 24
 """Most bytes of the text of a decimal of 64 bits."""
-MOST_LOOPS: Final = 16
+MAX_LOOPS: Final = 16
 """Most arrays and maps of Avro inside of each other."""
-LARGEST: Final = (1 << 63) - 1
+MAX_INT64: Final = (1 << 63) - 1
 
 # Operations of the rows of plans, and what is asked of taken bytes: nothing; UTF-8, else they are of no use; UTF-8,
 # else the record is malformed. They lie here, as numba's cache does not detect edits across files.
@@ -262,8 +262,8 @@ def scan_avro(
     text = first_byte(data)
     limit = last_run(text, data.size)
     k_slots = kinds.shape[0]
-    left = np.empty(MOST_LOOPS, np.int64)  # items of the block that is read, by depth of loops
-    stops = np.empty(MOST_LOOPS, np.int64)  # where that block ends; -1: it does not say
+    left = np.empty(MAX_LOOPS, np.int64)  # items of the block that is read, by depth of loops
+    stops = np.empty(MAX_LOOPS, np.int64)  # where that block ends; -1: it does not say
     n = starts.size
     known_high, known_low, known_place = U(0), U(0), np.int64(-1)
     table = first_byte(rows)
@@ -515,7 +515,7 @@ def scan_avro(
                 value = found_start[source, U(i)]
                 if kind == INTEGER:
                     factor = np.int64(word_at(row + U(24)))
-                    if factor > 1 and (value > LARGEST // factor or value < -(LARGEST // factor)):
+                    if factor > 1 and (value > MAX_INT64 // factor or value < -(MAX_INT64 // factor)):
                         kinds[U(a), U(i)] = OTHER
                         factor = np.int64(1)
                     value = value * factor if factor > 0 else value // -factor
@@ -540,9 +540,9 @@ def scan_avro(
 # Operations of the rows of plans.
 P_DESCEND, P_UNSIGNED, P_SIGNED, P_ZIGZAG, P_WORD32, P_SIGNED32, P_WORD64, P_SIGNED64, P_SINGLE, P_DOUBLE = range(10)
 P_TEXT, P_RAW, P_ENUM, P_USELESS, P_CLEAR, P_ZIGZAG32, P_LOW32, P_SIGN32 = range(10, 18)
-MOST_DEPTH: Final = 64
+MAX_DEPTH: Final = 64
 """Most messages, or groups, inside of each other that the loop enters."""
-MOST_INDEXES: Final = 4
+MAX_INDEXES: Final = 4
 LOOKED_UP: Final = 64
 """Numbers of fields below this one are looked up; for the others all rows of the node are compared."""
 UNSIGNED_BYTES: Final = 20
@@ -555,7 +555,7 @@ def message_indexes(data: Bytes, p: Any, end: Any) -> Any:
     text = first_byte(data)
     raw, p = number(text, p, end)
     count = signed(raw)
-    if p < 0 or count < 0 or count > MOST_INDEXES:
+    if p < 0 or count < 0 or count > MAX_INDEXES:
         return U(0), np.int64(-1)
     if count == 0:
         return U(1), p
@@ -573,7 +573,7 @@ def message_indexes(data: Bytes, p: Any, end: Any) -> Any:
 def skip_group(text: Any, p: Any, end: Any, tag: Any) -> Any:
     """Position behind a group whose start was read; -1: malformed."""
     keep_apart()
-    opened = np.empty(MOST_DEPTH, np.uint64)
+    opened = np.empty(MAX_DEPTH, np.uint64)
     opened[0] = tag >> U(3)
     depth = 1
     while depth > 0:
@@ -594,7 +594,7 @@ def skip_group(text: Any, p: Any, end: Any, tag: Any) -> Any:
                 return np.int64(-1)
             p += np.int64(size)
         elif wire == 3:
-            if depth == MOST_DEPTH:
+            if depth == MAX_DEPTH:
                 return np.int64(-1)
             opened[depth] = tag >> U(3)
             depth += 1
@@ -662,8 +662,8 @@ def scan_protobuf(
     k_slots = kinds.shape[0]
     n = starts.size
     base = np.int64(data.size) + symbols[symbols.size - 1]
-    outer_end = np.empty(MOST_DEPTH, np.int64)
-    outer_node = np.empty(MOST_DEPTH, np.int64)
+    outer_end = np.empty(MAX_DEPTH, np.int64)
+    outer_node = np.empty(MAX_DEPTH, np.int64)
     known_high, known_low, known_place = U(0), U(0), np.int64(-1)
     for i in range(state[0], n):
         p = starts[U(i)]
@@ -859,7 +859,7 @@ def scan_protobuf(
             if not good:
                 break
             if inner >= 0:
-                if depth == MOST_DEPTH:
+                if depth == MAX_DEPTH:
                     break
                 outer_end[U(depth)] = stop
                 outer_node[U(depth)] = node

@@ -24,7 +24,7 @@ from sketchstream.errors import ConfigError
 from sketchstream.items.events import Events
 from sketchstream.stream import formats
 from sketchstream.stream.formats import Fields, Reader
-from sketchstream.stream.interfaces import MOST_COLUMNS
+from sketchstream.stream.interfaces import MAX_COLUMNS
 from sketchstream_connectors.decode.records import Records
 
 
@@ -48,9 +48,9 @@ class Decoder(Fields):
         form = formats.named(self.format)
         if self.item_type not in {"text", "int", "bytes"}:
             raise ConfigError(f"item_type must be text, int or bytes, found {self.item_type!r:.40}")
-        if len(self.columns) > MOST_COLUMNS:
+        if len(self.columns) > MAX_COLUMNS:
             raise ConfigError(
-                f"at most {MOST_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
+                f"at most {MAX_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
             )
         mistakes = list(form.check(self))
         if mistakes:

@@ -27,9 +27,9 @@ from sketchstream.kernels.tokens import (
     LARGE_E,
     LEFT_BRACE,
     LEFT_BRACKET,
+    MAX_DEPTH,
     MINUS,
     MISSING,
-    MOST_DEPTH,
     NINE,
     NULL,
     OTHER,
@@ -67,7 +67,7 @@ WORD_BYTES = 8
 """Bytes of a word."""
 
 _Z, _UPPER_T, _UPPER_Z = map(ord, "zTZ")
-MOST_SECONDS = 9 * 10**15
+MAX_SECONDS = 9 * 10**15
 """Seconds whose milliseconds are an int64."""
 AHEAD = 16
 """Number of records by which texts of times are prefetched ahead."""
@@ -271,7 +271,7 @@ def scan_json(
                     if byte(text, p) == RIGHT_BRACE:
                         p += 1
                     else:
-                        if depth == MOST_DEPTH:
+                        if depth == MAX_DEPTH:
                             break
                         for k in range(k_paths):
                             if (descends >> k) & 1:
@@ -386,10 +386,10 @@ def read_times(data: Bytes, kinds: Bytes, starts: Ints, ends: Ints, seconds: boo
             continue
         if kinds[i] == DECIMAL and seconds:
             at, value, thousandth = p, np.int64(0), 1000
-            while at < ends[i] and ZERO <= data[U(at)] <= NINE and value < MOST_SECONDS:
+            while at < ends[i] and ZERO <= data[U(at)] <= NINE and value < MAX_SECONDS:
                 value = value * 10 + data[U(at)] - ZERO
                 at += 1
-            if p < at < ends[i] and data[U(at)] == POINT and value < MOST_SECONDS:
+            if p < at < ends[i] and data[U(at)] == POINT and value < MAX_SECONDS:
                 at += 1
                 while at < ends[i] and ZERO <= data[U(at)] <= NINE:
                     thousandth //= 10

@@ -68,9 +68,9 @@ from sketchstream.kernels.tokens import (
 )
 from sketchstream_connectors.decode.json import scan_json
 
-STEP = BLOCK // 2
+BYTES_AT_ONCE = BLOCK // 2
 """Bytes of a layout that are compared at once; each part of a layout begins at a multiple of this."""
-MOST_SLOTS, MOST_BYTES = 128, 8192
+MAX_SLOTS, MAX_BYTES = 128, 8192
 """Most values of a layout, and most bytes between them, filled up to steps."""
 
 WIDE = 4
@@ -79,17 +79,17 @@ WORTH = 1024
 """Fewest texts that are worth the call."""
 LAYOUTS = 4
 """Most layouts that are kept at a time."""
-TOGETHER = 512
+TEXTS_AT_ONCE = 512
 """Texts that are compared with one layout before the next layout's turn, because they stay in the cache."""
 SHARE = 5
 """At least one of 5 texts that are compared with a layout must follow it."""
 STATE = 6
 """Numbers of a search's state, kept from one wanted layout to the next."""
-MOST_FAILED = 10
-"""At most 2^MOST_FAILED blocks pass without an attempt to find a layout."""
+MAX_PAUSE = 10
+"""At most 2^MAX_PAUSE blocks pass without an attempt to find a layout."""
 STRIDE = 61
 """Texts between the place of a failed attempt in its block and the place of the next attempt in a later block."""
-FEWEST = 32
+MIN_UNMATCHED = 32
 """Fewest unmatched texts that are worth a new layout, and the number that it is tried with."""
 
 
@@ -113,9 +113,9 @@ def learn(
         end: end of the text.
         kinds: (k,) what `scan_json` found in it.
         found_start: (k,) likewise.
-        parts: (MOST_BYTES,) out: the bytes before, between and behind values.
-        bounds: (MOST_SLOTS + 1, 2) out: where each part begins in `parts`, and its length.
-        slots: (MOST_SLOTS,) out: the path that each value belongs to, -1 for none.
+        parts: (MAX_BYTES,) out: the bytes before, between and behind values.
+        bounds: (MAX_SLOTS + 1, 2) out: where each part begins in `parts`, and its length.
+        slots: (MAX_SLOTS,) out: the path that each value belongs to, -1 for none.
         missing: (k,) out: paths that have no value.
 
     Returns:
@@ -163,7 +163,7 @@ def learn(
         else:
             value = False
         if value:
-            if n == slots.size or filled + 2 * STEP > parts.size:
+            if n == slots.size or filled + 2 * BYTES_AT_ONCE > parts.size:
                 return -1
             slots[n] = -1
             for k in range(kinds.size):
@@ -174,12 +174,12 @@ def learn(
             bounds[n, 1] = part
             n += 1
             # The next part begins at a step of its own: what a comparison reads behind a part is never the next one.
-            filled = (filled + STEP - 1) // STEP * STEP
+            filled = (filled + BYTES_AT_ONCE - 1) // BYTES_AT_ONCE * BYTES_AT_ONCE
             bounds[n, 0] = filled
             part = 0
         else:
             # A comparison reads a whole step, so one is left behind the last part.
-            if filled + (q - p) > parts.size - STEP:
+            if filled + (q - p) > parts.size - BYTES_AT_ONCE:
                 return -1
             for m in range(p, q):
                 parts[filled] = data[m]
@@ -256,11 +256,11 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
             # Differences of a part are gathered and looked at once: a branch for each step would cost more.
             other = U(0)
             rest = size
-            while rest > STEP:
+            while rest > BYTES_AT_ONCE:
                 other |= differ_half(text + U(p), parts_text + U(at))
-                p += STEP
-                at += STEP
-                rest -= STEP
+                p += BYTES_AT_ONCE
+                at += BYTES_AT_ONCE
+                rest -= BYTES_AT_ONCE
             other |= differ_half(text + U(p), parts_text + U(at)) & ((U(1) << U(rest)) - U(1))
             p += rest
             # The part behind the last value: the text follows if it ends here, and no string of it had an odd byte.
@@ -331,8 +331,8 @@ def follow_all(texts: Any, kept: Any, octets: Any, state: Ints, found: Any) -> i
 
     Args:
         texts: see `follow`.
-        kept: (LAYOUTS, MOST_BYTES) parts of each layout; (LAYOUTS, MOST_SLOTS + 1, 2) their bounds;
-            (LAYOUTS, MOST_SLOTS) paths of its values; (LAYOUTS,) number of values, -1 for what is none; (LAYOUTS, k)
+        kept: (LAYOUTS, MAX_BYTES) parts of each layout; (LAYOUTS, MAX_SLOTS + 1, 2) their bounds;
+            (LAYOUTS, MAX_SLOTS) paths of its values; (LAYOUTS,) number of values, -1 for what is none; (LAYOUTS, k)
             paths that have none. All as from `learn`. Then, as from `take_shape`, (LAYOUTS, SHAPED_BYTES) a sample
             of each, its masks and places; and (LAYOUTS, 3) what is known of that shape.
         octets: the bytes of each of them, (LAYOUTS, bytes of one layout): what is moved, whatever it means.
@@ -349,7 +349,7 @@ def follow_all(texts: Any, kept: Any, octets: Any, state: Ints, found: Any) -> i
     n = starts.size
     first, count, failed, wait, read, sample = state[0], state[1], state[2], state[3], state[4], state[5] - 1
     while first < n:
-        until = min(first + TOGETHER, n)
+        until = min(first + TEXTS_AT_ONCE, n)
         a = np.int64(0)
         fresh = np.int64(-1)
         if sample >= 0:
@@ -360,7 +360,7 @@ def follow_all(texts: Any, kept: Any, octets: Any, state: Ints, found: Any) -> i
             # A new layout is tried with the next texts before it is kept: most texts may follow none.
             if sizes[a] > 0:
                 upto = sample
-                while upto < until and tried < FEWEST:
+                while upto < until and tried < MIN_UNMATCHED:
                     tried += 1 if status[upto] == UNREAD else 0
                     upto += 1
                 hits = follow(texts, sample, upto, kept, a, found)
@@ -371,7 +371,7 @@ def follow_all(texts: Any, kept: Any, octets: Any, state: Ints, found: Any) -> i
                 count += 1
             else:
                 # Twice as many blocks pass as after the last failure, so texts without layouts cost next to nothing.
-                failed = min(failed + 1, MOST_FAILED)
+                failed = min(failed + 1, MAX_PAUSE)
                 wait = 1 << failed
             sample = np.int64(-1)
         left = 0
@@ -388,12 +388,12 @@ def follow_all(texts: Any, kept: Any, octets: Any, state: Ints, found: Any) -> i
                     for j in range(rows.shape[1]):
                         rows[a, j] = rows[count, j]
                 if a == fresh:
-                    failed = min(failed + 1, MOST_FAILED)
+                    failed = min(failed + 1, MAX_PAUSE)
                     wait = 1 << failed
             else:
                 a += 1
             left -= hits
-        if left >= FEWEST and count < LAYOUTS and wait <= 0:
+        if left >= MIN_UNMATCHED and count < LAYOUTS and wait <= 0:
             # Another place of the block after each failure: texts at one distance may be of one odd kind.
             i = first + failed * STRIDE % (until - first)
             while i < until and (status[i] != UNREAD or starts[i] < 0):
@@ -401,7 +401,7 @@ def follow_all(texts: Any, kept: Any, octets: Any, state: Ints, found: Any) -> i
             if i < until:
                 state[0], state[1], state[2], state[3], state[4], state[5] = first, count, failed, wait, read, i + 1
                 return int(i)
-            failed = min(failed + 1, MOST_FAILED)
+            failed = min(failed + 1, MAX_PAUSE)
         wait -= 1
         first = np.int64(until)
     state[4] = read
@@ -442,9 +442,9 @@ def scan_alike(
     """
     k = paths.shape[0]
     kept = (
-        np.empty((LAYOUTS, MOST_BYTES), dtype=np.uint8),
-        np.empty((LAYOUTS, MOST_SLOTS + 1, 2), dtype=np.int64),
-        np.empty((LAYOUTS, MOST_SLOTS), dtype=np.int64),
+        np.empty((LAYOUTS, MAX_BYTES), dtype=np.uint8),
+        np.empty((LAYOUTS, MAX_SLOTS + 1, 2), dtype=np.int64),
+        np.empty((LAYOUTS, MAX_SLOTS), dtype=np.int64),
         np.empty(LAYOUTS, dtype=np.int64),
         np.empty((LAYOUTS, k), dtype=np.bool_),
         np.empty((LAYOUTS, SHAPED_BYTES), dtype=np.uint8),

@@ -18,7 +18,7 @@ import numpy as np
 
 from sketchstream.array_types import Bytes, Ints
 
-SHORT = 1 << 16
+MAX_FRESH_BYTES = 1 << 16
 """A request for up to 64 KiB always gets fresh memory: the allocator has it at hand."""
 IDLE_S = 1.0
 """Seconds without use after which waiting memory is overwritten and released."""
@@ -45,7 +45,7 @@ class MemoryPool:
 
     def take(self, size: int) -> memoryview:
         """Take an exclusive view of `size` bytes with undefined content."""
-        if size <= SHORT:
+        if size <= MAX_FRESH_BYTES:
             return np.empty(size, dtype=np.uint8).data
         with self._lock:
             self._collect()

@@ -20,7 +20,7 @@ from sketchstream_connectors.decode.named_fields import wanted_fields
 from sketchstream_connectors.decode.times import TO_MS, column_times, in_ms
 
 FRAMINGS: Final = {"none": BARE, "confluent": CONFLUENT, "apicurio8": APICURIO, "glue": GLUE}
-MOST_KNOWN: Final = 2_000
+MAX_KNOWN: Final = 2_000
 """Most ids whose plans are kept; with more, all are looked up again."""
 
 

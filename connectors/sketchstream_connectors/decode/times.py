@@ -26,7 +26,7 @@ from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 
 TO_MS: Final = {unit: Fraction(1000, per_s).as_integer_ratio() for unit, per_s in UNITS_PER_S.items()}
 """Factor and divisor that make a number of each unit milliseconds."""
-LARGEST: Final = 2**63 - 1
+MAX_INT64: Final = 2**63 - 1
 
 
 def record_times(records: Records) -> Ints:
@@ -42,7 +42,7 @@ def in_ms(numbers: Ints, unit: TimeUnit) -> Ints:
     factor, divisor = TO_MS[unit]
     if unit == "ms":
         return numbers
-    unknown = (numbers > LARGEST // factor) | (numbers < -(LARGEST // factor)) | (numbers == NO_TIME)
+    unknown = (numbers > MAX_INT64 // factor) | (numbers < -(MAX_INT64 // factor)) | (numbers == NO_TIME)
     return np.where(unknown, NO_TIME, np.where(unknown, 0, numbers) * factor // divisor)
 
 
@@ -99,14 +99,14 @@ def read_plainly(
 
 def _whole(text: bytes) -> int | None:
     """An integer of milliseconds, or of another unit."""
-    number = int(text) if _NUMBER.fullmatch(text) else LARGEST + 1
-    return number if abs(number) <= LARGEST else None
+    number = int(text) if _NUMBER.fullmatch(text) else MAX_INT64 + 1
+    return number if abs(number) <= MAX_INT64 else None
 
 
 def _in_seconds(text: bytes) -> int | None:
     """Milliseconds of decimal seconds."""
     found = _SECONDS.fullmatch(text)
-    if found is None or int(found[1]) >= json.MOST_SECONDS:
+    if found is None or int(found[1]) >= json.MAX_SECONDS:
         return None
     return int(found[1]) * 1000 + int((found[2] + b"000")[:3])
 

@@ -26,7 +26,7 @@ from sketchstream_connectors.files.layout import FileFormat, Layout, require_len
 
 BLOCK_BYTES = 4 << 20
 """Bytes that are read from a file at a time: thousands of lines, and little memory."""
-LONGEST_BYTES = 64 << 20
+MAX_RECORD_BYTES = 64 << 20
 """Most bytes of a line or a map: in a file with a longer one, the format is another."""
 
 
@@ -61,9 +61,9 @@ def parts(
         if final and growing and path is not None and form == "jsonl":
             data = data[: _whole(data)]
         starts, ends, used = split(data, final)
-        if len(data) - used > LONGEST_BYTES:
+        if len(data) - used > MAX_RECORD_BYTES:
             raise FormatError(
-                f"a record of more than {LONGEST_BYTES >> 20} MiB at byte {position + used}: is this {form}?"
+                f"a record of more than {MAX_RECORD_BYTES >> 20} MiB at byte {position + used}: is this {form}?"
             )
         if used:
             yield data[:used], starts, ends
@@ -140,7 +140,7 @@ def _maps(data: bytes, final: bool) -> tuple[Ints, Ints, int]:
     """Starts and ends of concatenated msgpack maps, and the number of bytes used."""
     import msgpack
 
-    unpacker = msgpack.Unpacker(raw=True, strict_map_key=False, max_buffer_size=LONGEST_BYTES + BLOCK_BYTES)
+    unpacker = msgpack.Unpacker(raw=True, strict_map_key=False, max_buffer_size=MAX_RECORD_BYTES + BLOCK_BYTES)
     unpacker.feed(data)
     edges = [0]
     try:

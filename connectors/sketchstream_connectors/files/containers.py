@@ -42,11 +42,11 @@ log = logging.getLogger("sketchstream.worker")
 MAGIC: Final = b"Obj\x01"
 MARKER: Final = 16
 """Bytes of the marker that ends the header and each block."""
-MOST_BYTES: Final = 64 << 20
+MAX_BYTES: Final = 64 << 20
 """Most bytes of a header or a block, compressed or not."""
-MOST_RECORDS: Final = 1 << 22
+MAX_RECORDS: Final = 1 << 22
 """Most records of a block."""
-ROWS: Final = 1 << 16
+CHUNK_RECORDS: Final = 1 << 16
 """Most records of a chunk."""
 GATHERED: Final = 1 << 22
 """Bytes of blocks that are decoded together."""
@@ -136,7 +136,7 @@ class _Container:
         needed = False
         while (at := self.file.tell()) < size:
             count, length = _number(self.file, self.path), _number(self.file, self.path)
-            if not 0 <= count <= MOST_RECORDS or not 0 <= length <= MOST_BYTES:
+            if not 0 <= count <= MAX_RECORDS or not 0 <= length <= MAX_BYTES:
                 raise FormatError(
                     f"{self.path} is damaged: the block at byte {at} has no valid number of records and bytes"
                 )
@@ -152,7 +152,7 @@ class _Container:
                     f"{self.path} is damaged: the block at byte {at} does not end with the marker of the file"
                 )
             if needed and count:
-                plain = self.codec(data, MOST_BYTES)
+                plain = self.codec(data, MAX_BYTES)
                 yield _Block(at, count, plain if plain is not None and count <= len(plain) else None)
 
 
@@ -192,14 +192,14 @@ def _metadata(file: IO[bytes], path: Path) -> dict[str, bytes]:
         for _ in range(abs(count)):
             name = _take(file, _number(file, path), path)
             metadata[name.decode("utf-8", "replace")] = _take(file, _number(file, path), path)
-            if file.tell() > MOST_BYTES:
+            if file.tell() > MAX_BYTES:
                 raise FormatError(f"the header of {path} is damaged: it has no end")
     return metadata
 
 
 def _take(file: IO[bytes], size: int, path: Path) -> bytes:
     """Bytes that must be there."""
-    if not 0 <= size <= MOST_BYTES:
+    if not 0 <= size <= MAX_BYTES:
         raise FormatError(f"{path} is damaged: a length before byte {file.tell()} is not valid")
     content = file.read(size)
     if len(content) != size:
@@ -237,8 +237,8 @@ def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[C
             damaged += len(broken)
             n_bytes = sum(len(block.plain or b"") for block in blocks)
             skip = max(0, position - number)
-            for at in range(skip, starts.size, ROWS):
-                stop = min(at + ROWS, starts.size)
+            for at in range(skip, starts.size, CHUNK_RECORDS):
+                stop = min(at + CHUNK_RECORDS, starts.size)
                 positions = number + at, number + stop
                 offsets = np.arange(*positions, dtype=np.int64)
                 share = n_bytes * offsets.size // starts.size

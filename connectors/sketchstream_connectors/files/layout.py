@@ -12,11 +12,11 @@ from typing import Final, Literal, get_args
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.items.columns import ItemType
 from sketchstream.stream.formats import RECORD_TIME, TimeUnit
-from sketchstream.stream.interfaces import MOST_COLUMNS
+from sketchstream.stream.interfaces import MAX_COLUMNS
 from sketchstream_connectors.decode.fields import Decoder
 
 FileFormat = Literal["jsonl", "lines", "csv", "parquet", "avro", "msgpack"]
-NAMED: Final = ("jsonl", "csv", "parquet", "avro")
+NAMED_FIELD_FORMATS: Final = ("jsonl", "csv", "parquet", "avro")
 """Formats whose records have named fields."""
 
 
@@ -50,7 +50,7 @@ class Layout:
     def __post_init__(self) -> None:
         if self.format not in get_args(FileFormat):
             raise ConfigError(f"format must be lines, jsonl, csv, parquet, avro or msgpack, found {self.format!r:.40}")
-        named = self.format in NAMED
+        named = self.format in NAMED_FIELD_FORMATS
         if named and not (self.item or self.columns or self.time):
             raise ConfigError(f"format {self.format} needs the name of the item's field, for example --item user_id")
         if not named and (self.item or self.weight):
@@ -59,9 +59,9 @@ class Layout:
             raise ConfigError(
                 f"format {self.format} has no named fields, which these sketches need: use jsonl, csv, parquet or avro"
             )
-        if len(self.columns) > MOST_COLUMNS:
+        if len(self.columns) > MAX_COLUMNS:
             raise ConfigError(
-                f"at most {MOST_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
+                f"at most {MAX_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
             )
         if self.format == "lines" and self.time:
             raise ConfigError("a file of lines has no event times")

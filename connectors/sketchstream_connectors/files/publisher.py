@@ -38,7 +38,7 @@ EARLY_NAME = re.compile(r"p(\d{5,})\.(\d{8}T[\d.]+Z)\.early")
 FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
 BOUNDARY_NAME = re.compile(r"(\d{7,18})\.json")
-MOST_FRONTIER_BYTES = 1 << 22
+MAX_FRONTIER_BYTES = 1 << 22
 """Most bytes of a file that holds a frontier; they have some kilobytes."""
 _NAMES = ("sketch", "revision", "partition")
 
@@ -206,7 +206,7 @@ def read_boundary(folder: Path) -> tuple[int, Boundary]:
     path = folder / f"{number:07d}.json"
     with files.reading(path):
         try:
-            return number, Boundary.decode(read_regular(path, MOST_FRONTIER_BYTES))
+            return number, Boundary.decode(read_regular(path, MAX_FRONTIER_BYTES))
         except FormatError as error:
             raise DataLossError(
                 f"{path}: {error}; put it back from a copy, or begin a new revision with `sketchstream reset`"
@@ -284,7 +284,7 @@ def read_regular(path: Path, most: int) -> bytes:
 
 def _read_frontier(path: Path) -> Frontier:
     try:
-        frontier = decode_frontier(read_regular(path, MOST_FRONTIER_BYTES))
+        frontier = decode_frontier(read_regular(path, MAX_FRONTIER_BYTES))
         place = (frontier.sketch, f"r{frontier.revision}", f"frontier.p{frontier.partition:05d}.json")
         if place != (path.parent.parent.name, path.parent.name, path.name):
             raise FormatError("it holds the frontier of another sketch, revision or partition")

@@ -21,7 +21,7 @@ from sketchstream.items.arrays import Items, whole_numbers
 from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
-from sketchstream.stream.input.sampling import SHOWN
+from sketchstream.stream.input.sampling import MAX_NAMES
 from sketchstream.stream.interfaces import Chunk
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.named_fields import read_weights
@@ -29,8 +29,8 @@ from sketchstream_connectors.decode.times import in_ms, text_times
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.layout import Layout, require_length
 
-ROWS = 1 << 16
-"""Rows of a chunk, as many as `containers.ROWS`."""
+CHUNK_ROWS = 1 << 16
+"""Rows of a chunk, as many as `containers.CHUNK_ROWS`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,7 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
             elif layout.format == "csv":  # one without a header would show its first row here: give no name
                 msg = f"there is no {column}: its first line must name them; add a line of names if it begins with data"
             else:
-                msg = f"there is no {column}; there are: {', '.join(header[:SHOWN])}{meant(name, header)}"
+                msg = f"there is no {column}; there are: {', '.join(header[:MAX_NAMES])}{meant(name, header)}"
             raise ConfigError(msg)
         out[name] = list(header).index(name)
     return out
@@ -288,7 +288,7 @@ def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Gen
                 if number + length <= position:
                     number += length
                     continue
-                for batch in file.iter_batches(batch_size=ROWS, row_groups=[group], columns=columns):
+                for batch in file.iter_batches(batch_size=CHUNK_ROWS, row_groups=[group], columns=columns):
                     number += batch.num_rows
                     skip = max(0, position - (number - batch.num_rows))
                     if skip < batch.num_rows:

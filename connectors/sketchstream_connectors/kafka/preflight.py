@@ -17,7 +17,7 @@ from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS,
 from sketchstream_connectors.kafka.cluster.topics import Right, TopicNames, create, rights, wanted
 from sketchstream_connectors.kafka.input import sample as kafka_sample
 from sketchstream_connectors.kafka.state.group_validation import foreign_offsets
-from sketchstream_connectors.kafka.state.pointer import LARGEST
+from sketchstream_connectors.kafka.state.pointer import MAX_POINTER_BYTES
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -123,7 +123,7 @@ def _brokers(connection: Connection) -> Iterator[str]:
             return  # only operators may ask for this, and workers need not
         raise
     settings = next(iter(configs["broker"].values()))
-    limits = {"offset.metadata.max.bytes": LARGEST, "transaction.max.timeout.ms": TRANSACTION_TIMEOUT_MS}
+    limits = {"offset.metadata.max.bytes": MAX_POINTER_BYTES, "transaction.max.timeout.ms": TRANSACTION_TIMEOUT_MS}
     for name, needed in limits.items():
         value = settings.get(name, {}).get("value")
         if value is not None and int(value) < needed:

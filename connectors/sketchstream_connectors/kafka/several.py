@@ -34,7 +34,7 @@ from sketchstream.stream.interfaces import (
     StateStore,
 )
 from sketchstream.stream.windows.boundary import Boundary, Claim
-from sketchstream.topics import APART
+from sketchstream.topics import TOPIC_STRIDE
 
 WAIT_S = 0.05
 """Longest wait for one topic while others may bring something."""
@@ -60,7 +60,7 @@ class _Several(Generic[Part]):
 
     def _of(self, number: int) -> tuple[Part, int]:
         """The part of a partition, and its number there."""
-        topic, partition = divmod(number, APART)
+        topic, partition = divmod(number, TOPIC_STRIDE)
         return self._parts[topic], partition
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class Sources(_Several[Source]):
 
     def numbers(self) -> Sequence[int]:
         """Partitions of all topics."""
-        return [APART * t + p for t, one in enumerate(self._parts) for p in one.numbers()]
+        return [TOPIC_STRIDE * t + p for t, one in enumerate(self._parts) for p in one.numbers()]
 
     partition_count = _routed(Source.partition_count)
     beginning = _routed(Source.beginning)
@@ -117,9 +117,9 @@ class Sources(_Several[Source]):
         """Fresh high watermarks."""
         by_partition: dict[int, int] = {}
         for t, part in enumerate(self._parts):
-            here = None if partitions is None else [p - APART * t for p in partitions if p // APART == t]
+            here = None if partitions is None else [p - TOPIC_STRIDE * t for p in partitions if p // TOPIC_STRIDE == t]
             if here is None or here:
-                by_partition |= {APART * t + p: end for p, end in part.high_watermarks(here).items()}
+                by_partition |= {TOPIC_STRIDE * t + p: end for p, end in part.high_watermarks(here).items()}
         return by_partition
 
     def close(self, *, leave: bool = False) -> None:
@@ -132,8 +132,8 @@ class Sources(_Several[Source]):
 def _numbered(event: SourceEvent, topic: int) -> SourceEvent:
     """An event of one topic with the numbers of the whole input."""
     if isinstance(event, Assigned | Revoked):
-        return replace(event, partitions=tuple(APART * topic + p for p in event.partitions))
-    return replace(event, partition=APART * topic + event.partition)
+        return replace(event, partitions=tuple(TOPIC_STRIDE * topic + p for p in event.partitions))
+    return replace(event, partition=TOPIC_STRIDE * topic + event.partition)
 
 
 class Stores(_Several[StateStore]):

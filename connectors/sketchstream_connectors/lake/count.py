@@ -43,7 +43,7 @@ SUMMABLE: Final = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 
 """Arrow types of weights that every engine adds up alike."""
 Group = tuple[int, int, int, int]
 """What `row_groups` says of one."""
-MOST_SUM: Final = (1 << 63) - 1
+MAX_SUM: Final = (1 << 63) - 1
 UNKNOWN: Final = (-math.inf, math.inf)
 """Smallest and largest weight where a footer does not say them."""
 _BEYOND: Final = "equal rows have weights whose sum is beyond 64 bits; use a shorter window, or smaller weights"
@@ -203,7 +203,7 @@ def row_groups(about: Any, time: str, unit: tuple[int, int] = (1, 1)) -> Iterato
         try:
             yield _ms(ends.min, unit) - 1, _ms(ends.max, unit) + 1, ends.num_values, rows
         except (AttributeError, TypeError, ValueError, OverflowError):  # none, or beyond the years of Python
-            yield -MOST_SUM, MOST_SUM, 0, rows
+            yield -MAX_SUM, MAX_SUM, 0, rows
 
 
 def extents(about: Any, weight: str) -> Iterator[tuple[float, float]]:
@@ -301,9 +301,9 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     items, numbers = counted.items, events
     if not good.all():
         items, units, numbers = items.take(good), units[good], events[good]
-    room = MOST_SUM // int(numbers.max(initial=1))  # for the row with most events: enough for nearly all batches
+    room = MAX_SUM // int(numbers.max(initial=1))  # for the row with most events: enough for nearly all batches
     if len(units) and not -room <= units.min() <= units.max() <= room:
-        rooms = MOST_SUM // np.maximum(numbers, 1)
+        rooms = MAX_SUM // np.maximum(numbers, 1)
         if ((units > rooms) | (units < -rooms)).any():
             raise WeightError(_BEYOND)
     return CountedRows(int(events.sum()), items, units * numbers, numbers)
@@ -323,7 +323,7 @@ def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> t
     lattice = kinds.of(spec).intake.lattice(spec)
     bits = 0 if lattice is None else lattice.bits
     most = _most_whole(spec) or 1
-    if numbers.max(initial=0) > MOST_SUM // (most << bits):  # then the sum may have wrapped
+    if numbers.max(initial=0) > MAX_SUM // (most << bits):  # then the sum may have wrapped
         raise WeightError(_BEYOND)
     good = good & (numbers > 0)
     if not good.all():

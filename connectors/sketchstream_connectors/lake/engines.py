@@ -21,7 +21,7 @@ from sketchstream.errors import ConfigError, MissingExtraError
 
 BATCH: Final = 1 << 16
 """Most distinct rows of a batch."""
-PART: Final = 1 << 22
+MAX_ROWS: Final = 1 << 22
 """Most distinct rows that the driver fetches from Spark at once; one Spark partition's rows may come on top."""
 EVENTS, POSITION = "sketchstream.events", "sketchstream.position"
 """Columns of the result beside those of the files: numbers of equal rows; steps since the start of the window."""
@@ -239,8 +239,8 @@ class Polars:
 class Spark:
     """The session that is active, or that Spark's own configuration gives; its executors read the files by their paths.
 
-    What the driver holds does not grow with the window: one of at most `PART` events of files comes at once; the rows
-    of others stay with the executors, divided by Spark's hash of them, and come in parts, each of some partitions.
+    What the driver holds does not grow with the window: one of at most `MAX_ROWS` events of files comes at once; the
+    rows of others stay with the executors, divided by Spark's hash of them, and come in parts, each of some partitions.
     """
 
     name = "Spark"
@@ -299,22 +299,24 @@ class Spark:
         )
         # A window that the driver can hold is not written to Spark's cache. Events of files are counted first, from one
         # column, where their footers do not tell; what a frame costs to count is not known, so it is computed once.
-        least, most = question.events or (0, PART + 1)
-        small = most <= PART or (least <= PART and isinstance(question.table, list) and rows.count() <= PART)
+        least, most = question.events or (0, MAX_ROWS + 1)
+        small = most <= MAX_ROWS or (
+            least <= MAX_ROWS and isinstance(question.table, list) and rows.count() <= MAX_ROWS
+        )
         for part in [grouped.toArrow()] if small else self._parts(grouped):
             for first in range(0, part.num_rows, BATCH):  # chunks of Spark are small
                 yield from part.slice(first, BATCH).combine_chunks().to_batches()
 
     @staticmethod
     def _parts(frame: Any) -> Iterator[Any]:
-        """Tables of about `PART` rows, each of whole partitions; the rows are computed once and kept until the end."""
+        """Tables of about `MAX_ROWS` rows, each of whole partitions; rows are computed once and kept until the end."""
         from pyspark.sql import functions as f
 
         cached = frame.withColumn(_PLACE, f.spark_partition_id()).persist()
         try:
             sizes = sorted((row[0], row[1]) for row in cached.groupBy(_PLACE).count().collect())
             ends = accumulate(rows for _, rows in sizes)
-            for _, places in groupby(zip(sizes, ends, strict=True), key=lambda one: one[1] // PART):
+            for _, places in groupby(zip(sizes, ends, strict=True), key=lambda one: one[1] // MAX_ROWS):
                 here = [place for (place, _), _ in places]
                 yield cached.filter(f.col(_PLACE).isin(here)).drop(_PLACE).toArrow()
         finally:

@@ -36,15 +36,15 @@ from sketchstream.log_events import say
 log = logging.getLogger("sketchstream.registry")
 
 ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
-MOST_BYTES: Final = 16 << 20
+MAX_BYTES: Final = 16 << 20
 """Most bytes of an answer; a longer one is refused, before it fills the memory."""
-MOST_DENIED: Final = 1_000
+MAX_DENIED: Final = 1_000
 """Most denied ids that are remembered."""
 FREE_DENIALS: Final = 20
 """Ids that may be denied at once; then one id a second is looked up, so that made-up ids do not flood the registry."""
-MOST_REFERENCES: Final = 200
+MAX_REFERENCES: Final = 200
 """Most schemas to which one schema refers, directly or not; more of them are a mistake or a circle."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 NO_SUCH: Final = frozenset({40401, 40402, 40403})
 """Error codes by which a registry denies a schema, a version or a subject."""
 NONE_FOUND: Final = frozenset({"ArtifactNotFoundException", "ContentNotFoundException", "VersionNotFoundException"})
@@ -180,7 +180,7 @@ class SchemaRegistry:
         except _Denied:
             self._denials.append(now)
             self._denied[number] = None
-            if len(self._denied) > MOST_DENIED:
+            if len(self._denied) > MAX_DENIED:
                 self._denied.popitem(last=False)
             say(log, logging.WARNING, "schema_denied", registry=self._access.urls[0], denied=len(self._denied))
             return None
@@ -210,8 +210,8 @@ class SchemaRegistry:
                 self._fail("its answer has references without name, subject and version")
             if (subject, version) in into:
                 continue
-            if depth > 20 or len(into) >= MOST_REFERENCES:
-                self._fail(f"a schema refers to more than {MOST_REFERENCES} others, or in a circle")
+            if depth > 20 or len(into) >= MAX_REFERENCES:
+                self._fail(f"a schema refers to more than {MAX_REFERENCES} others, or in a circle")
             inner = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}")
             self._follow(inner, into, depth + 1)
             into.setdefault((subject, version), (name, inner["schema"]))
@@ -234,7 +234,7 @@ class SchemaRegistry:
     def _fail(self, reason: str) -> Any:
         """Raise, and let nothing be asked for a while."""
         self._failures += 1
-        pause = min(FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10), LONGEST_PAUSE_S)
+        pause = min(FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10), MAX_PAUSE_S)
         self._not_before = self._clock() + pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
         self._why = (
             f"the schema registry gives no answer: {reason}. Records wait until it does; check payload.registry, its "
@@ -257,7 +257,7 @@ class SchemaRegistry:
         place = urllib.parse.urlsplit(url).netloc
         try:
             with self._opener.open(request, timeout=access.timeout_s) as response:
-                body = response.read(MOST_BYTES + 1)
+                body = response.read(MAX_BYTES + 1)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code == http.HTTPStatus.NOT_FOUND and _denies(error.read(1 << 16), self._global_ids):
@@ -269,7 +269,7 @@ class SchemaRegistry:
                 f"{place}: {reason if isinstance(reason, str) else type(reason).__name__}"
             ) from None
         try:
-            answer = json.loads(body) if len(body) <= MOST_BYTES else None
+            answer = json.loads(body) if len(body) <= MAX_BYTES else None
         except (ValueError, RecursionError):
             answer = None
         if self._global_ids and (isinstance(answer, list | str) or (isinstance(answer, dict) and "type" in answer)):

@@ -19,7 +19,7 @@ log = logging.getLogger("sketchstream.registry")
 
 OWN_INTERFACE: Final = re.compile(r"/apis/registry/v\d+/?$")
 """The end of the URL of Apicurio's own interface."""
-SHOWN: Final = 20
+MAX_NAMED_FIELDS: Final = 20
 """Most fields of a schema that a message names."""
 DEPTH: Final = 8
 """Most levels of records whose fields are known by name."""
@@ -103,7 +103,7 @@ def require_fields(names: Sequence[str], existing: Sequence[str], path: Path) ->
     mistakes = []
     for name in names:
         if name not in existing:
-            there = f"fields there are: {', '.join(sorted(existing)[:SHOWN])}{meant(name, existing)}"
+            there = f"fields there are: {', '.join(sorted(existing)[:MAX_NAMED_FIELDS])}{meant(name, existing)}"
             mistakes.append(f"the schema in {path} has no field {name!r:.60}; {there}")
     if mistakes:
         raise ConfigError(*mistakes)

@@ -30,9 +30,9 @@ from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
 
 FLOOR: Final = 1 / 64
-MOST_DEVIATION: Final = 6.1
+MAX_DEVIATION: Final = 6.1
 """Standard errors, which luck exceeds less than once in 10^9 checks."""
-SLACK: Final = 0.002
+ROUNDING: Final = 0.002
 """Relative error of a variance that rounded spectra may have."""
 LOSS_SLACK: Final = 1e-6
 """Relative error of a loss: columns and variances are rounded."""
@@ -239,16 +239,16 @@ def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
     spread = float(np.mean(values**2)) / variance
     errors = {
         "mean": abs(float(values.mean())) / math.sqrt(variance / n),
-        "variance": max(0.0, abs(spread - 1) - SLACK) / math.sqrt((fourth / variance**2 - 1) / n),
+        "variance": max(0.0, abs(spread - 1) - ROUNDING) / math.sqrt((fourth / variance**2 - 1) / n),
     }
     for far in (1.0, 2.0, 3.0):
         share = math.erfc(far / math.sqrt(2)) if gaussian else math.exp(-far)
         beyond = float(np.mean(np.abs(values) > far))
-        errors[f"beyond {far:g}"] = max(0.0, abs(beyond - share) - SLACK * share * far) / math.sqrt(share / n)
+        errors[f"beyond {far:g}"] = max(0.0, abs(beyond - share) - ROUNDING * share * far) / math.sqrt(share / n)
     worst = max(errors, key=errors.__getitem__)
-    power = f"scales wrong by {(SLACK + 2 * MOST_DEVIATION * math.sqrt((fourth / variance**2 - 1) / n)) / 2:.1%}"
+    power = f"scales wrong by {(ROUNDING + 2 * MAX_DEVIATION * math.sqrt((fourth / variance**2 - 1) / n)) / 2:.1%}"
     found_text = f"variance {spread:.4f} of the claimed one; {worst} off by {errors[worst]:.1f} errors, n = {n:,}"
-    return errors[worst] < MOST_DEVIATION, "the law of every coordinate", found_text, power
+    return errors[worst] < MAX_DEVIATION, "the law of every coordinate", found_text, power
 
 
 # Checks.
@@ -273,7 +273,7 @@ def _neighbours(spec: ConvolutionSpec) -> Outcome:
     power_of = 2 if spec.measure != "epsilon" else 1
     claim = _claimed(spec, float(spec.epsilon), float(spec.delta)) ** power_of
     measure = {"mu2": "mu^2", "rho": "2 rho"}.get(spec.measure, "epsilon")
-    most = claim * (1 + (LOSS_SLACK if spec.noise in LATTICE else SLACK))
+    most = claim * (1 + (LOSS_SLACK if spec.noise in LATTICE else ROUNDING))
     power = f"{measure} above the claim by {most / claim - 1:.2g} of it, of one of these units"
     return worst <= most, f"{measure} {claim:.6g}", f"{worst:.6g}, of {len(units)} units", power
 

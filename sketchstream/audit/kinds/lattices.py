@@ -23,7 +23,7 @@ from sketchstream.privacy.losses.history import Entry, History, LayerEntry, View
 
 VARIANCES: Final = tuple(Fraction(text) for text in ("1/3", "1/2", "1", "3/2", "4"))
 EPSILONS: Final = (Fraction(1, 10), Fraction(1), Fraction(3))
-REACH: Final = 60
+VALUES_SUMMED: Final = 60
 """Values that are summed on either side of 0."""
 
 
@@ -34,8 +34,8 @@ def checks() -> Iterator[Check]:
 
 
 def pmf(variance: Fraction) -> Floats:
-    """Probabilities of a discrete Gaussian value from -REACH to REACH."""
-    x = np.arange(-REACH, REACH + 1)
+    """Probabilities of a discrete Gaussian value from -VALUES_SUMMED to REACH."""
+    x = np.arange(-VALUES_SUMMED, VALUES_SUMMED + 1)
     mass = np.exp(-(x**2) / (2 * float(variance)))
     return np.asarray(mass / mass.sum())
 

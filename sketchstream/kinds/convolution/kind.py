@@ -20,7 +20,7 @@ from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.kinds.capabilities import Closing, Continuing
-from sketchstream.kinds.convolution.filtering.filters import MOST_COEFFICIENTS
+from sketchstream.kinds.convolution.filtering.filters import MAX_COEFFICIENTS
 from sketchstream.kinds.convolution.forecast import figure
 from sketchstream.kinds.convolution.reading.series import closed_series, columns_of, estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
@@ -269,4 +269,4 @@ def _declared_size(data: Mapping[str, Any]) -> int:
     group = data.get("group")
     if isinstance(group, (list, tuple)) and all(type(order) is int for order in group[:64]):
         sizes.append(math.prod(group[:64]))
-    return max((size for size in sizes if type(size) is int and 0 < size <= 4 * MOST_COEFFICIENTS), default=0)
+    return max((size for size in sizes if type(size) is int and 0 < size <= 4 * MAX_COEFFICIENTS), default=0)

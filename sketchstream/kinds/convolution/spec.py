@@ -21,7 +21,7 @@ from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.items.columns import Choices
 from sketchstream.kinds.convolution.filtering.filters import (
-    MOST_COEFFICIENTS,
+    MAX_COEFFICIENTS,
     DeclaredColumns,
     Filter,
     kernel_of,
@@ -31,7 +31,7 @@ from sketchstream.kinds.convolution.filtering.group import Group
 from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind, choose_length
 from sketchstream.kinds.convolution.noises import NOISES, scheme_of
 from sketchstream.kinds.convolution.noises.scheme import (
-    SLACK,
+    ROUNDING_FACTOR,
     SMOOTHING,
     FilteredSpec,
     Measure,
@@ -215,19 +215,19 @@ class ConvolutionSpec(FilteredSpec):
             columns = columns if isinstance(columns, DeclaredColumns) else DeclaredColumns(columns)
             shape = columns.shape
         elif series:
-            shape = (whole(length, "length", 1, MOST_COEFFICIENTS),)
+            shape = (whole(length, "length", 1, MAX_COEFFICIENTS),)
         elif group == "bool":
-            size = whole(length, "length", 2, MOST_COEFFICIENTS)
+            size = whole(length, "length", 2, MAX_COEFFICIENTS)
             if size & (size - 1):
                 raise SpecError(f"group = 'bool' needs a length that is a power of two, found {size}")
             shape = (2,) * (size.bit_length() - 1)
         elif isinstance(group, str):
             raise SpecError(f"group must be 'cyclic', 'bool' or a list of orders, found {group[:40]!r}")
         else:
-            shape = tuple(whole(order, "order of a cyclic factor", 2, MOST_COEFFICIENTS) for order in group)
+            shape = tuple(whole(order, "order of a cyclic factor", 2, MAX_COEFFICIENTS) for order in group)
         positions = math.prod(shape)
-        if not shape or positions > MOST_COEFFICIENTS or (length is not None and length != positions):
-            most = f"at most {MOST_COEFFICIENTS}; found {length!r:.40}"
+        if not shape or positions > MAX_COEFFICIENTS or (length is not None and length != positions):
+            most = f"at most {MAX_COEFFICIENTS}; found {length!r:.40}"
             raise SpecError(f"length must be the number of elements, here {positions}, {most}")
         put(length=positions, columns=columns, mode=chosen)
         filters = _filters(kernel, positions, columns, trim=chosen == "linear")
@@ -251,7 +251,7 @@ class ConvolutionSpec(FilteredSpec):
             if transform_length is None:
                 size = choose_length(widest, self.origin, positions, layout)
             else:
-                size = whole(transform_length, "transform_length", positions + len(widest) - 1, 4 * MOST_COEFFICIENTS)
+                size = whole(transform_length, "transform_length", positions + len(widest) - 1, 4 * MAX_COEFFICIENTS)
             put(group=Group((size,)))
 
     def _put_noise(self, noise: NoiseKind | Literal["auto"], request: Request) -> None:
@@ -381,7 +381,7 @@ class ConvolutionSpec(FilteredSpec):
         least variance (docs/theory/convolution.md, section 10).
         """
         least = self.scheme.least * self.scheme.grid_scale**2 * self.bound**2  # lattice units, times mu^2 of the words
-        return self.shift_of(Fraction(least / SLACK), self.size)
+        return self.shift_of(Fraction(least / ROUNDING_FACTOR), self.size)
 
     @property
     def published_layer(self) -> NoiseLayer | None:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Floats, Ints
-from sketchstream.denoising.methods import LEAST_VARIANCE, METHODS, Denoised, denoised, refined
+from sketchstream.denoising.methods import METHODS, MIN_VARIANCE, Denoised, denoised, refined
 from sketchstream.errors import DomainError, EstimateError
 from sketchstream.kinds.answers import LEVEL, Column
 from sketchstream.kinds.estimates import Estimate, checked_level
@@ -115,7 +115,7 @@ class GaussianEstimate(LinearAnswers):
 
     def _by(self, method: str, goal: Floats | None) -> Denoised:
         """Denoised counts, lattice units; noise that is far from normal allows none but the published ones."""
-        little = self._variance < LEAST_VARIANCE
+        little = self._variance < MIN_VARIANCE
         if little and method in METHODS[2:]:
             raise EstimateError(
                 f"method {method!r} needs noise of variance 1 or more in lattice units, found {self._variance:.3g}: "

@@ -18,9 +18,9 @@ from scipy.special import ndtri
 from sketchstream.array_types import Floats
 from sketchstream.kinds.estimates import checked_level
 
-MUCH: Final = 16
+MIN_GAUSSIAN: Final = 16
 """Variance from which on noise is treated as one discrete Gaussian; below, the law of the layers' sum is computed."""
-WIDE: Final = 1 << 20
+MIN_NORMAL: Final = 1 << 20
 """Variance from which on noise is treated as normal: one whole number has a probability below 4e-4."""
 NEGLIGIBLE: Final = 60.0
 """Probabilities below e^-NEGLIGIBLE are left out of computed laws."""
@@ -39,9 +39,9 @@ def reach(variances: Sequence[Fraction], level: float, slots: int = 1) -> tuple[
         Lattice units below and above.
     """
     miss, total = 1 - checked_level(level), slots * float(sum(variances))
-    if total < MUCH:
+    if total < MIN_GAUSSIAN:
         beyond = tails(noise_law(variances, slots))
-    elif total < WIDE:
+    elif total < MIN_NORMAL:
         radius = math.ceil(math.sqrt(2 * total * NEGLIGIBLE))
         law = np.exp(-(np.arange(-radius, radius + 1, dtype=np.float64) ** 2) / (2 * total))
         beyond = tails(law / law.sum())
@@ -56,7 +56,7 @@ def reach(variances: Sequence[Fraction], level: float, slots: int = 1) -> tuple[
 def sure_width(variances: Sequence[Fraction], miss: float) -> int:
     """Smallest integer h that is known to satisfy Pr[|N| > h] <= miss for the noise N of one count."""
     total = float(sum(variances))
-    if total < MUCH and miss > 1e-12:
+    if total < MIN_GAUSSIAN and miss > 1e-12:
         return _reach_of(tails(noise_law(variances, 1)) * (1 + 1e-9), miss)
     subgaussian = math.ceil(math.sqrt(2 * total * math.log(2 / miss)) * (1 + 1e-12)) - 1
     least = float(min(variances))
@@ -68,7 +68,7 @@ def sure_width(variances: Sequence[Fraction], miss: float) -> int:
 
 
 def noise_law(variances: Sequence[Fraction], slots: int) -> Floats:
-    """(2 R + 1,) probabilities of -R..R for the sum of all layers over some slots; total variance below MUCH."""
+    """(2 R + 1,) probabilities of -R..R for the sum of all layers over some slots; variance below MIN_GAUSSIAN."""
     total = slots * float(sum(variances))
     radius = math.ceil(math.sqrt(2 * total * NEGLIGIBLE)) + 2
     law = np.zeros(2 * radius + 1)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import msgpack
 
 from sketchstream.errors import SpecError
-from sketchstream.items.lattice import MOST_BITS, MOST_UNITS, Lattice
+from sketchstream.items.lattice import MAX_FRACTION_BITS, MAX_UNITS, Lattice
 from sketchstream.kinds.linear.fields import parse_epsilon, stored_closed
 from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrated
 from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_discrete, verify_discrete
@@ -36,8 +36,8 @@ from sketchstream.spec import (
 
 Shape = tuple[int, ...]
 
-MOST_EPSILON: Final = Fraction(1000)
-MOST_CAPACITY: Final = 1 << 62
+MAX_EPSILON: Final = Fraction(1000)
+MAX_CAPACITY: Final = 1 << 62
 """Sums of absolute weights in lattice units stay below this, so counters of 64 bits hold them and the noise."""
 LISTED_TOTAL: Final = 11
 """Largest total, in lattice units, for which every shape of an item is listed: 194 partitions."""
@@ -93,7 +93,7 @@ class GaussianSpec(LinearSpec):
     counted: bool
 
     kind = "gaussian"
-    epsilons = (Fraction(0), MOST_EPSILON)
+    epsilons = (Fraction(0), MAX_EPSILON)
     alike: ClassVar[Mapping[str, object]] = {
         "total_share": Fraction(0),
         "counted": False,
@@ -125,11 +125,11 @@ class GaussianSpec(LinearSpec):
             raise SpecError(f"kind 'gaussian' needs a ClosedDomain, found {type(domain).__name__}")
         if domain.sample_rate is not None:
             raise SpecError("kind 'gaussian' answers for each item: leave sample_rate out")
-        self._put(domain=domain, fraction_bits=whole(fraction_bits, "fraction_bits", 0, MOST_BITS))
+        self._put(domain=domain, fraction_bits=whole(fraction_bits, "fraction_bits", 0, MAX_FRACTION_BITS))
         self._put_bounds(max_weight, max_total, max_per_slot)
         self._put_counters(total_share, counted, epsilon_records)
         self._put(capacity=self._bound(capacity, "capacity"))
-        if self.lattice.units(self.capacity) >= MOST_CAPACITY:
+        if self.lattice.units(self.capacity) >= MAX_CAPACITY:
             raise SpecError(
                 f"capacity times 2^fraction_bits must be below 2^62, found {self.capacity} times "
                 f"2^{self.fraction_bits}: lower one of them"
@@ -175,7 +175,7 @@ class GaussianSpec(LinearSpec):
         exact = exact_rational(value, f"{name} must be a positive rational number")
         if exact < Fraction(1, 1 << self.fraction_bits):
             raise SpecError(f"{name} must be at least one lattice unit, 2^-{self.fraction_bits}, found {value!s:.40}")
-        if name != "capacity" and exact * (1 << self.fraction_bits) >= MOST_UNITS:
+        if name != "capacity" and exact * (1 << self.fraction_bits) >= MAX_UNITS:
             raise SpecError(
                 f"{name} times 2^fraction_bits must be below 2^40, found {value!s:.40} times 2^{self.fraction_bits}"
             )

@@ -20,7 +20,7 @@ from sketchstream.errors import SpecError, meant
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>\"[^\"]*\"|'[^']*')|(?P<word>[\w.:]+)|(?P<sign>[~!&|()\u2229\u222a\\-]))")
 _WORDS = {"not": "~", "and": "&", "or": "|", "without": "-"}
 _SIGNS = {"!": "~", "\u2229": "&", "\u222a": "|", "\\": "-"}
-LONGEST = 2000
+MAX_CHARACTERS = 2000
 """Characters of an expression."""
 DEEPEST = 50
 """Brackets and complements within each other."""
@@ -57,8 +57,8 @@ class _ExpressionReader:
     """Reads an expression from left to right."""
 
     def __init__(self, text: str, groups: Sequence[str]) -> None:
-        if not isinstance(text, str) or len(text) > LONGEST:
-            raise SpecError(f"expected an expression of at most {LONGEST:,} characters, such as 'a & b - c'")
+        if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+            raise SpecError(f"expected an expression of at most {MAX_CHARACTERS:,} characters, such as 'a & b - c'")
         self._text, self._groups = text, groups
         self._tokens = self._split()
         self._at = 0

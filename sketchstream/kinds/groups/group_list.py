@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 OTHER = "other"
 """Name of the group for values that are not in the list, if there is one."""
-MOST_GROUPS = 10_000
+MAX_GROUPS = 10_000
 Codes = npt.NDArray[np.int32]
 GroupLimit = Literal["promised", "ranked"]
 """Who keeps an item within `max_groups` groups: its source, or the sketch, by a keyed ranking."""
@@ -46,11 +46,11 @@ def require_few(number: int, slots: int, itemsize: int) -> None:
         itemsize: bytes of a counter.
 
     Raises:
-        SpecError: there are more than `MOST_GROUPS`.
+        SpecError: there are more than `MAX_GROUPS`.
     """
-    if number > MOST_GROUPS:
+    if number > MAX_GROUPS:
         raise SpecError(
-            f"groups has {number:,} groups, at most {MOST_GROUPS:,} are possible: with {slots:,} slots each they "
+            f"groups has {number:,} groups, at most {MAX_GROUPS:,} are possible: with {slots:,} slots each they "
             f"would need {number * slots * itemsize / 2**30:.1f} GiB in every open window of every partition"
         )
 
@@ -118,7 +118,7 @@ class OneOfGroups(GroupRule):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "patterns", exact_noise(self.patterns, "one_of.patterns"))
-        whole(self.number, "one_of.number", 1, MOST_GROUPS + 1)
+        whole(self.number, "one_of.number", 1, MAX_GROUPS + 1)
         if self.max_groups is not None:
             whole(self.max_groups, "one_of.max_groups", 1, self.number)
 
@@ -174,8 +174,8 @@ class Groups(GroupRule):
         twice = sorted({one for one in listed if listed.count(one) > 1}) if len(set(listed)) < len(listed) else []
         if twice:
             raise SpecError(f"groups names {twice[0]!r:.60} twice")
-        if len(listed) > MOST_GROUPS:
-            raise SpecError(f"groups may name at most {MOST_GROUPS:,} groups, found {len(listed):,}")
+        if len(listed) > MAX_GROUPS:
+            raise SpecError(f"groups may name at most {MAX_GROUPS:,} groups, found {len(listed):,}")
         other, of_item = flag(other, "other"), flag(of_item, "of_item")
         if other and OTHER in listed:
             raise SpecError(f"groups names {OTHER!r}, which other_group = true makes of all values that are not listed")
@@ -210,7 +210,7 @@ class Groups(GroupRule):
         Raises:
             SpecError: too many of them, or none.
         """
-        return cls([f"p{place + 1}" for place in range(whole(count, "periods", 1, MOST_GROUPS))], period_ms=period_ms)
+        return cls([f"p{place + 1}" for place in range(whole(count, "periods", 1, MAX_GROUPS))], period_ms=period_ms)
 
     def _check_limit(self) -> None:
         """Refuse a limit that has nothing to limit.
@@ -318,7 +318,7 @@ class GroupSample:
     most: int
 
     def __post_init__(self) -> None:
-        whole(self.groups, "sample.groups", 2, MOST_GROUPS + 1)
+        whole(self.groups, "sample.groups", 2, MAX_GROUPS + 1)
         whole(self.position, "sample.position", 0, self.groups - 1)
         whole(self.most, "sample.most", 1, self.groups - 1)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 METHODS: Final = ("auto", "nonnegative", "unbiased")
 ROOT: Final = "all"
 """Name of the root's level."""
-LISTED: Final = 10
+MAX_LINES: Final = 10
 """Lines of the text of answers, at most."""
 
 

@@ -23,7 +23,7 @@ from sketchstream.kinds.linear.spec import CAPACITY, PlaceCountingSpec, calibrat
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import ClosedDomain, Epsilon, Unit, flag, whole
 
-MOST_TIMES: Final = 1000
+MAX_TIMES: Final = 1000
 """Largest multiplier of a level."""
 
 
@@ -109,7 +109,7 @@ class HierarchySpec(PlaceCountingSpec):
                 f"multipliers must be {len(self.tree.sizes)} whole numbers, the root's first, found {multipliers!r:.80}"
             )
         *above, last = listed
-        return (*(whole(one, "multipliers", 0, MOST_TIMES) for one in above), whole(last, "multipliers", 1, MOST_TIMES))
+        return (*(whole(one, "multipliers", 0, MAX_TIMES) for one in above), whole(last, "multipliers", 1, MAX_TIMES))
 
     def _require_room(self) -> None:
         """Refuse a capacity that the counters cannot hold: no update looks at them."""

@@ -23,8 +23,8 @@ from sketchstream.items.columns import Choices, RecordColumn
 
 Path = tuple[str, ...]
 
-MOST_LEVELS: Final = 16
-MOST_NODES: Final = 1 << 22
+MAX_LEVELS: Final = 16
+MAX_NODES: Final = 1 << 22
 BETWEEN: Final = "\t"
 """Stands between the names of a path that is written as one text."""
 
@@ -72,8 +72,8 @@ class Tree:
             names.append(tuple(node[-1] for node in nodes))
             children.append(tuple(number.values()))
             above = nodes
-        if sum(map(len, names)) >= MOST_NODES:
-            raise SpecError(f"a tree has fewer than {MOST_NODES:,} nodes, found {sum(map(len, names)):,}")
+        if sum(map(len, names)) >= MAX_NODES:
+            raise SpecError(f"a tree has fewer than {MAX_NODES:,} nodes, found {sum(map(len, names)):,}")
         return cls(named, tuple(names), tuple(children))
 
     @classmethod
@@ -225,13 +225,13 @@ def _level_names(levels: object) -> tuple[str, ...]:
     """Names of levels, checked."""
     named = tuple(levels) if isinstance(levels, (list, tuple)) else ()
     if (
-        not 1 <= len(named) <= MOST_LEVELS
+        not 1 <= len(named) <= MAX_LEVELS
         or len(set(named)) != len(named)
         or any(not isinstance(one, str) or not one for one in named)
         or {"level", "value", "stderr", "low", "high", "unbiased"} & set(named)
     ):
         raise SpecError(
-            f"levels must be 1 to {MOST_LEVELS} different names, such as ('country', 'region', 'city'), none of them a "
+            f"levels must be 1 to {MAX_LEVELS} different names, such as ('country', 'region', 'city'), none of them a "
             f"column of answers (level, value, stderr, low, high, unbiased), found {levels!r:.80}"
         )
     return named

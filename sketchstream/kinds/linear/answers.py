@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sketchstream.published import Published
 
 
-NAMED: Final = 5
+MAX_NAMES: Final = 5
 """Names of numbers that an error lists."""
 
 
@@ -73,7 +73,7 @@ class LinearAnswers(Answers):
         data = self.numbers(level)
         named = shown.of(data).number(data, str(name))
         if named is None:
-            known = ", ".join(list(shown.of(data).numbers(data))[:NAMED])
+            known = ", ".join(list(shown.of(data).numbers(data))[:MAX_NAMES])
             raise EstimateError(f"these answers have no number {name!r:.40}; some that they have: {known}")
         return estimate_of(named[1])
 

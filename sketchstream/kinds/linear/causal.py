@@ -22,7 +22,7 @@ import numpy as np
 from sketchstream.array_types import Floats, Ints
 from sketchstream.kernels import kernel
 
-LONGEST_ROOT: Final = 4096
+MAX_ROOT_POSITIONS: Final = 4096
 """Most positions: work and memory grow with their square."""
 BLOCK: Final = 1 << 21
 """Elements of the arrays with which variances are computed."""

@@ -15,7 +15,7 @@ import numpy as np
 from sketchstream.array_types import Flags, Ints
 from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import refuse_first
-from sketchstream.items.lattice import MOST_BITS, Lattice, Units, exact_number
+from sketchstream.items.lattice import MAX_FRACTION_BITS, Lattice, Units, exact_number
 
 if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid
@@ -105,5 +105,5 @@ def _whole(weights: Any) -> Flags:
     """(n,) which weights are whole numbers."""
     if isinstance(weights, np.ndarray) and weights.dtype.kind == "f":
         return np.asarray(weights == np.trunc(weights))
-    numbers = (exact_number(one, MOST_BITS + 1) for one in weights)
+    numbers = (exact_number(one, MAX_FRACTION_BITS + 1) for one in weights)
     return np.fromiter((one is not None and one.denominator == 1 for one in numbers), np.bool_, len(weights))

@@ -29,15 +29,15 @@ Levels = tuple[tuple[int, int], ...]
 
 WHOLE: Final = 256
 """Sum of the whole weights of a tree's levels, where the search asks for fine ones."""
-SMALL: Final = (2, 3, 4, 5, 6, 8, 12)
+SMALL_SUMS: Final = (2, 3, 4, 5, 6, 8, 12)
 """Smaller sums that the search tries beside `WHOLE`."""
 BRANCHINGS: Final = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 """Blocks of one level in a block of the next that are tried."""
-KEPT: Final = 4
+TREES_KEPT: Final = 4
 """Trees that are tried with one level more."""
-MOST_LEVELS: Final = 64
+MAX_LEVELS: Final = 64
 """Most levels: each is at least twice as wide as the one before, so no number of cells needs more."""
-LEAST_GAIN: Final = 0.999
+MIN_GAIN: Final = 0.999
 """A level is added where it lowers the variance by a thousandth."""
 
 
@@ -69,7 +69,7 @@ class BlockTree:
                 break
             before = width
         else:
-            if self.levels and len(self.levels) <= MOST_LEVELS and before < 2 * self.size and self.reach <= 1 << 20:
+            if self.levels and len(self.levels) <= MAX_LEVELS and before < 2 * self.size and self.reach <= 1 << 20:
                 return
         raise SpecError(
             "levels of a tree need widths 1, ... that divide one another, below twice the cells, and weights above 0"
@@ -196,9 +196,9 @@ def best_levels(size: int, energy: Callable[[int], float], noise: Callable[[int]
             for step in BRANCHINGS
             if -(-size // (widths[-1] * step)) * widths[-1] * step <= size + size // 4
         }
-        tried = sorted((*found(widths), widths) for widths in longer)[:KEPT]
-        tried = [min((*found(widths, total), widths) for total in (*SMALL, WHOLE)) for _, _, widths in tried]
-        if not tried or min(tried)[0] > best[0] * LEAST_GAIN:
+        tried = sorted((*found(widths), widths) for widths in longer)[:TREES_KEPT]
+        tried = [min((*found(widths, total), widths) for total in (*SMALL_SUMS, WHOLE)) for _, _, widths in tried]
+        if not tried or min(tried)[0] > best[0] * MIN_GAIN:
             return best[1]
         best = min(tried)[:2]
         beam = [widths for _, _, widths in tried]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _OF_ALL = ("groups", "kind", "domain", "overlap", "epsilon_overlap", "histograms", "counts", "noise")
 """Fields of a spec that are not those of one of its groups."""
-_STEP = 1 << 14
+_BLOCK = 1 << 14
 """Events that are located at a time."""
 
 
@@ -222,19 +222,19 @@ class GroupIndex:
 
         route = self.inner._routes[batch.items.kind]
         size, n = np.uint64(self.inner.slots), self.spec.group_count
-        room = np.empty(min(len(batch), _STEP), np.uint64)
+        room = np.empty(min(len(batch), _BLOCK), np.uint64)
         hashes = room if self.ranking is None else np.empty_like(room)
-        spare = np.empty(min(len(numbers), _STEP), numbers.dtype)
+        spare = np.empty(min(len(numbers), _BLOCK), numbers.dtype)
         none = np.zeros(0, np.int64)
         totals, counts = (counters[:n], counters[n : 2 * n]) if counters.size else (none, none)
         rule = (limit, self.spec.modulus or 0, totals, counts, sign, done)
         most = len(batch) if sign > 0 else int(done[0])
         try:
             for position, piece in batch.items.pieces():
-                for first in range(0, len(piece), _STEP):
+                for first in range(0, len(piece), _BLOCK):
                     if position + first >= most:
                         return
-                    part = piece.cut(first, first + _STEP)
+                    part = piece.cut(first, first + _BLOCK)
                     slots = room[: len(part)]
                     here = slice(position + first, position + first + len(part))
                     locate(part, route, slots)

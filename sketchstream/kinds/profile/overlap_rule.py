@@ -19,9 +19,9 @@ Counts = Literal["modulus", "presence"]
 """What counters hold: sums of weights modulo p, or whether an item was there."""
 Noise = Literal["groups", "joint"]
 """Whether each group's counters have noise of their own, or a slot's counters have it together."""
-MOST_JOINT = 4
+MAX_JOINT = 4
 """Groups whose noise is drawn together."""
-MOST_COMBINED = 12
+MAX_COMBINED = 12
 """Groups whose patterns are published: 2^12 cells in every level."""
 LARGE = 1 << 18
 """Slots of a group from which on a quarter is enough for `epsilon_overlap`."""
@@ -99,9 +99,9 @@ class OverlapRule:
                 "counts = 'presence' and noise = 'joint' publish patterns alone, as counters do not hold counts that a "
                 "group's histogram could show: leave histograms out"
             )
-        if drawn == "joint" and len(groups) > MOST_JOINT:
+        if drawn == "joint" and len(groups) > MAX_JOINT:
             raise SpecError(
-                f"noise = 'joint' is for up to {MOST_JOINT} groups, found {len(groups)}: with more it hides more than "
+                f"noise = 'joint' is for up to {MAX_JOINT} groups, found {len(groups)}: with more it hides more than "
                 "noise = 'groups' at the same loss; use that, or several sketches"
             )
         return cls(names, cost, own_histograms, content, drawn)
@@ -147,9 +147,9 @@ def _names(overlap: object, groups: Groups) -> tuple[str, ...]:
         raise SpecError(f"overlap names {unknown[0]!r:.60}, which is none of the {len(groups):,} groups")
     if len(set(names)) < len(names):
         raise SpecError("overlap names a group twice")
-    if not 2 <= len(names) <= MOST_COMBINED:
+    if not 2 <= len(names) <= MAX_COMBINED:
         raise SpecError(
-            f"overlap combines 2 to {MOST_COMBINED} groups, found {len(names):,}: name the ones to combine "
+            f"overlap combines 2 to {MAX_COMBINED} groups, found {len(names):,}: name the ones to combine "
             '(overlap = ["spring", "summer"]); the other groups keep their own histograms'
         )
     return names

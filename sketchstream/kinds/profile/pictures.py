@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 PURPOSE: Final = "Counts how many items (users, devices) occurred how often"
 
-LISTED: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+LISTED_COUNTS: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 WHOLE: Final = spelling("at_least")
 BARS: Final = 12
 """Largest count with a bar of its own."""
-SHORTEST: Final = 5
-"""The reach is drawn up to this count at least, and up to the last count with `SEEN` items."""
-SEEN: Final = 0.5
+MIN_REACH_DRAWN: Final = 5
+"""The reach is drawn up to this count at least, and up to the last count with `MIN_ITEMS_DRAWN` items."""
+MIN_ITEMS_DRAWN: Final = 0.5
 POINTS: Final = 200
 OFFERED: Final = {
     "distinct": "distinct items",
@@ -135,8 +135,8 @@ def curves(data: Mapping[str, Any], truth: Floats | None = None) -> tuple[charts
         truth: true numbers of items at counts 0, 1, .., if they are known.
     """
     counts, reach = np.array(data["counts"], np.float64), data["at_least"]
-    seen = np.flatnonzero(counts[1:] >= SEEN)
-    far = min(max(int(seen.max(initial=0)) + 1, SHORTEST), data["max_count"])
+    seen = np.flatnonzero(counts[1:] >= MIN_ITEMS_DRAWN)
+    far = min(max(int(seen.max(initial=0)) + 1, MIN_REACH_DRAWN), data["max_count"])
     known = np.array([int(k) for k in reach], np.int64)
     spaced = np.geomspace(1, max(far, 1), POINTS).round().astype(np.int64)
     ks = known[known <= far] if far <= POINTS // 4 else np.intersect1d(spaced, known)
@@ -187,14 +187,14 @@ def reach_table(data: Mapping[str, Any]) -> report.ReportTable:
     """k+ numbers with shares."""
     items = data["distinct"]["value"]
     rows = []
-    for k in LISTED:
+    for k in LISTED_COUNTS:
         if k > data["max_count"]:
             break
         number = data["at_least"][str(k)]
         share = f"{number['value'] / items:.1%}" if items > 0 else "-"
         name = "at least once" if k == 1 else f"{k} times or more"
         rows.append((marked(name, number.get("bound")), value(number, WHOLE), interval(number, WHOLE), share))
-        if number["value"] < SEEN:  # nothing visible beyond
+        if number["value"] < MIN_ITEMS_DRAWN:  # nothing visible beyond
             break
     say = naming.of(data)
     columns = ("counted", say("items"), "95% interval", "share")

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from sketchstream import noise
 from sketchstream.errors import WeightError
 
-GRAIN = 1 << 20
-"""Parameters of the noise are multiples of 1/GRAIN, rounded down."""
-MOST = 1 << 15
+PARAMETER_GRAIN = 1 << 20
+"""Parameters of the noise are multiples of 1/PARAMETER_GRAIN, rounded down."""
+MAX_PRESENCE_MODULUS = 1 << 15
 """Largest modulus of counters that tell presence."""
 USUAL_EMPTY = 0.6
 """Share of empty slots at which the modulus of joint noise is chosen."""
@@ -40,7 +40,7 @@ def best_modulus(epsilon: Fraction, groups: int = 1) -> int:
     """
     if groups == 1:
         grown = _EXACT.add(1, _EXACT.exp(_decimal(epsilon))).to_integral_value()
-        return min(max(int(grown), 2), MOST)
+        return min(max(int(grown), 2), MAX_PRESENCE_MODULUS)
 
     def spread(modulus: int) -> float:
         parameter = float(response_epsilon(epsilon, modulus, groups))
@@ -73,8 +73,8 @@ def response_epsilon(epsilon: Fraction, modulus: int, groups: int = 1) -> Fracti
         c.divide(more, c.subtract(size, 1)),
     )
     most = c.ln(c.divide(c.add(1, c.multiply(unchanged, c.subtract(size, 1))), c.subtract(1, unchanged)))
-    steps = c.multiply(most, Decimal(GRAIN)).to_integral_value(rounding=ROUND_FLOOR)
-    return Fraction(max(int(steps) - 1, 1), GRAIN)
+    steps = c.multiply(most, Decimal(PARAMETER_GRAIN)).to_integral_value(rounding=ROUND_FLOOR)
+    return Fraction(max(int(steps) - 1, 1), PARAMETER_GRAIN)
 
 
 def residues(events: int, modulus: int) -> npt.NDArray[np.int64]:

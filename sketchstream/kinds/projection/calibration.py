@@ -21,22 +21,22 @@ import numpy as np
 
 from sketchstream.errors import SpecError
 from sketchstream.privacy.calibration.continuous import DELTA_ERROR, MAX_DELTA, MIN_DELTA, calibrate, checked
-from sketchstream.privacy.calibration.discrete import GRID, MOST_SIGMA2, smoothed_delta
+from sketchstream.privacy.calibration.discrete import GRID, MAX_SIGMA2, smoothed_delta
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.spec import Epsilon, whole
 
 ROUNDING: Final = Fraction(4)
 """Variance of the random rounding with which discrete noise is compared."""
-MARGIN: Final = Fraction(1, 10**12)
+LATTICE_MARGIN: Final = Fraction(1, 10**12)
 """Relative amount by which epsilon and delta are lowered for the difference of discrete and continuous noise."""
 TABLE_EXCESS: Final = Fraction(1, 10**9)
 """Relative amount by which sigma is raised for a secret matrix: its entries come from a table of 63-bit thresholds."""
 SECRET_INFLATION: Final = 1e-5
-STEP: Final = 1e-13
+SEARCH_TOLERANCE: Final = 1e-13
 """Relative step of log sigma at which a search has converged."""
 BRACKET: Final = 1e-11
 """Width of the bracket of log sigma that a quick search finds before."""
-MOST_CELLS: Final = 1 << 21
+MAX_CELLS: Final = 1 << 21
 """Cells of the certificate of a secret matrix, at most."""
 
 
@@ -152,7 +152,7 @@ def verify_secret(
 
     The parameter of the noise is `sigma2`; the other arguments are as for `secret_sigma2`.
     """
-    eps = checked(epsilon, "epsilon", _EPSILON) * (1 - MARGIN)
+    eps = checked(epsilon, "epsilon", _EPSILON) * (1 - LATTICE_MARGIN)
     return _verified(secret_delta(eps, norm2, k, entry_variance, sigma2), delta, sigma2)
 
 
@@ -160,20 +160,20 @@ def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: Frac
     """An upper bound of the delta of discrete noise for a secret matrix.
 
     Args:
-        epsilon: a number not below 0, lowered by `MARGIN` if the result is for the epsilon above it.
+        epsilon: a number not below 0, lowered by `LATTICE_MARGIN` if the result is for the epsilon above it.
         norm2: the largest squared norm of a change of a row of the data, lattice units, times the number by which
             several views raise mu^2 (1 for a single view).
     """
     if sigma2 <= ROUNDING:
         return 1.0
     scale = math.sqrt(norm2 * entry_variance / (sigma2 - ROUNDING)) * (1 + float(TABLE_EXCESS) / 2)
-    return min(1.0, sub_gaussian_delta(epsilon, scale, k) * (1 + float(MARGIN)))
+    return min(1.0, sub_gaussian_delta(epsilon, scale, k) * (1 + float(LATTICE_MARGIN)))
 
 
 def on_grid(value: Fraction) -> Fraction:
     """The next multiple of 1/1024, if it leaves room in 64 bits."""
     sigma2 = Fraction(math.ceil(value * GRID), GRID)
-    if sigma2 >= MOST_SIGMA2:
+    if sigma2 >= MAX_SIGMA2:
         bits = math.isqrt(math.ceil(sigma2)).bit_length()
         raise SpecError(f"the noise must stay below 2^40 lattice units, found about 2^{bits}: use fewer fraction_bits")
     return sigma2
@@ -192,7 +192,7 @@ def _checked(epsilon: Epsilon, delta: Epsilon, k: int) -> tuple[float, float, in
 def _lowered(epsilon: Epsilon, delta: Epsilon) -> tuple[Fraction, Fraction]:
     """Epsilon and delta for which the noise is found, before it is made discrete."""
     eps, target = checked(epsilon, "epsilon", _EPSILON), checked(delta, "delta", _DELTA)
-    return eps * (1 - MARGIN), max(MIN_DELTA, target * (1 - MARGIN))
+    return eps * (1 - LATTICE_MARGIN), max(MIN_DELTA, target * (1 - LATTICE_MARGIN))
 
 
 def _verified(actual: float, delta: Epsilon, sigma2: Fraction) -> float:
@@ -210,7 +210,7 @@ def _least(delta_at: Callable[[float], float], target: float, low: float, high: 
     while delta_at(high) > target:
         low, high = high, high + 1
     left, right = _bracket(delta_at, target, low, high)
-    while high - low > STEP * max(1.0, abs(high)):
+    while high - low > SEARCH_TOLERANCE * max(1.0, abs(high)):
         middle = (low + high) / 2
         if not low < middle < high:
             break
@@ -280,7 +280,7 @@ def _certified_supremum(epsilon: float, scale: float, tilt: float, guess: float)
             worst = max(worst, float(values[good].max()))
         seen += len(left)
         left, right = left[~good], right[~good]
-        if seen > MOST_CELLS:
+        if seen > MAX_CELLS:
             return max(worst, float(values.max()))
         middle = (left + right) / 2
         left, right = np.concatenate((left, middle)), np.concatenate((middle, right))

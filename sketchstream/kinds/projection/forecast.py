@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS, Family
+from sketchstream.kinds.projection.matrices.matrix import MAX_COLUMNS, Family
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_fourth, noise_variance, publication_sigma2
 from sketchstream.kinds.projection.spec import ProjectionSpec
@@ -214,7 +214,7 @@ def best_columns(
         errors[k] = expected(with_columns(spec, k), distance2, layers=layers)
     if not errors:
         raise SpecError(
-            f"candidates must hold a number of columns that is possible, from 1 to {MOST_COLUMNS}, found none"
+            f"candidates must hold a number of columns that is possible, from 1 to {MAX_COLUMNS}, found none"
         )
     return min(errors, key=lambda k: errors[k].distance), errors
 

@@ -29,8 +29,8 @@ from sketchstream.kinds.linear.publication import added_up, parts_of
 from sketchstream.kinds.options import require_method
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.forecast import expected
-from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS
-from sketchstream.kinds.projection.matrices.sensitivity import MOST_PAIRED, MOST_PASSED
+from sketchstream.kinds.projection.matrices.matrix import MAX_COLUMNS
+from sketchstream.kinds.projection.matrices.sensitivity import MAX_PAIR_PRODUCTS, MAX_PASSED
 from sketchstream.kinds.projection.places import NOWHERE, RowCells, matrix_of, secret_scope
 from sketchstream.kinds.projection.reading.answers import Projection
 from sketchstream.kinds.projection.reading.questions import asked
@@ -88,21 +88,21 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         """Norms of a matrix are found by passes over its rows, a Gram matrix, or all pairs of rows."""
         described, columns = data.get("features"), data.get("k")
         features = described.get("size") if isinstance(described, Mapping) else None
-        if type(features) is not int or type(columns) is not int or not (0 < columns <= MOST_COLUMNS and features > 0):
+        if type(features) is not int or type(columns) is not int or not (0 < columns <= MAX_COLUMNS and features > 0):
             return Expansion()  # refused at once, or rows that are not projected
         if data.get("matrix") == "identity":
             return Expansion()
         family, few, whole = data.get("matrix"), data.get("max_features"), data.get("max_norm") is not None
         if family == "srht":
             order = 1 << (features - 1).bit_length()
-            paired = few is not None and order <= MOST_PASSED
+            paired = few is not None and order <= MAX_PASSED
             return Expansion(40 * order, 10 * order * order.bit_length()) if paired else Expansion()
-        passed = features <= MOST_PASSED and (family == "gaussian" or whole)
+        passed = features <= MAX_PASSED and (family == "gaussian" or whole)
         smaller = min(features, columns)
         operations = 40 * features * columns if passed else 0
         operations += features * columns * smaller // 2 if passed and whole else 0
         pairs = features**2 * columns
-        paired = few is not None and pairs <= MOST_PAIRED
+        paired = few is not None and pairs <= MAX_PAIR_PRODUCTS
         operations += pairs if paired else 0
         memory = (32 * smaller**2 if passed and whole else 0) + (8 * features * columns if paired else 0)
         return Expansion(memory, operations)

@@ -16,7 +16,17 @@ import numpy as np
 
 from sketchstream.kinds import shown
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import LISTED, SHORT, Number, Panel, drawn, ends, interval, item_name, listed
+from sketchstream.pictures.numbers import (
+    MAX_ROWS,
+    MAX_UNFOLDED_ROWS,
+    Number,
+    Panel,
+    drawn,
+    ends,
+    interval,
+    item_name,
+    listed,
+)
 from sketchstream.pictures.numbers import value as cell
 from sketchstream.pictures.report import ReportTable
 
@@ -110,9 +120,9 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
         drawn(lambda wide=wide: charts.heat_chart(grid, title, ("row", "row"), caption, wide=wide))  # type: ignore[misc]
         for wide in (False, True)
     )
-    cells = [(item_name(one["user"]), item_name(one["other"]), cell(one), interval(one)) for one in rows[:LISTED]]
+    cells = [(item_name(one["user"]), item_name(one["other"]), cell(one), interval(one)) for one in rows[:MAX_ROWS]]
     table = ReportTable(title, ("row", "other row", "squared distance", "95% interval"), cells)
-    return Panel("distances", title, chart, table, wide, folded=len(cells) > SHORT)
+    return Panel("distances", title, chart, table, wide, folded=len(cells) > MAX_UNFOLDED_ROWS)
 
 
 def whose(row: Mapping[str, Any]) -> str:

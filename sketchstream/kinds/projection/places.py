@@ -28,7 +28,7 @@ MATRICES = 4
 """Public matrices that are kept for all sketches of a process."""
 NOWHERE = ("0:", "")
 """The scope of a sketch without a name."""
-MOST_SUM = (1 << 63) - 1
+MAX_SUM = (1 << 63) - 1
 """Largest absolute sum of weights of one row, in lattice units."""
 
 
@@ -96,7 +96,7 @@ class RowCells:
         try:
             valid = judged((users < 0) | (features < 0), None, invalid)
             cells = state.reshape(-1, self.spec.k)
-            mechanism.apply(self.spec, self.matrix, cells, users, features, sums, most=MOST_SUM)
+            mechanism.apply(self.spec, self.matrix, cells, users, features, sums, most=MAX_SUM)
             counters += events[valid].sum()
         finally:
             users.fill(0)

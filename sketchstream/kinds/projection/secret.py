@@ -26,9 +26,9 @@ from sketchstream.spec import Epsilon, exact_rational
 
 ROUNDING = Fraction(4)
 """Variance of the rounding with which noise on the integers is compared; others gain nothing here."""
-STEP = 1e-7
+EPSILON_STEP = 1e-7
 """Relative amount by which an epsilon is raised until its certificate holds; doubled each time."""
-FARTHEST = 1e4
+MAX_EPSILON = 1e4
 """Epsilons above this are no bound."""
 
 NOTHING = Smoothed(ROUNDING, Fraction(0), 0.0)
@@ -157,9 +157,9 @@ def _epsilon(delta: Fraction, mean: Fraction, kappa: float, columns: int) -> flo
     """An epsilon with `_delta` at most delta: found by a search without certificates, then raised until it has one."""
     scale = math.sqrt(mean / columns) * (1 + float(TABLE_EXCESS) / 2)
     epsilon = 2 * kappa + sub_gaussian_epsilon(float(delta) * math.exp(-kappa), scale, columns)
-    step = STEP
+    step = EPSILON_STEP
     while _delta(epsilon, mean, kappa, columns) > delta:
-        if epsilon > FARTHEST:
+        if epsilon > MAX_EPSILON:
             return math.inf
         epsilon, step = epsilon * (1 + step) + step * step, 2 * step
     return epsilon

@@ -24,15 +24,15 @@ from sketchstream.items.lattice import Lattice
 from sketchstream.kinds.linear.fields import stored_closed
 from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.projection.matrices.matrix import FAMILIES, SEED_BYTES, Family, Matrix
-from sketchstream.kinds.projection.matrices.sensitivity import MOST_PASSED
+from sketchstream.kinds.projection.matrices.sensitivity import MAX_PASSED
 from sketchstream.spec import MAX_SLOTS, UNITS, ClosedDomain, Epsilon, Item, Unit, exact_rational, require_choice, whole
 
 MatrixSeed = Literal["public", "secret"]
 
 PUBLIC_SEED: Final = bytes(range(SEED_BYTES))
 """Seed of a public matrix where none is given. All sketches that are compared with each other must share one."""
-MOST_FRACTION_BITS: Final = 30
-MOST_CAPACITY: Final = 1 << 53
+MAX_FRACTION_BITS: Final = 30
+MAX_CAPACITY: Final = 1 << 53
 """Sums of absolute weights in lattice units stay below this, so that no cell reaches 2^63."""
 CAPACITY: Final = 1 << 31
 IDENTITY_CELLS: Final = 1 << 26
@@ -158,8 +158,8 @@ class ProjectionSpec(EventCountingSpec):
         whole(self.users.size * self.k, "users x k", 1, MAX_SLOTS)
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
         self._put(unit=require_choice(unit, "unit", UNITS))
-        self._put(fraction_bits=whole(fraction_bits, "fraction_bits", 0, MOST_FRACTION_BITS))
-        self._put(capacity=whole(capacity, "capacity", 1, (MOST_CAPACITY >> self.fraction_bits) - 1))
+        self._put(fraction_bits=whole(fraction_bits, "fraction_bits", 0, MAX_FRACTION_BITS))
+        self._put(capacity=whole(capacity, "capacity", 1, (MAX_CAPACITY >> self.fraction_bits) - 1))
         if unit == "event" and max_weight is None:
             max_weight = 1
         bounds = {"max_weight": max_weight, "max_total": max_total, "max_norm": max_norm}
@@ -215,14 +215,14 @@ class ProjectionSpec(EventCountingSpec):
                 )
             if self.unit != "item" or self.max_total is not None or self.max_features is not None:
                 raise SpecError("matrix_seed = 'secret' gains only for unit = 'item' with max_norm alone; use 'public'")
-        elif self.features.size > MOST_PASSED and self.matrix == "gaussian":
+        elif self.features.size > MAX_PASSED and self.matrix == "gaussian":
             raise SpecError(
-                f"matrix = 'gaussian' needs a pass over all features, at most {MOST_PASSED}, found "
+                f"matrix = 'gaussian' needs a pass over all features, at most {MAX_PASSED}, found "
                 f"{self.features.size}; use matrix = 'rademacher'"
             )
-        elif self.features.size > MOST_PASSED and self.matrix == "rademacher" and self.max_norm is not None:
+        elif self.features.size > MAX_PASSED and self.matrix == "rademacher" and self.max_norm is not None:
             raise SpecError(
-                f"max_norm with matrix = 'rademacher' needs a pass over all features, at most {MOST_PASSED}, found "
+                f"max_norm with matrix = 'rademacher' needs a pass over all features, at most {MAX_PASSED}, found "
                 f"{self.features.size}; use matrix = 'srht'"
             )
 

@@ -28,7 +28,7 @@ from sketchstream.kinds.workload.strategies import projection
 from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
 from sketchstream.kinds.workload.strategies.projection import FeasibleSet, Metric
-from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
+from sketchstream.kinds.workload.strategies.strategy import MAX_SPREAD, Strategy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,10 +38,10 @@ RELATIVE_GAP: Final = 0.01
 SD_ABOVE: Final = 3.0
 """Standard deviations that are added to an estimated number of individuals."""
 FAR_ABOVE: Final = 4.0
-LEAST_TOTAL: Final = 0.5
-MOST_SUMMED: Final = 64
+MIN_TOTAL: Final = 0.5
+MAX_SUMMED: Final = 64
 """Most counters in an answer for which the law of the noise is computed; with more, its kurtosis says enough."""
-MOST_PROJECTED: Final = 1 << 21
+MAX_PROJECTED: Final = 1 << 21
 """Most entries of a strategy with which answers are projected unless told otherwise."""
 
 
@@ -95,7 +95,7 @@ class WorkloadAnswers(LinearAnswers):
         half = np.interp(self.tails, grid, factors) * self.stderr
         if self.integral:  # the noise is a whole number: an end at k covers up to k + 1/2 of the continuous law
             half = np.ceil(half - 0.5)
-            for counters in np.unique(self._sums[self._sums <= MOST_SUMMED]) if self.epsilons else ():
+            for counters in np.unique(self._sums[self._sums <= MAX_SUMMED]) if self.epsilons else ():
                 half[self._sums == counters] = NoiseSum(self.epsilons * int(counters)).ends(level)[1]
         if self.unprojected is None:
             return self.values - half, self.values + half
@@ -239,7 +239,7 @@ def estimate(
     bound = float(known_bound) if known_bound is not None else max((total or 0.0) + SD_ABOVE * total_sd, 1.0)
     if feasible == "auto" and total is not None:
         # Without it, answers over many empty cells would add up what is left of noise where negative parts are cut.
-        bound = min(bound, max(total + (0.0 if known_bound is None else total_sd), LEAST_TOTAL))
+        bound = min(bound, max(total + (0.0 if known_bound is None else total_sd), MIN_TOTAL))
     if not bound > 0:
         raise EstimateError("n_bound must be above 0")
     notes = [*bias] if feasible == "auto" else [*below, _help_note(spec, bound)]
@@ -248,7 +248,7 @@ def estimate(
 
     projected = _projected(spec, state, variance, bound, feasible, metric or "state")
     moved = float(np.sum((workload.apply(projected.histogram) - raw) ** 2))
-    if metric is None and feasible == "auto" and moved > projection.MOST_MOVED * variance * float(variances.sum()):
+    if metric is None and feasible == "auto" and moved > projection.MAX_MOVED_SHARE * variance * float(variances.sum()):
         projected = _projected(spec, state, variance, bound, feasible, "both")
     return WorkloadAnswers(
         spec,
@@ -320,12 +320,12 @@ def _total(spec: WorkloadSpec, state: Ints, variance: float) -> tuple[float | No
 
 def _quick(strategy: Strategy) -> bool:
     """Whether answers are projected unless told otherwise: within a second."""
-    return strategy.form == "identity" if isinstance(strategy, Implicit) else strategy.matrix.size <= MOST_PROJECTED
+    return strategy.form == "identity" if isinstance(strategy, Implicit) else strategy.matrix.size <= MAX_PROJECTED
 
 
 def _largest(spec: WorkloadSpec) -> float:
     """Largest c' S c over the columns c of the queries; S for noise of variance 1."""
-    if spec.workload.size > MOST_SPREAD and spec.workload.writable:
+    if spec.workload.size > MAX_SPREAD and spec.workload.writable:
         matrix = spec.workload.dense()
         return float(np.sum(((matrix @ spec.strategy.decoder).T @ matrix) ** 2, axis=0).max())
     gram = spec.workload.gram()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 LAWS: Final = {"laplace": "discrete-laplace", "l2ball": "discrete-ball"}
 """Law of each mechanism with pure noise; the others are Gaussian."""
-MOST_PUBLISHED_BYTES: Final = 48 << 20
+MAX_PUBLISHED_BYTES: Final = 48 << 20
 """Bytes of a strategy and its workload, at most: published objects carry them in their header."""
 METHODS: Final = ("auto", "unbiased", "cap", "simplex", "sym")
 
@@ -151,8 +151,8 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
     def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> TableCells:
         self.require_all_places(keep)
         size = spec.published_size
-        if size > MOST_PUBLISHED_BYTES:
-            most = f"{MOST_PUBLISHED_BYTES:,}"
+        if size > MAX_PUBLISHED_BYTES:
+            most = f"{MAX_PUBLISHED_BYTES:,}"
             raise SpecError(
                 f"the workload and its strategy take {size:,} bytes, {most} can be published; ask fewer queries"
             )

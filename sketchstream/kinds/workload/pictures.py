@@ -18,7 +18,7 @@ from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import SHORT, Number, Panel, drawn, listed, table
+from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, drawn, listed, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +82,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
             names = [f"{row}, {column}" for row in grid.rows for column in grid.columns]
             listing, note = table(title, names, part, (" and ".join(axes), "answer"))
             chart = drawn(partial(charts.heat_chart, grid, title, axes, caption))
-            out.append(Panel(name, title, chart, listing, folded=len(names) > SHORT, note=note))
+            out.append(Panel(name, title, chart, listing, folded=len(names) > MAX_UNFOLDED_ROWS, note=note))
         else:
             what = " and ".join(column["name"] for column in columns) or "question"
             out.append(listed(name, title, products([each["labels"] for each in columns]), part, (what, "answer")))

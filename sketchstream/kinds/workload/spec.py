@@ -28,7 +28,7 @@ from sketchstream.kinds.workload.queries.universe import Universe
 from sketchstream.kinds.workload.strategies.implicit import Implicit, read_strategy
 from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, LayerLaw, Mechanism, Task, choose, layer_law
 from sketchstream.kinds.workload.strategies.optimise import Objective
-from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
+from sketchstream.kinds.workload.strategies.strategy import MAX_SPREAD, Strategy
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
 from sketchstream.privacy.losses.gaussian import UnitShift
@@ -225,7 +225,7 @@ class WorkloadSpec(PlaceCountingSpec):
         if self.strategy.form == "causal":
             ones, size = np.ones(self.strategy.width), self.strategy.size
             return CausalFactor(ones, size).variances(ones, np.arange(size), size) / 4.0**self.strategy.bits
-        if self.workload.size > MOST_SPREAD:
+        if self.workload.size > MAX_SPREAD:
             return self.workload.power_sums(self.strategy.decoder, 2)
         return np.maximum(self.workload.variances(self.strategy.spread), 0.0)
 

@@ -33,9 +33,9 @@ DELTA_ERROR: Final = 1e-12
 """Bound on the relative error of D as evaluated."""
 MU_ERROR: Final = 1e-13
 """Bound on the relative error of mu that rounding in `log_divergence` can amount to."""
-STEP: Final = 5e-13
+SEARCH_TOLERANCE: Final = 5e-13
 """Relative step at which a search has converged."""
-MOST_STEPS: Final = 200
+MAX_STEPS: Final = 200
 HUGE: Final = 1e24
 """Epsilon from which on sigma is 1 / sqrt(2 epsilon) up to a relative 1e-10, and its upper bound is as good."""
 
@@ -152,7 +152,7 @@ def _unit_sigma(epsilon: Floats, delta: Floats) -> Floats:
     low = np.zeros_like(high)
     sigma = high.copy()
     active = np.flatnonzero(epsilon < HUGE)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         if not len(active):
             break
         here, eps = sigma[active], epsilon[active]
@@ -166,7 +166,7 @@ def _unit_sigma(epsilon: Floats, delta: Floats) -> Floats:
         outside = ~((following > low[active]) & (following <= high[active]))
         following = np.where(outside, np.sqrt(low[active]) * np.sqrt(high[active]), following)
         sigma[active] = np.where(outside & (low[active] == 0), here / 2, following)
-        active = active[np.abs(sigma[active] - here) > STEP * here]
+        active = active[np.abs(sigma[active] - here) > SEARCH_TOLERANCE * here]
     return sigma
 
 
@@ -202,7 +202,7 @@ def _epsilon_above(delta: Floats, mu: Floats) -> Floats:
     epsilon = np.where(log_divergence(np.zeros_like(mu), raised) <= aim, 0.0, high)
     low = np.zeros_like(high)
     active = np.flatnonzero((epsilon > 0) & np.isfinite(epsilon))
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         if not len(active):
             break
         here, shift = epsilon[active], raised[active]
@@ -215,7 +215,7 @@ def _epsilon_above(delta: Floats, mu: Floats) -> Floats:
             following = here + gap * np.exp(log_d + 0.5 * s * s + HALF_LOG_TAU) / mills(t)
         outside = ~((following > low[active]) & (following <= high[active]))
         epsilon[active] = np.where(outside, 0.5 * (low[active] + high[active]), following)
-        active = active[np.abs(epsilon[active] - here) > STEP * here]
+        active = active[np.abs(epsilon[active] - here) > SEARCH_TOLERANCE * here]
     finite = np.isfinite(epsilon)
     # The end of the bracket at which D is small enough; a converged search is already there.
     checked = log_divergence(epsilon[finite], raised[finite]) <= np.log(delta[finite])

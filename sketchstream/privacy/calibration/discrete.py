@@ -31,21 +31,21 @@ Route = Literal["exact", "smoothing"]
 
 GRID: Final = 1024
 """Calibrated parameters sigma2 are multiples of 1 / GRID."""
-MOST_SHAPES: Final = 200
-MOST_TERMS: Final = 1 << 17
+MAX_SHAPES: Final = 200
+MAX_TERMS: Final = 1 << 17
 """Values of a summed shift, at most, on the exact route."""
-MOST_PRODUCTS: Final = 20_000_000
+MAX_PRODUCTS: Final = 20_000_000
 """Products of all convolutions of one verification, at most, on the exact route."""
-MOST_TRIALS: Final = 4096
+MAX_TRIALS: Final = 4096
 """Steps of the exact search before the smoothing route is taken instead."""
-COARSE: Final = 16
+MIN_SMOOTH_VARIANCE: Final = 16
 """Continuous sigma2 from which on the integers need nearly the same noise, so that no smaller one is looked for."""
 ROUNDINGS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Variances of the random rounding that are tried."""
-MOST_SIGMA2: Final = Fraction(1 << 80)
+MAX_SIGMA2: Final = Fraction(1 << 80)
 """Noise with sigma above 2^40 has no room in counters of 64 bits."""
-TAIL: Final = 1e12
-"""The noise is cut where what lies beyond is 2 / TAIL of delta; that is added to delta."""
+TAIL_FRACTION: Final = 1e12
+"""The noise is cut where what lies beyond is 2 / TAIL_FRACTION of delta; that is added to delta."""
 SUM_ERROR: Final = 1e-11
 """Bound on the relative error of a sum of floats, for each coordinate."""
 LOSS_ERROR: Final = 2e-15
@@ -108,11 +108,11 @@ def calibrate_discrete(
     vectors = normalised(shapes)
     sigma2 = _on_grid(Fraction(_sigma(eps, float(target), math.sqrt(_longest(vectors)))) ** 2)
     _require_room(sigma2)
-    fine = sigma2 >= COARSE
+    fine = sigma2 >= MIN_SMOOTH_VARIANCE
     below = [] if fine else [_on_grid(sigma2 - min(sigma2, Fraction(1)) * k / 32) for k in range(8, 0, -1)]
     sigma2 = next((one for one in below if _worst(eps, one, vectors, target) <= target), sigma2)
     best = None
-    for _ in range(MOST_TRIALS):
+    for _ in range(MAX_TRIALS):
         if sigma2 <= 0 or not _summable(vectors, float(sigma2), float(target)):
             break
         bound = _worst(eps, sigma2, vectors, target)
@@ -303,7 +303,7 @@ def delta_near(epsilon: float, mu2: Fraction, factor: float) -> float:
 
 _EPSILON: Final = (Fraction(0), None, "at least 0")
 _DELTA: Final = (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]")
-_PARAMETER: Final = (Fraction(1, 10**6), MOST_SIGMA2, "from 1e-6 to 2^80")
+_PARAMETER: Final = (Fraction(1, 10**6), MAX_SIGMA2, "from 1e-6 to 2^80")
 
 
 def _checked(epsilon: Epsilon, delta: Epsilon) -> tuple[float, Fraction]:
@@ -332,7 +332,7 @@ def _on_grid(value: Fraction) -> Fraction:
 
 def _require_room(sigma2: Fraction) -> None:
     """Refuse noise that needs more than 64 bits."""
-    if sigma2 > MOST_SIGMA2:
+    if sigma2 > MAX_SIGMA2:
         bits = math.isqrt(math.ceil(sigma2)).bit_length()
         raise SpecError(f"epsilon or delta is too small: expected sigma at most 2^40, found about 2^{bits}")
 
@@ -344,14 +344,14 @@ def _sigma(epsilon: float, delta: float, sensitivity: float) -> float:
 
 
 def _radius(sigma2: float, entries: int, delta: float) -> int:
-    """Radius at which the noise is cut: the mass beyond it is at most 2 delta / TAIL, in all coordinates."""
-    return math.ceil(math.sqrt(2 * sigma2 * (math.log(TAIL * entries) - math.log(delta))))
+    """Radius at which the noise is cut: the mass beyond it is at most 2 delta / TAIL_FRACTION, in all coordinates."""
+    return math.ceil(math.sqrt(2 * sigma2 * (math.log(TAIL_FRACTION * entries) - math.log(delta))))
 
 
 def _summable(vectors: Sequence[Shape], sigma2: float, delta: float) -> bool:
     """Whether direct summation over all these shifts is cheap enough."""
     products = 0
-    for vector in vectors[: MOST_SHAPES + 1]:
+    for vector in vectors[: MAX_SHAPES + 1]:
         divisor = math.gcd(*vector)
         radius = _radius(sigma2, len(vector), delta)
         width = 1
@@ -359,9 +359,9 @@ def _summable(vectors: Sequence[Shape], sigma2: float, delta: float) -> bool:
             row = 2 * radius * (step // divisor) + 1
             products += width * row
             width += row - 1
-        if width > MOST_TERMS or len(vector) > MOST_TERMS:
+        if width > MAX_TERMS or len(vector) > MAX_TERMS:
             return False
-    return len(vectors) <= MOST_SHAPES and products <= MOST_PRODUCTS
+    return len(vectors) <= MAX_SHAPES and products <= MAX_PRODUCTS
 
 
 def _worst(epsilon: float, sigma2: Fraction, vectors: Iterable[Shape], delta: Fraction) -> float:

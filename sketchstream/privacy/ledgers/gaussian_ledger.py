@@ -27,7 +27,7 @@ ONE = UnitShift.of(1, 1)
 """One coordinate moves by one."""
 BISECTIONS = 40
 """Bisections by which the largest affordable release is found."""
-MOST_RAISED = 12
+MAX_NOISE_STEPS = 12
 """Steps by which noise is raised for counters beside the slots, at most: 1/4,096 first, each twice the last."""
 
 
@@ -336,7 +336,7 @@ def raised(
         SpecError: no parameter close to it is large enough.
     """
     step = max(parameter / 4096 // grid * grid, grid)
-    for _ in range(MOST_RAISED):
+    for _ in range(MAX_NOISE_STEPS):
         cost = shift.cost(parameter)
         layer = LayerEntry(b"", GAUSSIAN_LAWS[0], cost, 1)
         # A copy of the open state, then a publication with as much fresh noise: the rounding of both adds to the loss.

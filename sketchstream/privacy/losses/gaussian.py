@@ -35,13 +35,13 @@ ROUNDINGS: Final = tuple(Fraction(1 << power, 4) for power in range(7))
 """Variances of the random rounding that are tried: 1/4 to 16."""
 NEGLIGIBLE: Final = 1e-12
 """A correction of epsilon below this is called negligible."""
-LEAST_VARIANCE: Final = 0.25
+MIN_VARIANCE: Final = 0.25
 """Conditional variance below which sums over a hidden layer have no useful bound."""
-ROOM: Final = 1 + 1e-9
+ROUNDING_FACTOR: Final = 1 + 1e-9
 """Factor that covers the rounding of conditional variances to floats."""
-SHORT: Final = 64
+MAX_KEPT_HISTORY: Final = 64
 """Entries of the longest history whose loss is kept."""
-MOST_SHAPES: Final = 8
+MAX_SHAPES: Final = 8
 """Different sets of shifted noises, at most, whose delta is summed."""
 
 
@@ -130,8 +130,8 @@ class Smoothed:
             return 1.0
         if not normal and self.mu2:
             left = epsilon - 2 * self.kappa
-            rho = float(self.mu2) / 2 * ROOM
-            return 1.0 if left < 0 else min(1.0, math.exp(self.kappa + zcdp_log_delta(rho, left)) * ROOM)
+            rho = float(self.mu2) / 2 * ROUNDING_FACTOR
+            return 1.0 if left < 0 else min(1.0, math.exp(self.kappa + zcdp_log_delta(rho, left)) * ROUNDING_FACTOR)
         return delta_near(epsilon, self.mu2, self.kappa) if self.mu2 else _coin(epsilon, 2 * self.kappa)
 
     def epsilon(self, delta: Fraction, *, normal: bool = True) -> float:
@@ -257,7 +257,7 @@ class GaussianLoss:
             look: include one unannounced raw look at the worst moment.
             since: number of entries after which that look can come at the earliest.
         """
-        compute = loss_of if history.length <= SHORT else loss_of.__wrapped__
+        compute = loss_of if history.length <= MAX_KEPT_HISTORY else loss_of.__wrapped__
         return compute(history.unnamed(), shift, unit, look, since)
 
     @classmethod
@@ -356,7 +356,7 @@ class GaussianLoss:
     @property
     def _summed(self) -> bool:
         """Whether the exact delta can be computed as a sum."""
-        return bool(self.exact) and len(self.exact or ()) <= MOST_SHAPES
+        return bool(self.exact) and len(self.exact or ()) <= MAX_SHAPES
 
     def _exact_deltas(self) -> Callable[[float], float]:
         """The largest delta of the sets of shifted noises, a function of epsilon."""
@@ -517,8 +517,8 @@ def _kappa(shift: UnitShift, rounding: Fraction, history: History, *, look: bool
 
 def _closeness(variance: float) -> float:
     """Upper bound of the closeness of sums over integers; no bound for small variances."""
-    lower = variance / ROOM
-    return closeness(Fraction(lower)) if lower >= LEAST_VARIANCE / ROOM else math.inf
+    lower = variance / ROUNDING_FACTOR
+    return closeness(Fraction(lower)) if lower >= MIN_VARIANCE / ROUNDING_FACTOR else math.inf
 
 
 @dataclass(frozen=True)

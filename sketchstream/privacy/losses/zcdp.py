@@ -26,7 +26,7 @@ DELTA = 1e-6
 ORDERS: Final = (-12.0, 16.0)
 """Range of ln(alpha - 1) in which the best Renyi order is sought."""
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
-ROOM: Final = 1 + 1e-12
+ROUNDING_FACTOR: Final = 1 + 1e-12
 """Factor that covers the floating-point errors of an epsilon."""
 
 
@@ -65,14 +65,14 @@ def zcdp_epsilon(rho: Loss, log_delta: float) -> float:
     """
     if not math.isfinite(rho):
         return math.inf
-    value = float(rho) * ROOM
+    value = float(rho) * ROUNDING_FACTOR
 
     def at(place: float) -> float:
         above = math.exp(place)
         alpha = 1 + above
         return alpha * value + (alpha * math.log(above / alpha) - place - log_delta) / above
 
-    return max(0.0, _least(at) * ROOM)
+    return max(0.0, _least(at) * ROUNDING_FACTOR)
 
 
 def log_of(value: Fraction) -> float:

@@ -31,9 +31,9 @@ from sketchstream.serve.clients.clients import Guesses
 
 log = logging.getLogger("sketchstream.serve")
 
-SHORTEST: Final = 16
+MIN_TOKEN_CHARACTERS: Final = 16
 """Fewest characters of a token. Shorter ones are refused where they are written; a digest of one is never matched."""
-MOST_BYTES: Final = 1 << 20
+MAX_TOKEN_FILE_BYTES: Final = 1 << 20
 """Most bytes of the file of tokens."""
 COOKIE: Final = "sketchstream_session"
 """Name of the cookie that holds the session of somebody who has signed in with a browser."""
@@ -111,7 +111,7 @@ class Access:
     def match(self, text: str) -> Token | None:
         """Find the accepted token that equals a given one; None if there is none, or it has expired."""
         text = text.strip()
-        if len(text) < SHORTEST or not text.isascii():
+        if len(text) < MIN_TOKEN_CHARACTERS or not text.isascii():
             return None  # no digest in the file is worth more than the text that it belongs to
         digest = hashlib.sha256(text.encode()).digest()
         return self._of(lambda token: hmac.compare_digest(token.digest, digest))
@@ -227,7 +227,7 @@ def read_tokens(path: Path, sketches: Sequence[str]) -> tuple[Token, ...]:
         ConfigError: the file cannot be read, others can read it, or an entry cannot be used.
     """
     try:
-        text, mode = read_file(path, MOST_BYTES)
+        text, mode = read_file(path, MAX_TOKEN_FILE_BYTES)
         require_private(mode, f"serve.tokens {path}", "chmod 600 it")
         data = read_toml(text.decode())
     except StoreError as error:
@@ -256,8 +256,8 @@ def _token(entry: object, number: int, path: Path, sketch_names: Sequence[str]) 
     if (secret is None) == (digest is None):
         raise ConfigError(f"{where} needs either token or sha256")
     if secret is not None:
-        if not isinstance(secret, str) or not re.fullmatch(rf"[!-~]{{{SHORTEST},}}", secret):
-            raise ConfigError(f"{where}: a token is at least {SHORTEST} ASCII characters without spaces")
+        if not isinstance(secret, str) or not re.fullmatch(rf"[!-~]{{{MIN_TOKEN_CHARACTERS},}}", secret):
+            raise ConfigError(f"{where}: a token is at least {MIN_TOKEN_CHARACTERS} ASCII characters without spaces")
         token_digest = hashlib.sha256(secret.encode()).digest()
     else:
         token_digest = _digest(digest, where)

@@ -46,11 +46,11 @@ READ_S: Final = 60.0
 """Seconds for which a client may leave a response unread."""
 CONNECTIONS: Final = 512
 """Most connections, if there are descriptors for them."""
-SPARED: Final = 128
+RESERVED_DESCRIPTORS: Final = 128
 """Descriptors kept for the database, processes and brokers, and for connections that are just being closed."""
 AT_A_TIME: Final = 64
 """Most requests that one turn of the event loop lets in; to read and answer them takes some 15 ms."""
-MOST_BYTES: Final = 32 * 1024
+MAX_HEAD_BYTES: Final = 32 * 1024
 """Bytes read at a time, and most bytes of a request's line and headers before their last part."""
 USUAL_BYTES: Final = 1024
 """Bytes of a usual request; a longer one counts as several, for it takes as much longer to read."""
@@ -58,7 +58,7 @@ READY: Final = 0.25
 """Part of a usual request that one counts as if its answer is ready."""
 HEADS: Final = 2048
 """Most requests that are remembered byte by byte."""
-LONGEST_HEAD: Final = 4096
+MAX_HEAD: Final = 4096
 """Most bytes of a request that is remembered."""
 ALWAYS: Final = (b"GET /healthz ", b"GET /readyz ")
 """Requests that are let in always."""
@@ -72,7 +72,7 @@ PLAIN: Final = re.compile(
 def most_connections() -> int:
     """Most connections that this process can have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, min(CONNECTIONS, soft - SPARED))
+    return CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, min(CONNECTIONS, soft - RESERVED_DESCRIPTORS))
 
 
 class Waiting:
@@ -184,7 +184,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         super().connection_made(transport)  # type: ignore[arg-type]
-        transport.max_size = MOST_BYTES  # type: ignore[attr-defined]
+        transport.max_size = MAX_HEAD_BYTES  # type: ignore[attr-defined]
         self.address = address_of({"client": self.client})
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -231,7 +231,7 @@ class LimitedProtocol(H11Protocol):
     def _plain(self, data: bytes) -> bool:
         """Whether this is one whole request without a body, and nothing else is on its way here or to the client."""
         return not (
-            len(data) > LONGEST_HEAD
+            len(data) > MAX_HEAD
             or PLAIN.fullmatch(data) is None
             or self.conn.trailing_data[0]
             or self.transport.get_write_buffer_size()

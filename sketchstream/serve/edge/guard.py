@@ -52,9 +52,9 @@ OPEN: Final = frozenset({"/healthz", "/readyz"})
 ENTRANCE: Final = ("/login/", "/static/")
 """Beginnings of paths that a visitor without a token may see, beside /login: the form, and what its page looks like."""
 FOREIGN: Final = "a page of another site sent this request; open the service's own page, or use another program"
-MOST_HEADERS: Final = 100
-MOST_PARAMETERS: Final = 2000
-TOO_LARGE: Final = f"a request has at most {MOST_HEADERS} headers and {MOST_PARAMETERS:,} parameters"
+MAX_HEADERS: Final = 100
+MAX_PARAMETERS: Final = 2000
+TOO_LARGE: Final = f"a request has at most {MAX_HEADERS} headers and {MAX_PARAMETERS:,} parameters"
 TWO_LENGTHS: Final = "a request has Content-Length or Transfer-Encoding: a proxy may go by the other one"
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 """Methods that the request log names; what calls itself otherwise may be anything."""
@@ -223,7 +223,7 @@ class Guard:
 
 def _malformed(scope: Scope) -> Response | None:
     """The refusal of a request that costs more to read than any of ours, or that a proxy may read otherwise."""
-    if len(scope["headers"]) > MOST_HEADERS or scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+    if len(scope["headers"]) > MAX_HEADERS or scope["query_string"].count(b"&") >= MAX_PARAMETERS:
         return problems.problem(431, "Too large a request", TOO_LARGE)
     names = {name for name, _ in scope["headers"]}
     if names >= {b"content-length", b"transfer-encoding"}:

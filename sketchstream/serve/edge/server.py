@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from sketchstream.errors import ConfigError
-from sketchstream.serve.edge.connections import MOST_BYTES, limited, most_connections
+from sketchstream.serve.edge.connections import MAX_HEAD_BYTES, limited, most_connections
 
 FINISH_S: Final = 4
 """Seconds that requests may still take when the server is to finish."""
@@ -81,7 +81,7 @@ class Server(uvicorn.Server):
                 forwarded_allow_ips=list(proxies),
                 lifespan="off",
                 ws="none",
-                h11_max_incomplete_event_size=MOST_BYTES,
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 loop="asyncio",
                 http=limited(most_connections(), app.state.guard),
                 backlog=AT_ONCE,

@@ -41,7 +41,7 @@ KEPT_BYTES: Final = 64 * 2**20
 """Most bytes of answers' bodies that are kept in memory."""
 TAGS: Final = 4096
 """Most requests whose answers' tags are kept in memory."""
-LONGEST_QUERY: Final = 512
+MAX_QUERY: Final = 512
 """Requests with longer query strings are not remembered."""
 
 
@@ -112,7 +112,7 @@ class AnswerMemory:
 
     def learn(self, request: Request, generation: int, etag: str, form: str) -> None:
         """Remember which answer a request has."""
-        if len(request.scope["query_string"]) > LONGEST_QUERY:
+        if len(request.scope["query_string"]) > MAX_QUERY:
             return
         route = request.scope["route"].path
         self._known.put(_place(request), Remembered(generation, etag, form, request.state.asked, route))

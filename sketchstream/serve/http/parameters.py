@@ -27,12 +27,12 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from sketchstream.errors import ConfigError
-from sketchstream.kinds.answers import MOST_AMONG
+from sketchstream.kinds.answers import MAX_LISTED_ROWS
 from sketchstream.kinds.options import METHODS, Method, Norm
 from sketchstream.query.estimates import RowQuestion, vector_of
 from sketchstream.query.times import read_time, require_order
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.service import LIMIT
+from sketchstream.serve.service import MAX_WINDOWS
 from sketchstream.stream.windows.windows import iso
 
 Format = Literal["json", "csv", "arrow", "parquet"]
@@ -64,7 +64,7 @@ PRIVATE: Final = ("item", "row", "other", "nearest", "drift", "feature", "weight
 """Parameters that name items or rows: they come in forms only."""
 MANY: Final = frozenset({*PRIVATE, "sum", "query"})
 """Parameters that may be given several times."""
-MOST_SETS: Final = 1000
+MAX_SETS: Final = 1000
 """Sets of groups in one request."""
 TIMES: Final = frozenset({"from", "to", "against_from", "against_to"})
 PAIRED: Final = ("distance", "inner")
@@ -112,7 +112,7 @@ class Ranged(Span, Form):
 class WindowsQuery(Ranged):
     """A page of windows."""
 
-    limit: int = Field(100, ge=1, le=LIMIT, description="Of one page.")
+    limit: int = Field(100, ge=1, le=MAX_WINDOWS, description="Of one page.")
     order: Literal["desc", "asc"] = Field("desc", description="desc: the newest first.")
     cursor: Cursor | SkipJsonSchema[None] = Field(None, description="What the page before gave as `next`.")
 
@@ -136,7 +136,7 @@ class OverlapQuery(Ranged):
 
     query: list[Set] = Field(
         default_factory=list,
-        max_length=MOST_SETS,
+        max_length=MAX_SETS,
         description="A set of groups: & and, | or, - but not in, ~ not in, brackets. Default: each group, all pairs, "
         "increments.",
     )
@@ -157,7 +157,7 @@ class EstimateQuery(Ranged):
     method: Name = Field("auto", description="Estimator, of those that the kind has.")
     top: int | SkipJsonSchema[None] = Field(None, ge=1, le=100_000, description="The largest counts.")
     among: int | SkipJsonSchema[None] = Field(
-        None, ge=2, le=MOST_AMONG, description="Squared distances of all pairs of the first so many rows."
+        None, ge=2, le=MAX_LISTED_ROWS, description="Squared distances of all pairs of the first so many rows."
     )
     sum: list[Sum] = Field(default_factory=list, description=SUM)
 

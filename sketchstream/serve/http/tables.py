@@ -52,7 +52,7 @@ SKETCHES_TYPES: Final[Types] = {
 }
 FRONT: Final = ("window_start", "window_end", "complete", "group")
 """What says which answer a row belongs to; `group` is missing without groups."""
-NUMBERS: Final = (*FRONT, "metric", "title", "value", "low", "high")
+NUMBER_COLUMNS: Final = (*FRONT, "metric", "title", "value", "low", "high")
 NUMBERS_TYPES: Final[Types] = {**WINDOW, **dict.fromkeys(("value", "low", "high"), "float64")}
 
 
@@ -61,7 +61,7 @@ def columns(service: Service, sketch: str, table: Name) -> dict[str, str]:
     if table == "answers":
         names, types = (*FRONT, *map(_own, service.rows(sketch).header)), _answer_types(service, sketch)
     else:
-        names, types = (WINDOWS, WINDOWS_TYPES) if table == "windows" else (NUMBERS, NUMBERS_TYPES)
+        names, types = (WINDOWS, WINDOWS_TYPES) if table == "windows" else (NUMBER_COLUMNS, NUMBERS_TYPES)
     return {name: types.get(name) or "text" for name in names}
 
 
@@ -111,7 +111,7 @@ def _numbers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.T
     for stored, question, front in _asked(service, sketch, windows):
         for metric, title, (value, low, high) in service.numbers(stored, question):
             rows.append({**front, "metric": metric, "title": title, "value": value, "low": low, "high": high})
-    return table_of(rows, NUMBERS_TYPES, NUMBERS)
+    return table_of(rows, NUMBERS_TYPES, NUMBER_COLUMNS)
 
 
 def _answers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.Table:

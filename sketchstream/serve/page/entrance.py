@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sketchstream.serve.clients.access import Access
 
-LARGEST: Final = 16_384
+MAX_FORM_BYTES: Final = 16_384
 """Most bytes of a form."""
 
 
@@ -42,7 +42,7 @@ class Entrance:
         body = bytearray()
         async for part in request.stream():
             body += part
-            if len(body) > LARGEST:
+            if len(body) > MAX_FORM_BYTES:
                 return self._page(request, "/", 413, "The form is too large.")
         fields = parse_qs(body.decode("ascii", "replace"))
         token, target = fields.get("token", [""])[0].strip(), _inside(fields.get("next", ["/"])[0])

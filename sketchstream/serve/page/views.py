@@ -58,7 +58,7 @@ AT_ONCE: Final = 8
 """Most answers of groups that are computed for one look at a window."""
 COMPARED_NUMBERS: Final = ("distinct", "exactly.1", "at_least.2", "at_least.10", "total", "mean")
 """Numbers of a profile that are compared with those of the window before; of other kinds, the first ones."""
-MOST_COMPARED: Final = 40
+MAX_COMPARED: Final = 40
 """Most numbers of two windows that are compared."""
 OPEN_WINDOWS: Final = 2
 """Number of newest windows, still open, whose closed positions are shown."""
@@ -424,7 +424,7 @@ class Views:
         first, second = answers
         if first is None or second is None:
             return out
-        changes = self._changes(first, second, MOST_COMPARED)
+        changes = self._changes(first, second, MAX_COMPARED)
         labels = (sides[0]["label"], sides[1]["label"])
         picture = self._drawn.get_or_make(orjson.dumps([labels, changes]), lambda: comparison.picture(changes, labels))
         where = chosen.first.where, chosen.second.where

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sketchstream.query.sealed import SealedWindow
     from sketchstream.query.windows import PublishedWindows
 
-ALONE: Final = ("distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage", "above")
+SINGLE_NUMBERS: Final = ("distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage", "above")
 """Numbers that a profile has once."""
 FAMILIES: Final = {"at_least": "at_least", "exactly": "exactly", "quantile": "quantiles"}
 """Numbers that a profile has for several k, or q: "at_least.7" is `answer["at_least"]["7"]`."""

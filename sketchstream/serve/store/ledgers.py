@@ -39,7 +39,7 @@ Place = tuple[int, int, int, int]
 """Number of a sketch, start and end of a window, revision."""
 NO_SHAPE: Final = 0
 """Stands in place of the number of a shape where there is none."""
-APART: Final = ""
+WITHOUT_PARTS: Final = ""
 """Stands in place of the parts of a window where a publication has no shape."""
 
 
@@ -100,7 +100,7 @@ def parts_of(shapes: Sequence[tuple[int, int]]) -> str:
     numbers = [number for _, number in shapes]
     partitions = [partition for partition, _ in shapes]
     if NO_SHAPE in numbers or len(set(partitions)) < len(partitions):
-        return APART
+        return WITHOUT_PARTS
     texts = []
     for number in sorted(set(numbers)):
         held = sorted(partition for partition, one in shapes if one == number)
@@ -152,7 +152,7 @@ class Ledgers:
             records = Deployment.from_records(self._read(early)).records
             records_there += [one for one in records if one.window is not None and one.window[1] > window[0]]
             for start, stop, revision, parts in rows.fetchall():
-                if parts == APART:
+                if parts == WITHOUT_PARTS:
                     apart = True
                 elif (sketch, start, stop, revision) not in early:
                     records_there += self._records(name, revision, (start, stop), parts)
@@ -192,7 +192,7 @@ class Ledgers:
                 place = (sketch, start, stop, revision)
                 if place in early:
                     continue
-                if parts == APART:
+                if parts == WITHOUT_PARTS:
                     apart.append(place)
                     continue
                 kind = (name, revision, parts)

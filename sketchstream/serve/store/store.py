@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sketchstream.serve")
 
-MOST_KEYS: Final = 500
+MAX_KEYS: Final = 500
 """Most answers that one query looks for: SQLite takes 999 values in its smallest build."""
 REFRESH: Final = 512
 """Most windows that are put together in one transaction."""
@@ -61,7 +61,7 @@ IN_RANGE: Final = "start >= ? AND start < ? AND stop <= ?"
 """SQL condition of windows in a range of time; `_range` gives its numbers."""
 SPAN: Final = "sketch = ? AND start = ? AND stop = ?"
 """SQL condition of one window."""
-PART: Final = f"{SPAN} AND revision = ? AND partition = ?"
+OF_PARTITION: Final = f"{SPAN} AND revision = ? AND partition = ?"
 """SQL condition of what one partition has published of a window."""
 COLUMNS: Final = "sketch, start, stop, version, state, input, facts, coalesce(status, ''), guarantee, failure, todo"
 """Columns from which a `StoredWindow` is made."""
@@ -499,7 +499,7 @@ class Store:
             (sketch, *entry.window, SETTLED, entry.revision),
         ).fetchone()
         place = (sketch, *entry.window, entry.revision, entry.partition)
-        before = execute(f"SELECT 1 FROM instalments WHERE {PART}", place).fetchone()
+        before = execute(f"SELECT 1 FROM instalments WHERE {OF_PARTITION}", place).fetchone()
         digest = _digest(entry.body)
         execute(
             "INSERT OR IGNORE INTO instalments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -509,8 +509,8 @@ class Store:
             return self._forget_instalments(execute, sketch, entry.window, entry.revision)
         first, last = entry.positions
         doubtful = execute(
-            f"SELECT 1 FROM instalments WHERE {PART} AND first < ? AND last > ? AND digest != ?"
-            f" UNION ALL SELECT 1 FROM bodies WHERE {PART}",
+            f"SELECT 1 FROM instalments WHERE {OF_PARTITION} AND first < ? AND last > ? AND digest != ?"
+            f" UNION ALL SELECT 1 FROM bodies WHERE {OF_PARTITION}",
             (*place, last, first, digest, *place),
         ).fetchone()
         return before is None or (doubtful is not None and Ledgers(self._write).copied(*place[:4]))
@@ -984,8 +984,8 @@ class Store:
         """Inputs of the windows of which an answer is stored; it is not read."""
         inputs = {answer_key(one.input, question): one.input for one in windows if one.input is not None}
         keys, answered = list(inputs), set[bytes]()
-        for start in range(0, len(keys), MOST_KEYS):
-            some = keys[start : start + MOST_KEYS]
+        for start in range(0, len(keys), MAX_KEYS):
+            some = keys[start : start + MAX_KEYS]
             rows = self._rows(f"SELECT input FROM answers WHERE input IN ({', '.join('?' * len(some))})", some)
             answered |= {inputs[bytes(key)] for (key,) in rows}
         return answered

@@ -26,7 +26,7 @@ from sketchstream.kinds.interface import ItemIndex
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.windows.plans import SketchPlan
 
-SHOWN: Final = 8
+MAX_NAMED_VALUES: Final = 8
 """Most values that one sentence names."""
 PREPARED: Final = lru_cache(maxsize=64)(Choices)
 """Listed values for `RecordColumn.codes`, prepared once for all partitions of a sample."""
@@ -88,8 +88,8 @@ class ListedValues:
             missing = [value for value, count in zip(self.plan.listed[role], counts, strict=True) if not count]
             share = self._share(self.records - int(counts.sum()))
             if missing and (share or role.startswith("where.")):
-                named = ", ".join(repr(one) for one in missing[:SHOWN])
-                more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
+                named = ", ".join(repr(one) for one in missing[:MAX_NAMED_VALUES])
+                more = f" and {len(missing) - MAX_NAMED_VALUES:,} more" if len(missing) > MAX_NAMED_VALUES else ""
                 others = f", and {share} of them have a value that is not listed" if share else ""
                 noted = noted or bool(share)
                 yield (

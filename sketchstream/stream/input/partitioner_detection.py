@@ -31,10 +31,10 @@ from sketchstream.stream.input.partitioner import HASHES, Partitioner, belongs
 
 EPSILON: Final = Fraction(1, 10)
 """Cost of one choice, for an event and for an item."""
-ENOUGH: Final = 1024
+MIN_ITEMS: Final = 1024
 """Distinct items from which a choice is reliable."""
 UNKNOWN_SCORE: Final = Fraction(512)
-"""Items that a partitioner must place right before it is chosen: half of `ENOUGH`."""
+"""Items that a partitioner must place right before it is chosen: half of `MIN_ITEMS`."""
 NONE_SHARE: Final = Fraction(3, 4)
 """Share of the items that a partitioner must place right, or else records are not partitioned by item."""
 

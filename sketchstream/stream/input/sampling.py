@@ -26,7 +26,7 @@ from sketchstream.stream.input.listed_values import ListedValues
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import DAY_MS, NO_TIME
 
-ENOUGH: Final = 100
+MIN_RECORDS: Final = 100
 """Records from which a sample without a field is a mistake; below it is a warning."""
 PARSED: Final = 1000
 """Most JSON texts that are looked at field by field."""
@@ -37,7 +37,7 @@ UNREACHABLE: Final = (
     "is one name with a dot in it, and a dotted name is a path, b in a for a.b: give it another, as "
     '`jq -c \'with_entries(.key |= gsub("[.]"; "_"))\' FILE` does'
 )
-SHOWN: Final = 20
+MAX_NAMES: Final = 20
 """Names of fields that a message lists."""
 DEPTH: Final = 3
 """Levels of objects inside of each other whose fields are named."""
@@ -196,14 +196,14 @@ class Sample:
         return refused, warned + (list(self._doubts()) if doubted else [])
 
     def lacking(self) -> tuple[list[str], list[str]]:
-        """Fields that no record of the sample has: mistakes, or warnings in a sample of fewer than `ENOUGH` records.
+        """Fields that no record of the sample has: mistakes, or warnings among fewer than `MIN_RECORDS` records.
 
         Sketches that would count none of the records are warnings too.
         """
         if not self.records:
             return [], []
         mistakes = list(self._mistakes())
-        sure = self.records >= ENOUGH or (self.arrays > 0 and not self.usable)
+        sure = self.records >= MIN_RECORDS or (self.arrays > 0 and not self.usable)
         empty = [] if mistakes else [text for one in self.sketches for text in one.nothing()]
         return (mistakes, []) if sure and mistakes else ([], mistakes + empty)
 
@@ -306,7 +306,7 @@ class Sample:
         if name in self.unreached:
             return f": {name!r} {UNREACHABLE}"
         least = max(NAMED_FROM, (self.objects + 1) // 2)
-        common = [one for one, count in self.names.most_common() if count >= least and len(one) <= 60][:SHOWN]
+        common = [one for one, count in self.names.most_common() if count >= least and len(one) <= 60][:MAX_NAMES]
         if not common:
             return ""
         return f"; fields there are: {', '.join(sorted(common))}{meant(name, common)}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from sketchstream.errors import needing
 from sketchstream.stream.monitoring.metrics import COUNTERS, HISTOGRAMS, Gauges, Metrics, PartitionGauge
-from sketchstream.topics import APART
+from sketchstream.topics import TOPIC_STRIDE
 
 STATES = ("restoring", "running", "stalled", "halted")
 """States of a partition: the metric of its present state is 1, those of the others are 0."""
@@ -82,7 +82,7 @@ class _Collector:
 
     def _place(self, gauge: PartitionGauge) -> list[str]:
         """Topic and partition, as Kafka numbers it."""
-        topic, partition = divmod(gauge.partition, APART)
+        topic, partition = divmod(gauge.partition, TOPIC_STRIDE)
         return [self._topics[topic], str(partition)]
 
     def _partitions(self, now: Gauges) -> Iterator[Any]:

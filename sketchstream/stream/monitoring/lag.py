@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-MOST: Final = 4096
+MAX_LOG_ENDS: Final = 4096
 """Most ends that are remembered; then every other one is forgotten, so that some records look younger."""
 
 
@@ -27,7 +27,7 @@ class LogEnds:
             self._seen.clear()
         if not self._seen or end > self._seen[-1][0]:
             self._seen.append((end, now))
-        if len(self._seen) > MOST:
+        if len(self._seen) > MAX_LOG_ENDS:
             self._seen = deque(list(self._seen)[1::2])
 
     def waiting_s(self, committed: int | None, now: float) -> float | None:

@@ -35,7 +35,7 @@ from sketchstream.stream.state.sketch_state import (
 )
 from sketchstream.stream.state.window_specs import boundary
 from sketchstream.stream.state.work_pace import copying_takes_long
-from sketchstream.stream.windows.boundary import NEVER
+from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW
 from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream.wire import Streamed, Unfinished
@@ -230,7 +230,7 @@ def _sketch_fields(state: SketchState, windows: list[Plain]) -> dict[str, Plain]
         "retired": state.plan is None,
         **({"begins": opening.created_from} if state.overlapping else {}),
         **({} if state.plan is None else {"plan": state.plan.made}),
-        **({} if opening.claimed_from == NEVER else {"live": opening.claimed_from}),
+        **({} if opening.claimed_from == NO_LIVE_WINDOW else {"live": opening.claimed_from}),
         **({} if opening.before_sketch == NO_TIME else {"earlier": opening.before_sketch}),
         "windows": windows,
         **({"closed": progress.positions, "opens_from": opening.positions_from} if closes else {}),
@@ -349,7 +349,7 @@ def _restore_sketch_state(
     sketch_state.opening = OpeningBounds(
         before_sketch=integer(fields.get("earlier", NO_TIME)),
         created_from=integer(fields.get("begins", NO_TIME)),
-        claimed_from=integer(fields.get("live", NEVER)),
+        claimed_from=integer(fields.get("live", NO_LIVE_WINDOW)),
         positions_from=integer(fields.get("opens_from", NO_TIME)),
     )
     sketch_state.frontier = LastFrontier(

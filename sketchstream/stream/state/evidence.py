@@ -37,13 +37,13 @@ from sketchstream.stream.windows.windows import NO_TIME
 
 Times = npt.NDArray[np.int64]
 
-KEPT = 64
+WINDOWS_KEPT = 64
 """Number of the newest sealed windows with a count of refused records each; earlier windows share one count."""
-MOST_SHOWN = 512
-"""Most windows in a frontier: the last `KEPT`, and earlier ones whose numbers are more than noise."""
-MOST_AHEAD = 64
+MAX_FRONTIER_WINDOWS = 512
+"""Most windows in a frontier: the last `WINDOWS_KEPT`, and earlier ones whose numbers are more than noise."""
+MAX_WINDOWS_AHEAD = 64
 """Most windows that are not open yet and have a count of refused records; those that begin first are kept."""
-MOST_FORMER = 4
+MAX_FORMER_SETTINGS = 4
 """Most former settings of the noise whose windows are still judged; windows before them have no numbers."""
 OLDER_EVERY = 16
 """The number of records that windows older than all those refused is published with every 16th frontier."""
@@ -136,7 +136,7 @@ class Evidence:
     def young_ms(self) -> int | None:
         """Length of the shortest sealed window whose number is still published anew; None: there is none."""
         windows = (window for part in (self, *self.former) for window in part.windows.values())
-        return min((window.end - window.start for window in windows if 0 <= window.age < KEPT), default=None)
+        return min((window.end - window.start for window in windows if 0 <= window.age < WINDOWS_KEPT), default=None)
 
     def _of(self, start: int, end: int) -> Evidence:
         """The evidence that holds a window, perhaps that of a former noise; this one if none holds it."""
@@ -190,9 +190,9 @@ class Evidence:
 
     def _bound_ahead(self, through: int) -> None:
         """Forget the farthest windows that are not open and only refused records: one wrong clock makes any number."""
-        if len(self.windows) > MOST_AHEAD:
+        if len(self.windows) > MAX_WINDOWS_AHEAD:
             ahead = sorted(span for span, window in self.windows.items() if span[1] > through and not window.opened)
-            for span in ahead[MOST_AHEAD:]:
+            for span in ahead[MAX_WINDOWS_AHEAD:]:
                 del self.windows[span]
 
     def misplace(self, start: int, end: int, items: Items, partition: int, partitions: int) -> None:
@@ -269,7 +269,7 @@ class Evidence:
             window.misplaced += drawn
             window.published, window.cells = True, None
 
-    def report(self, most: int = KEPT) -> PublishedEvidence:
+    def report(self, most: int = WINDOWS_KEPT) -> PublishedEvidence:
         """The evidence to publish now; each publication of a changed number brings noise of its own.
 
         Args:
@@ -290,9 +290,9 @@ class Evidence:
             window.age += 1
         old, last = sealed[: max(0, len(sealed) - most)], sealed[max(0, len(sealed) - most) :]
         news = [window for window in old if self._is_news(window)]
-        for window in news[: -(MOST_SHOWN - KEPT)]:
+        for window in news[: -(MAX_FRONTIER_WINDOWS - WINDOWS_KEPT)]:
             self.since = max(self.since, window.end)
-        news = news[-(MOST_SHOWN - KEPT) :]
+        news = news[-(MAX_FRONTIER_WINDOWS - WINDOWS_KEPT) :]
         stays = {(window.start, window.end) for window in (*news, *last)}
         self.windows = {span: window for span, window in self.windows.items() if window.age < 0 or span in stays}
         for former in self.former:
@@ -380,7 +380,7 @@ class Evidence:
         before += now[len(before) :]
         changed = [{**fields, "noise": before, "former": []}] if before != now else []
         former = [part for part in (*changed, *fields.get("former", ())) if part["noise"][0] != "0"]
-        self.former = [self._former(part) for part in former[:MOST_FORMER]]
+        self.former = [self._former(part) for part in former[:MAX_FORMER_SETTINGS]]
         if changed:
             self.since = known
             return
@@ -398,12 +398,12 @@ class Evidence:
 
 
 def passed(plan: SketchPlan, before: int, through: int) -> list[Span]:
-    """The last `KEPT` windows of a plan that end after `before` and by `through`, ascending."""
+    """The last `WINDOWS_KEPT` windows of a plan that end after `before` and by `through`, ascending."""
     spans: list[Span] = []
     step = plan.calendar.window(through - 1)[0]
-    for _ in range(KEPT * plan.stride):
+    for _ in range(WINDOWS_KEPT * plan.stride):
         end = plan.calendar.end(step)
-        if end <= before or len(spans) == KEPT:
+        if end <= before or len(spans) == WINDOWS_KEPT:
             break
         if end <= through:
             spans += [window for window in plan.holding(step) if window[1] == end]

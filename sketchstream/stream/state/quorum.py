@@ -24,7 +24,7 @@ RUNGS = 34
 """Target times at once: the next multiple of a slice * 2^i after the watermark, i < RUNGS. At 15 s they span the years
 that an event time can have."""
 
-MOST_IDLED = 15
+MAX_IDLED = 15
 """Most stretches of time, skipped by idleness, that are remembered so that a later contradiction is noticed."""
 _NO_STAMPS: Ints = np.zeros(0, np.int64)
 
@@ -214,7 +214,7 @@ class Watermark:
         self._top = int(kernels.move(before_slice, self._slice, self._top, self._scores, self._lowest, self._slices))
         if self.idled and self.idled[-1][1] == before:
             before = self.idled.pop()[0]
-        self.idled = [*self.idled[-MOST_IDLED:], (before, self.value)]
+        self.idled = [*self.idled[-MAX_IDLED:], (before, self.value)]
         return True
 
     def advance_at(self, position: int, value: int) -> None:

@@ -19,12 +19,12 @@ from sketchstream.sketch import Sketch
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.published.evidence import EvidenceNoise
 from sketchstream.stream.state.evidence import Evidence
-from sketchstream.stream.windows.boundary import NEVER
+from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
 from sketchstream.stream.windows.windows import EARLIEST_MS, NO_TIME
 
-MOST_STEPS = 1000
+MAX_REFUSED_WINDOWS = 1000
 """Most windows of refused records that one chunk looks for; wrong clocks can give each record a window of its own."""
 
 
@@ -136,7 +136,7 @@ class OpeningBounds:
 
     before_sketch: int = NO_TIME
     created_from: int = NO_TIME
-    claimed_from: int = NEVER
+    claimed_from: int = NO_LIVE_WINDOW
     positions_from: int = NO_TIME
 
 
@@ -224,7 +224,7 @@ class SketchState:
                 for start, end in bounds:
                     if start <= last and first < end:
                         placed |= (times >= start) & (times < end)
-            for step in np.unique(self.plan.calendar.starts(times[~placed])).tolist()[:MOST_STEPS]:
+            for step in np.unique(self.plan.calendar.starts(times[~placed])).tolist()[:MAX_REFUSED_WINDOWS]:
                 bounds.update(self.plan.holding(step))
         return sorted(bounds)
 

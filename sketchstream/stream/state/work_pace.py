@@ -10,7 +10,7 @@ from sketchstream.kinds.interface import Spec
 
 LARGE_SLOTS = 1 << 17
 """Slots from which opening or sealing a window is long work: less than that takes milliseconds."""
-SMALLEST_SLOTS = 1 << 10
+MIN_SLOTS = 1 << 10
 """Slots that a window counts as at least: what a small one takes does not depend on its slots."""
 
 
@@ -30,7 +30,7 @@ class WorkPace:
         Work on a large window is long; so is, now and then, that on a small one, when the work that was done without a
         pause adds up to that on a large one. The worker polls meanwhile, be one window large or thousands small.
         """
-        self._slots += max(SMALLEST_SLOTS, spec.slots)
+        self._slots += max(MIN_SLOTS, spec.slots)
         if self._slots < LARGE_SLOTS:
             return False
         self._slots = 0
@@ -39,4 +39,4 @@ class WorkPace:
 
 def copying_takes_long(windows: int) -> bool:
     """Whether a snapshot that copies this number of windows is long work, however small they are."""
-    return SMALLEST_SLOTS * windows >= LARGE_SLOTS
+    return MIN_SLOTS * windows >= LARGE_SLOTS

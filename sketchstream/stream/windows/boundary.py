@@ -21,7 +21,7 @@ from typing import Final
 from sketchstream.errors import ConfigError, FormatError
 from sketchstream.stream.windows.windows import LATEST_MS, NO_TIME, iso
 
-NEVER: Final = LATEST_MS
+NO_LIVE_WINDOW: Final = LATEST_MS
 """The start of the first live window, where no live window has begun."""
 
 
@@ -36,7 +36,7 @@ class Boundary:
     """
 
     history: int = NO_TIME
-    live: int = NEVER
+    live: int = NO_LIVE_WINDOW
     ledger: str = ""
 
     def with_live(self, start: int) -> Boundary:
@@ -82,7 +82,7 @@ class Boundary:
             boundary = cls(int(fields["history"]), int(fields["live"]), str(fields["ledger"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             boundary = None
-        if boundary is None or len(fields) != 3 or not NO_TIME <= boundary.history <= boundary.live <= NEVER:
+        if boundary is None or len(fields) != 3 or not NO_TIME <= boundary.history <= boundary.live <= NO_LIVE_WINDOW:
             raise FormatError("these bytes are no boundary between history and live windows")
         return boundary
 

@@ -24,7 +24,7 @@ _BYTES = {
     "GiB": 1 << 30,
     "TiB": 1 << 40,
 }
-_LONGEST_MS = 10 * 366 * _MS["d"]
+_MAX_DURATION_MS = 10 * 366 * _MS["d"]
 """Ten years: a longer duration is a mistake."""
 
 
@@ -39,7 +39,7 @@ def duration_ms(text: object, name: str = "a duration") -> int:
         600000
     """
     match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
-    if match is None or int(match[1]) * _MS[match[2]] > _LONGEST_MS:
+    if match is None or int(match[1]) * _MS[match[2]] > _MAX_DURATION_MS:
         raise ConfigError(f"{name} must be a number with a unit such as '30s', '10m', '1h' or '1d', found {text!r:.40}")
     return int(match[1]) * _MS[match[2]]
 

@@ -32,7 +32,7 @@ NO_TIME = int(np.iinfo(np.int64).min)
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
-MOST_WINDOWS = 400
+MAX_WINDOWS = 400
 """Most windows that may hold one record."""
 FIRST_YEAR, LAST_YEAR = 1900, 2200
 EARLIEST_MS = int(datetime(FIRST_YEAR, 1, 1, tzinfo=UTC).timestamp()) * 1000
@@ -109,9 +109,9 @@ class Width:
             raise ConfigError(
                 f"every must not be longer than the window, or records fall between windows; found {self} and {every}"
             )
-        if -(-whole // step) > MOST_WINDOWS:
+        if -(-whole // step) > MAX_WINDOWS:
             raise ConfigError(
-                f"a record is counted in at most {MOST_WINDOWS} windows, found {-(-whole // step)} that hold it"
+                f"a record is counted in at most {MAX_WINDOWS} windows, found {-(-whole // step)} that hold it"
             )
         common = math.gcd(whole, step)
         if common == step:

@@ -37,7 +37,7 @@ MISPLACED_SHARE: Final = 0.05
 """Share of misplaced updates beyond which a worker warns."""
 DEVIATIONS: Final = 6.0
 """Standard deviations of noise that a published number must exceed for a warning."""
-SHOWN: Final = 3
+MAX_NAMED_WINDOWS: Final = 3
 """Most open windows of a sketch that a message names."""
 
 
@@ -134,15 +134,15 @@ def unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bou
                 place = (window.start, window.end)
                 marks[place] = min(assigned.state.watermark, marks.get(place, assigned.state.watermark))
     for name, windows in sorted(opened.items()):
-        for (start, end), watermark in sorted(windows.items())[:SHOWN]:
+        for (start, end), watermark in sorted(windows.items())[:MAX_NAMED_WINDOWS]:
             reached = "nowhere: input.quorum records must agree" if watermark == NO_TIME else iso(watermark)
             advice = "; input.close_at_end = true seals it at the end of the file" if bounded else ""
             yield (
                 f"window {iso(start)} to {iso(end)} of sketch {name} is open: it is sealed when the watermark "
                 f"(now {reached}) reaches {iso(end + lateness_ms)}, its end and input.lateness{advice}"
             )
-        if len(windows) > SHOWN:
-            yield f"{len(windows) - SHOWN} more windows of sketch {name} are open"
+        if len(windows) > MAX_NAMED_WINDOWS:
+            yield f"{len(windows) - MAX_NAMED_WINDOWS} more windows of sketch {name} are open"
 
 
 def nothing_sealed(partitions: Collection[AssignedPartition], metrics: Metrics, *, bounded: bool) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sketchstream.errors import DataLossError, SketchstreamError
-from sketchstream.image import DEFERRED_PART, LEAST_DEFERRED_BYTES
+from sketchstream.image import DEFERRED_PART, MAX_DEFERRED_BYTES
 from sketchstream.stream.input.partition_counts import PRODUCERS_LEARN_MS, CountNeeded, LongWork, Steps
 from sketchstream.stream.interfaces import Chunk
 from sketchstream.stream.monitoring.durability import SLOW_S, WRITTEN_BYTES_PER_S, Durability
@@ -448,7 +448,7 @@ class AssignedPartition:
         for a snapshot to be written.
         """  # noqa: D205
         state = self.state
-        if state is not None and state.deferred_bytes > max(LEAST_DEFERRED_BYTES, state.state_bytes // DEFERRED_PART):
+        if state is not None and state.deferred_bytes > max(MAX_DEFERRED_BYTES, state.state_bytes // DEFERRED_PART):
             return True
         outbox = 0 if state is None else state.outbox.n_bytes
         return outbox > MAX_OUTBOX_BYTES or self.refusals.n_bytes > MAX_REFUSED_BYTES

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sketchstream.stream.state.outcome import Outcome
 
-LEAST_LATE = 10
+MIN_LATE_RECORDS = 10
 """Fewest records that a move must make late before it is reported."""
 LATE_SHARE = 4
 """At least one record in 4 after the move must be late because of it; fewer are the disorder of the stream."""
@@ -60,7 +60,7 @@ class Jumps:
             return 0
         self._records += outcome.records - first
         self._add(outcome.late_records[outcome.late_records >= first], times)
-        if self._told or self._late < LEAST_LATE or LATE_SHARE * self._late < self._records:
+        if self._told or self._late < MIN_LATE_RECORDS or LATE_SHARE * self._late < self._records:
             while self._records > REMEMBERED:
                 self._records, self._late = self._records // 2, self._late // 2
             return 0

@@ -28,7 +28,7 @@ from sketchstream.stream.worker import account, policy
 from sketchstream.stream.worker.assigned_partition import AssignedPartition, Computation, Job
 from sketchstream.stream.worker.io_tasks import Done, IoTasks
 from sketchstream.stream.worker.settings import Settings
-from sketchstream.topics import APART
+from sketchstream.topics import TOPIC_STRIDE
 
 log = logging.getLogger("sketchstream.worker")
 
@@ -462,7 +462,7 @@ class PartitionManager:
         """
         if self._unanswered[0] == self.polls:
             raise self._unanswered[1]
-        question = needed, partition // APART
+        question = needed, partition // TOPIC_STRIDE
         if self._counted.get(question, (-1, 0))[0] != self.polls:
             try:
                 self._counted[question] = self.polls, self._source.partition_count(partition, fresh=True)

@@ -16,11 +16,11 @@ from sketchstream.stream.windows.windows import LATEST_MS, iso
 from sketchstream.stream.worker.assigned_partition import AssignedPartition
 from sketchstream.stream.worker.settings import Settings
 
-LEAST_COPIES = 32 << 20
+MIN_COPIES_BYTES = 32 << 20
 """Captured snapshots that wait for their commit may hold these bytes, or a sixteenth of the states if that is more."""
 WRITING_PART = 3
 """Writing snapshots of a partition takes at most a third of the time, however fast the store is."""
-HELD_TIMES, LEAST_HELD_BYTES = 4, 16 << 20
+HELD_TIMES, MIN_HELD_BYTES = 4, 16 << 20
 """All stored snapshots of a partition hold at most 4 times its newest one, or 16 MiB if that is more."""
 UNCONFIRMED = 10
 """Future records in one chunk that make the worker doubt an unconfirmed clock; fewer may have wrong clocks."""
@@ -32,7 +32,7 @@ def fits(assigned: AssignedPartition, partitions: Collection[AssignedPartition])
     if not flying or assigned.state is None:
         return True
     states = sum(other.state.state_bytes for other in partitions if other.state is not None)
-    return flying + assigned.state.dirty_bytes <= max(LEAST_COPIES, states // 16)
+    return flying + assigned.state.dirty_bytes <= max(MIN_COPIES_BYTES, states // 16)
 
 
 def snapshot_every_s(settings: Settings, n_bytes: int, seconds: float, superseded_s: float) -> float:
@@ -46,7 +46,7 @@ def snapshot_every_s(settings: Settings, n_bytes: int, seconds: float, supersede
         seconds: time that its commit took.
         superseded_s: see `StateStore`.
     """
-    superseded = max(HELD_TIMES * n_bytes, LEAST_HELD_BYTES) - n_bytes
+    superseded = max(HELD_TIMES * n_bytes, MIN_HELD_BYTES) - n_bytes
     return max(settings.snapshot_every_s, WRITING_PART * seconds, superseded_s * n_bytes / superseded)
 
 

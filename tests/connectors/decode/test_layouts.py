@@ -156,7 +156,7 @@ def test_what_a_layout_cannot_say_is_left_to_the_scanner() -> None:
         assert judged([text] * 100, ["id"]) == 100, text
     values = 200
     assert judged([b"[" + b",".join([b"1"] * values) + b"]"] * 50, ["id"]) == 0, "more values than a layout holds"
-    assert judged([b'{"' + b"k" * layouts.MOST_BYTES + b'":1}'] * 50, ["id"]) == 0, "longer than a layout may be"
+    assert judged([b'{"' + b"k" * layouts.MAX_BYTES + b'":1}'] * 50, ["id"]) == 0, "longer than a layout may be"
 
 
 def test_layouts_are_kept_while_they_are_followed_and_no_longer() -> None:
@@ -164,7 +164,7 @@ def test_layouts_are_kept_while_they_are_followed_and_no_longer() -> None:
     kinds: list[list[bytes | None]] = [[b'{"%d":' % n, None, b',"id":"x"}'] for n in range(layouts.LAYOUTS + 2)]
     both = [events(seed, 1, kinds[seed.randrange(2)])[0] for _ in range(4000)]
     assert judged(both, ["id"]) == len(both)
-    one_after_the_other = [text for kind in kinds for text in events(seed, 4 * layouts.TOGETHER, kind)]
+    one_after_the_other = [text for kind in kinds for text in events(seed, 4 * layouts.TEXTS_AT_ONCE, kind)]
     assert judged(one_after_the_other, ["id"]) > 0.8 * len(one_after_the_other)
     never = [b'{"id":"x","%d":1}' % n for n in range(4000)]
     assert judged(never, ["id"]) < 20

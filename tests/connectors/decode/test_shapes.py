@@ -65,8 +65,8 @@ class Shape:
 
     def __init__(self, sound: bytes) -> None:
         data, starts, ends = laid_out([sound], b"x" * BLOCK)
-        parts, bounds = np.zeros(layouts.MOST_BYTES, np.uint8), np.zeros((layouts.MOST_SLOTS + 1, 2), np.int64)
-        slots, missing = np.zeros(layouts.MOST_SLOTS, np.int64), np.zeros(0, np.bool_)
+        parts, bounds = np.zeros(layouts.MAX_BYTES, np.uint8), np.zeros((layouts.MAX_SLOTS + 1, 2), np.int64)
+        slots, missing = np.zeros(layouts.MAX_SLOTS, np.int64), np.zeros(0, np.bool_)
         none = np.zeros(0, np.uint8), np.zeros(0, np.int64)
         n = layouts.learn(data, starts[0], ends[0], *none, parts, bounds, slots, missing)
         self.sample = np.zeros(shapes.SHAPED_BYTES, np.uint8)
@@ -133,7 +133,7 @@ def test_a_shape_that_few_texts_have_is_given_up_for_longer_and_longer() -> None
     assert known.tolist() == [100, 0, 0], "too few to tell"
     for failed in range(1, 9):
         judge(known, 100, 255, 257)
-        assert known.tolist() == [0, min(failed, shapes.MOST_FAILED), 1 << min(failed, shapes.MOST_FAILED)]
+        assert known.tolist() == [0, min(failed, shapes.MAX_PAUSE), 1 << min(failed, shapes.MAX_PAUSE)]
         judge(known, 100, 0, 512)
         assert known[shapes.LENGTH] == 100
     judge(known, 100, 512, 0)

@@ -107,7 +107,7 @@ def test_files_of_every_codec_are_read_and_resumed_at_any_row(
     path = write(tmp_path / "e.avro", 0, 200, codec)
     assert found(path) == wanted(0, 200)
     monkeypatch.setattr(containers, "GATHERED", 100)
-    monkeypatch.setattr(containers, "ROWS", 3)
+    monkeypatch.setattr(containers, "CHUNK_RECORDS", 3)
     for position in (0, 1, 9, 10, 11, 57, 199, 200):
         assert found(path, position) == wanted(position, 200 - position)
     assert end_of(path, LAYOUT) == 200
@@ -282,7 +282,7 @@ def test_what_lies_before_a_damaged_marker_is_counted(tmp_path: Path) -> None:
 
 
 def test_decompression_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(containers, "MAX_BYTES", 10_000)
     for codec in CODECS[1:]:
         big = tmp_path / f"{codec}.avro"
         body = PACKED[codec](zigzag(20_000) + b"a" * 20_000 + b"\x02")

@@ -230,7 +230,7 @@ def test_lines_and_packed_maps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "msgpack"])
 def test_positions_resume_anywhere(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(file_rows, "ROWS", 3)
+    monkeypatch.setattr(file_rows, "CHUNK_ROWS", 3)
     rows = [{"u": i, "n": 1, "t": 1000 * i} for i in range(40)]
     path = tmp_path / f"x.{suffix}"
     if suffix == "msgpack":
@@ -323,7 +323,7 @@ def test_missing_files_and_impossible_layouts(tmp_path: Path) -> None:
 
 
 def test_endless_lines_are_not_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "LONGEST_BYTES", 1000)
+    monkeypatch.setattr(blocks, "MAX_RECORD_BYTES", 1000)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
     path = tmp_path / "x.jsonl"
     path.write_bytes(b'{"u": 1}\n' + b"x" * 5000)

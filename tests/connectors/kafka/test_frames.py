@@ -245,7 +245,7 @@ def test_other_answers_are_the_clients_to_read() -> None:
 
 def test_tls_hands_over_everything_that_it_has_decrypted(monkeypatch: pytest.MonkeyPatch) -> None:
     # Decrypted bytes make no socket readable: a turn that stopped before them would wait for what is there already.
-    monkeypatch.setattr(frames, "MOST_BYTES", 5_000)
+    monkeypatch.setattr(frames, "MAX_BYTES_AT_ONCE", 5_000)
     wire = Wire(raw=True, tls=True)
     stream = stream_of(12, [40_000, LONG])
     for _ in range(2):
@@ -351,7 +351,7 @@ def test_a_connection_is_taken_over_in_the_middle_of_a_frame_or_of_its_length() 
 
 def test_a_long_answer_leaves_room_for_the_clients_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "WINDOW", 1000)
-    monkeypatch.setattr(frames, "MOST_BYTES", 3000)
+    monkeypatch.setattr(frames, "MAX_BYTES_AT_ONCE", 3000)
     wire = Wire(raw=True)
     wire.ask(12)
     wire.far.send(framed(bytes(20)) * 250)
@@ -442,7 +442,7 @@ def test_waiting_memory_is_bounded_and_overwritten_when_it_rests(monkeypatch: py
 
 def test_short_frames_are_in_memory_of_their_own() -> None:
     pool = MemoryPool()
-    view = pool.take(pools.SHORT)
+    view = pool.take(pools.MAX_FRESH_BYTES)
     del view
     assert pool.waiting == 0
 

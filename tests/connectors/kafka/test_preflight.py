@@ -99,7 +99,7 @@ def test_records_that_hold_no_item_are_noticed(app: App) -> None:
 
 
 def test_limits_of_the_brokers_are_noticed(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "LARGEST", 5000)  # the brokers take 4,096
+    monkeypatch.setattr(preflight, "MAX_POINTER_BYTES", 5000)  # the brokers take 4,096
     assert "offset.metadata.max.bytes is 4096, workers need at least 5000" in found(app)
 
 

@@ -14,7 +14,7 @@ from sketchstream_connectors.kafka import preflight
 from sketchstream_connectors.kafka.input import sample
 
 
-@pytest.mark.parametrize("failures", [0, 1, sample.TRIES - 1, sample.TRIES])
+@pytest.mark.parametrize("failures", [0, 1, sample.MAX_ATTEMPTS - 1, sample.MAX_ATTEMPTS])
 def test_a_busy_broker_is_asked_again(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     found = object()
@@ -31,8 +31,8 @@ def test_a_busy_broker_is_asked_again(failures: int, monkeypatch: pytest.MonkeyP
     connection: Any = None
     config: Any = None
     given = sample.try_to_read(connection, config, 7)
-    assert given is (None if failures == sample.TRIES else found)
-    assert asked == [7] * min(failures + 1, sample.TRIES)
+    assert given is (None if failures == sample.MAX_ATTEMPTS else found)
+    assert asked == [7] * min(failures + 1, sample.MAX_ATTEMPTS)
 
 
 class Cluster:

@@ -23,7 +23,7 @@ from helpers.kafka.app import AT_ONCE, MINUTE, QUICK, App, Load
 from helpers.schema_registry import StandInRegistry
 from sketchstream.cli import main
 from sketchstream.published import SealedState
-from sketchstream.topics import APART
+from sketchstream.topics import TOPIC_STRIDE
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.readers import open_feed, open_published
 
@@ -156,7 +156,7 @@ def test_killed_workers_count_both_topics_once(kafka: str, tmp_path: Path) -> No
             assert counts(app, [BASE]) == {BASE: app.truth[BASE]}
             with open_feed(app.config) as (feed, _):
                 batches = list(feed.read({}))
-                assert {one.partition for batch in batches for one in batch.entries} == {0, 1, APART}
+                assert {one.partition for batch in batches for one in batch.entries} == {0, 1, TOPIC_STRIDE}
                 assert batches[-1].behind == 0
                 names = {name for batch in batches for name in batch.positions}
                 assert names == {"0/0", "0/1", "1/0"}
@@ -205,13 +205,13 @@ def test_a_topic_is_added_and_grows_and_all_are_reset_to_one_revision(
             assert both.terminate() == 0
 
             healthy = json.loads(app.cli("recover", "--dry-run", "--format", "json"))
-            assert [one["partition"] for one in healthy] == ["0", "1", str(APART)]
+            assert [one["partition"] for one in healthy] == ["0", "1", str(TOPIC_STRIDE)]
             assert {one["outcome"] for one in healthy} == {"healthy"}
             with app.connection.admin.client("growing the second input") as admin:
                 admin.create_partitions({app.orders: 2})
             first = app.cli("reset", "--yes", "--to", "end", "--format", "json")
             found = json.loads(first)
-            assert [one["partition"] for one in found] == ["0", "1", str(APART), str(APART + 1)]
+            assert [one["partition"] for one in found] == ["0", "1", str(TOPIC_STRIDE), str(TOPIC_STRIDE + 1)]
             assert {one["revision"] for one in found} == {"1"}
             third = app.start("third")
             bought = Load(orders)  # type: ignore[arg-type]  # a producer learns of partitions late

@@ -321,7 +321,7 @@ def test_spark_brings_the_rows_of_a_window_in_parts(tmp_path: Path, monkeypatch:
     live, history = (config(tmp_path, "distinct", out=out) for out in ("live", "history"))
     file_worker(live).run()
     monkeypatch.setattr(type(session.range(1)), "toArrow", fetching)
-    monkeypatch.setattr("sketchstream_connectors.lake.engines.PART", 1)
+    monkeypatch.setattr("sketchstream_connectors.lake.engines.MAX_ROWS", 1)
     session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
     try:
         assert run_all(history, engine="spark") == ["published"] * DAYS

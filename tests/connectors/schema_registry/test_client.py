@@ -23,7 +23,7 @@ from sketchstream.config.schema import PayloadTable
 from sketchstream.errors import ConfigError, SchemaUnavailableError
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.schema_registry.client import FREE_DENIALS, MOST_DENIED, RegistryAccess, SchemaRegistry
+from sketchstream_connectors.schema_registry.client import FREE_DENIALS, MAX_DENIED, RegistryAccess, SchemaRegistry
 
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "long"}]}
 
@@ -185,7 +185,7 @@ def test_made_up_ids_are_asked_for_once_a_second_and_forgotten_at_last() -> None
             except SchemaUnavailableError:
                 assert len(stand_in.asked) == before
         assert len(stand_in.asked) <= FREE_DENIALS + 5
-        assert len(registry._denied) <= MOST_DENIED
+        assert len(registry._denied) <= MAX_DENIED
         clock.now += 120
         assert registry.schema(4000) is None
 

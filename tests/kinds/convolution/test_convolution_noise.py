@@ -26,7 +26,7 @@ from sketchstream.kinds.convolution.noises.independent import (
     add_laplace,
     base_draws,
 )
-from sketchstream.kinds.convolution.noises.spectral import LEAST_CORRELATED
+from sketchstream.kinds.convolution.noises.spectral import MIN_CORRELATED
 from sketchstream.kinds.convolution.noises.synthesis import FRACTION, inverse_dft, roots, synthesize
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.update import Updater, add_noise
@@ -463,7 +463,7 @@ def test_closed_forms_of_layout_time() -> None:
     ):
         found = ConvolutionSpec(kernel, length, mode=mode, layout="time", **GIVEN)  # type: ignore[arg-type]
         assert found.grid >= least  # by the error of rounding; finer so that every direction has enough noise
-        assert found.grid**2 * np.min(found.scheme.scales2(found.layer())) >= LEAST_CORRELATED
+        assert found.grid**2 * np.min(found.scheme.scales2(found.layer())) >= MIN_CORRELATED
     coarse = ConvolutionSpec("sum", 32, layout="time", capacity=1 << 61, **GIVEN | {"epsilon": "1/10", "delta": "1e-5"})
     unrounded = coarse.scheme.shape.mse(coarse.scheme.scale_budget(coarse.layer()))
     assert coarse.grid == 1

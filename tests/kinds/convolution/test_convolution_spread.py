@@ -18,7 +18,7 @@ from sketchstream.kinds.convolution.filtering import spread
 from sketchstream.kinds.convolution.filtering.filters import parse_filter
 from sketchstream.kinds.convolution.filtering.spread import SpreadFactor
 from sketchstream.kinds.convolution.noises.independent import base_draws
-from sketchstream.kinds.convolution.noises.spectral import LEAST_CORRELATED, ROUNDING_SHARE
+from sketchstream.kinds.convolution.noises.spectral import MIN_CORRELATED, ROUNDING_SHARE
 from sketchstream.kinds.convolution.noises.synthesis import FRACTION, filter_draws
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
 from sketchstream.kinds.convolution.reading.series import joined
@@ -36,7 +36,7 @@ FALLING = ("sum", "window:7", "average:24", "decay:0.9", "decay:0.99", "identity
 @pytest.fixture
 def from_40(monkeypatch: pytest.MonkeyPatch) -> None:
     """Series of more than 40 positions count as long."""
-    monkeypatch.setattr(noises, "LONGEST_ROOT", 40)
+    monkeypatch.setattr(noises, "MAX_ROOT_POSITIONS", 40)
 
 
 def mixing(factor: SpreadFactor) -> np.ndarray[Any, Any]:
@@ -113,7 +113,7 @@ def test_a_spec_spreads_noise_over_long_series_alone() -> None:
     state = np.zeros(41, np.int64)
     Updater(long).apply(state, [3, 3])
     assert state.tolist() == [0, 0, 0, 2 * long.grid] + [0] * 37, "an event changes one word"
-    assert long.grid**2 * long.scheme.factor.least / long.scheme.scale_budget(long.layer()) >= LEAST_CORRELATED / 4  # type: ignore[attr-defined]
+    assert long.grid**2 * long.scheme.factor.least / long.scheme.scale_budget(long.layer()) >= MIN_CORRELATED / 4  # type: ignore[attr-defined]
     for size in (41, 200):  # the same noise as by columns
         one = ConvolutionSpec("sum", size, **LONG)
         exact = CausalFactor(np.ones(size), size).variances(np.ones(size), np.arange(size), size)

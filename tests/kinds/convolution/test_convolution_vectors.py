@@ -15,8 +15,8 @@ from sketchstream.kinds.convolution.calibration import mu_of, rho_of
 from sketchstream.kinds.convolution.filtering.filters import parse_filter
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
 from sketchstream.kinds.convolution.filtering.mechanism import (
-    LARGEST_PRIME,
-    SMALL,
+    MAX_ANY_LENGTH,
+    MAX_PRIME,
     NoiseShape,
     Spectrum,
     choose_length,
@@ -334,11 +334,11 @@ def test_running_sums_take_twice_their_length_in_both_layouts(n: int, expected: 
 
 
 def test_long_transforms_in_exact_integers_have_no_large_factors() -> None:
-    assert quick_length(SMALL) == SMALL
-    for shortest in (SMALL + 1, 131071, 1000003):
+    assert quick_length(MAX_ANY_LENGTH) == MAX_ANY_LENGTH
+    for shortest in (MAX_ANY_LENGTH + 1, 131071, 1000003):
         found = quick_length(shortest)
         assert shortest <= found < 1.01 * shortest
-        assert smooth_length(found, LARGEST_PRIME) == found
+        assert smooth_length(found, MAX_PRIME) == found
 
 
 def test_a_transform_length_that_is_written_down_is_kept() -> None:

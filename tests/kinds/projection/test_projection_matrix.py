@@ -70,7 +70,7 @@ def test_rows_equal_their_twin(family: Any, d: int, k: int) -> None:
 
 def test_rows_do_not_depend_on_how_many_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Matrix("gaussian", SEED, 500, 40).rows(np.arange(500))
-    monkeypatch.setattr(matrices, "CHUNK", 7 * 40)
+    monkeypatch.setattr(matrices, "WORDS_AT_ONCE", 7 * 40)
     assert np.array_equal(whole, Matrix("gaussian", SEED, 500, 40).rows(np.arange(500)))
     assert np.array_equal(whole[:, :9], Matrix("gaussian", SEED, 500, 9).rows(np.arange(500)))
 

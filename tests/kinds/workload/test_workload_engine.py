@@ -236,7 +236,7 @@ def test_what_does_not_apply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         tables(workload="prefix:15")
     with pytest.raises(SpecError, match="no universe"):
         ss.WorkloadSpec("prefix:15", "1", "1e-6", "gaussian").cells(FIELDS)
-    monkeypatch.setattr("sketchstream.kinds.workload.kind.MOST_PUBLISHED_BYTES", 100)
+    monkeypatch.setattr("sketchstream.kinds.workload.kind.MAX_PUBLISHED_BYTES", 100)
     with pytest.raises(SpecError, match="ask fewer queries"):
         ss.Sketch.create(spec)
 

@@ -388,7 +388,7 @@ def test_bounds_are_below_the_optimum(seed: int, monkeypatch: pytest.MonkeyPatch
     sets = (np.random.default_rng(seed).random((400, 900)) < 0.05).astype(np.int64)
     singular = np.linalg.svd(sets.astype(float), compute_uv=False).sum() ** 2 / 900
     assert 0.5 * singular < Runs.of_matrix(sets).pair_bound() < singular
-    monkeypatch.setattr(runs_module, "MOST_PAIRS", 0)
+    monkeypatch.setattr(runs_module, "MAX_PAIRS", 0)
     assert held.pair_bound() == 0
 
 

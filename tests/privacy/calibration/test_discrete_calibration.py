@@ -102,7 +102,7 @@ def test_smoothing_bound_is_the_one_of_the_lemma(divergence: Any, epsilon: float
 
 
 def test_mass_that_is_cut_off_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discrete, "TAIL", 1.0)
+    monkeypatch.setattr(discrete, "TAIL_FRACTION", 1.0)
     shifted = discrete._Shifted(4.0, (1,), 0.5)
     assert (len(shifted.law), shifted.cut) == (7, 2 * math.exp(-9 / 8))
     assert shifted.summed(1.0) < 0.00724877684595258 < shifted.delta(1.0)

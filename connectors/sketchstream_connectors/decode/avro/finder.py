@@ -23,12 +23,12 @@ from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.named_fields import Found
 from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import read_only
-from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, Slot
+from sketchstream_connectors.decode.slots import FRAMINGS, MAX_KNOWN, Slot
 
 Lookup = Callable[[int], Type | None]
 """Finds the schema of an id; None: there is none."""
 
-MOST_INFLATED: Final = 1 << 24
+MAX_INFLATED_BYTES: Final = 1 << 24
 """Most bytes of a decompressed value; longer ones are malformed."""
 
 
@@ -61,7 +61,7 @@ class AvroFinder:
 
     def _learn(self, number: int) -> None:
         """Look an id up, and add its plan."""
-        if len(self._schemas) >= MOST_KNOWN:
+        if len(self._schemas) >= MAX_KNOWN:
             self._forget()
         schema = self._lookup(number)
         entry = kernels.REFUSED
@@ -167,7 +167,7 @@ def _plain(body: bytes, at: int) -> bytes | None:
         return body
     inflater = zlib.decompressobj()
     try:
-        plain = inflater.decompress(body[18:], MOST_INFLATED)
+        plain = inflater.decompress(body[18:], MAX_INFLATED_BYTES)
     except zlib.error:
         return None
     return plain if inflater.eof and not inflater.unused_data else None

@@ -6,7 +6,7 @@ Source: the Avro 1.12 specification, "Binary Encoding".
 A row is (op, a, b, c, optional), with an operation of `decode.binary_kernels`. `optional` fuses a union of null and one
 other type with the row of that type: 1 where null is the first branch, 2 where it is the second; if the branch is null,
 the row is done. Records are inlined, so a plan is a straight line but for unions and arrays. What has no plan
-(recursive or deep schemas, more than `MOST_ROWS` rows) is read by `decode.avro.tree`, with the same verdicts.
+(recursive or deep schemas, more than `MAX_ROWS` rows) is read by `decode.avro.tree`, with the same verdicts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sketchstream_connectors.decode import binary_kernels as ops
 from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.slots import Slot
 
-MOST_ROWS: Final = 4096
+MAX_ROWS: Final = 4096
 """Most rows of a plan; a schema that needs more is read by `decode.avro.tree`."""
-MOST_TYPES: Final = 128
+MAX_TYPES: Final = 128
 """Most types of a schema inside of each other."""
-MOST_PLACES: Final = 18
+MAX_DECIMAL_PLACES: Final = 18
 """Most digits behind the point of a decimal that the loop writes."""
 WORD: Final = 8
 """Most bytes of a decimal that the loop reads: those of an int64."""
@@ -85,7 +85,7 @@ class _SchemaBuilder:
     def add(self, op: int, a: int = 0, b: int = 0, c: int = 0, optional: int = 0) -> int:
         """Add a row; returns its place."""
         rows = self.plan.rows
-        if len(rows) >= MOST_ROWS:
+        if len(rows) >= MAX_ROWS:
             raise TooLargeError
         if op == ops.FIXED and not optional and self._straight and rows and rows[-1][0] == op and not rows[-1][4]:
             rows[-1][1] += a
@@ -104,7 +104,7 @@ class _SchemaBuilder:
 
     def emit(self, schema: Type, wanted: Wanted, optional: int = 0) -> None:
         """Add the rows of a type."""
-        if self._depth == MOST_TYPES:
+        if self._depth == MAX_TYPES:
             raise TooLargeError
         self._depth += 1
         self._emit(schema, wanted, optional)
@@ -150,7 +150,7 @@ class _SchemaBuilder:
 
     def _loop(self, schema: Type, slots: list[int], optional: int) -> None:
         assert schema.items is not None
-        if self._loops == ops.MOST_LOOPS:
+        if self._loops == ops.MAX_LOOPS:
             raise TooLargeError
         group = self._grouped(optional, slots)
         for slot in slots:
@@ -208,7 +208,7 @@ class _SchemaBuilder:
         kind = schema.kind
         if schema.logical == "decimal":
             size = schema.size if kind == "fixed" else -1
-            if schema.scale > MOST_PLACES or size > WORD:
+            if schema.scale > MAX_DECIMAL_PLACES or size > WORD:
                 self._slow(schema, slots, optional)
                 return
             self.plan.decimals += 1

@@ -17,7 +17,7 @@ from typing import Any, Final
 from sketchstream.errors import FormatError
 
 PRIMITIVE: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-MOST_DEPTH: Final = 100
+MAX_DEPTH: Final = 100
 """Most levels of nesting in the text of a schema."""
 TIMES: Final = {
     ("int", "date"): (86_400_000, 1),
@@ -38,7 +38,7 @@ CONNECT: Final = {
 """Times that Debezium names in `connect.name` where Avro would have a logical type.
 
 Source: the Debezium reference, "Temporal types"."""
-MOST_SCALE: Final = 400
+MAX_SCALE: Final = 400
 """Largest scale of a decimal; with a larger one only the underlying type counts."""
 
 
@@ -112,7 +112,7 @@ def _load(text: str) -> Any:
 
 def _type(described: Any, namespace: str, names: dict[str, Type], depth: int) -> Type:
     """The type that a part of the JSON declares or names."""
-    if depth > MOST_DEPTH:
+    if depth > MAX_DEPTH:
         raise ValueError
     if isinstance(described, str):
         if described in PRIMITIVE:
@@ -167,7 +167,7 @@ def _logical(result: Type, described: dict[str, Any]) -> Type:
         result.logical = "uuid"
     elif logical == "decimal" and result.kind in ("bytes", "fixed"):
         precision, scale = described.get("precision"), described.get("scale", 0)
-        if type(precision) is int and type(scale) is int and 0 <= scale <= min(precision, MOST_SCALE) and precision > 0:
+        if type(precision) is int and type(scale) is int and 0 <= scale <= min(precision, MAX_SCALE) and precision > 0:
             result.logical, result.scale = "decimal", scale
     return result
 

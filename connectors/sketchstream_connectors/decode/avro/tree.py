@@ -14,9 +14,9 @@ from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, 
 from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.slots import Slot
 
-MOST_DEPTH: Final = 256
+MAX_DEPTH: Final = 256
 """Most types inside of each other in one value; deeper values are malformed. Schemas with a plan are not as deep."""
-MOST_TEXT: Final = 400
+MAX_DECIMAL_BYTES: Final = 400
 """Most bytes of a decimal; longer ones are of no use."""
 Value = tuple[int, bytes | int | float]
 """Kind of a field, and its bytes or number."""
@@ -109,7 +109,7 @@ class _Tree:
 
     def read(self, schema: Type, paths: list[tuple[int, tuple[str, ...]]], depth: int) -> Any:
         """Read one value, and take what is wanted of it."""
-        if depth > MOST_DEPTH:
+        if depth > MAX_DEPTH:
             raise Malformed
         slots = [slot for slot, path in paths if not path]
         if schema.kind == "union":
@@ -184,7 +184,7 @@ class _Tree:
         return (STRING, found_bytes), found_bytes.decode("latin-1") if self.keep else None
 
     def _decimal(self, schema: Type, content: bytes) -> tuple[Value, Any]:
-        if not 0 < len(content) <= MOST_TEXT:
+        if not 0 < len(content) <= MAX_DECIMAL_BYTES:
             return (OTHER, b""), None
         number = int.from_bytes(content, "big", signed=True)
         if schema.scale == 0 and -(1 << 63) <= number < 1 << 63:

@@ -19,7 +19,7 @@ from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import INTEGER
 from sketchstream.stream.formats import Fields, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode.binary_kernels import MOST_DEPTH
+from sketchstream_connectors.decode.binary_kernels import MAX_DEPTH
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.protobuf.finder import Lookup, ProtobufFinder
 from sketchstream_connectors.decode.protobuf.plan import NOWHERE, Wish, leaf_names
@@ -37,7 +37,7 @@ from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.decode.slots import Slot, binary_times, slots_of, varint
 from sketchstream_connectors.schema_registry import sources
 
-LARGEST_S = 1 << 53
+MAX_TIME_S = 1 << 53
 """Seconds below this have milliseconds that are an int64."""
 
 
@@ -97,7 +97,7 @@ def _times(fields: Found, unit: TimeUnit) -> Ints:
     split = (fields.kinds[place + 1] == INTEGER) & (fields.kinds[place + 2] == INTEGER)
     if split.any():
         seconds, nanos = fields.starts[place + 1], fields.starts[place + 2]
-        good = split & (np.abs(seconds) < LARGEST_S) & (nanos >= 0) & (nanos < 10**9)
+        good = split & (np.abs(seconds) < MAX_TIME_S) & (nanos >= 0) & (nanos < 10**9)
         times[split] = NO_TIME
         times[good] = seconds[good] * 1000 + nanos[good] // 1_000_000
     return times
@@ -113,8 +113,8 @@ class ProtobufFormat:
         """Mistakes in the fields."""
         yield from check_paths(fields)
         for name in wanted_fields(fields):
-            if name.count(".") >= MOST_DEPTH:
-                yield f"{name[:40]!r}... is the field of a message in more than {MOST_DEPTH - 1} others: too deep"
+            if name.count(".") >= MAX_DEPTH:
+                yield f"{name[:40]!r}... is the field of a message in more than {MAX_DEPTH - 1} others: too deep"
 
     def check_payload(self, payload: Any) -> Iterator[str]:
         """Mistakes in `[payload]`."""

@@ -19,7 +19,7 @@ from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.protobuf.plan import NOWHERE, Wish, compile_plan, split_times
 from sketchstream_connectors.decode.protobuf.schema import Message
 from sketchstream_connectors.decode.records import read_only
-from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN
+from sketchstream_connectors.decode.slots import FRAMINGS, MAX_KNOWN
 
 Lookup = Callable[[int, tuple[int, ...]], Message | None]
 """Finds the message type of a file's id and of message indexes; None: there is none."""
@@ -57,7 +57,7 @@ class ProtobufFinder:
 
     def _learn(self, indexes: int, number: int) -> None:
         """Look a type up, and add its plan."""
-        if len(self._types) >= MOST_KNOWN:
+        if len(self._types) >= MAX_KNOWN:
             self._forget()
         message = self._lookup(number, unpacked(indexes))
         entry = kernels.REFUSED if message is None else self._nodes.shape[0]

@@ -23,11 +23,11 @@ from typing import Any, Final
 
 TIMEOUT_S: Final = 10.0
 """Longest wait for the token endpoint."""
-SHORTEST_S: Final = 30.0
+TOKEN_LIFE_S: Final = 30.0
 """Seconds for which a token is taken to be valid if the endpoint does not say how long it is."""
 RENEWED_AT: Final = 0.8
 """Part of its life after which a token is not used for new connections."""
-LARGEST: Final = 1 << 20
+MAX_ANSWER_BYTES: Final = 1 << 20
 """Most bytes of a token endpoint's answer; tokens have some kilobytes."""
 _NO_TLS = ("WRONG_VERSION", "record layer", "UNEXPECTED_EOF", "closed (EOF)")
 """Words of OpenSSL where a listener answers a TLS handshake with something else, or closes the connection."""
@@ -83,8 +83,8 @@ class Tokens:
         where = f"the token endpoint {self._url}"
         try:
             with opener.open(request, timeout=TIMEOUT_S) as answer:
-                fields = json.loads(answer.read(LARGEST))
-                return str(fields["access_token"]), float(fields.get("expires_in", SHORTEST_S))
+                fields = json.loads(answer.read(MAX_ANSWER_BYTES))
+                return str(fields["access_token"]), float(fields.get("expires_in", TOKEN_LIFE_S))
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in (400, 401, 403):

@@ -22,7 +22,7 @@ STATE = {
     "file.delete.delay.ms": "1000",
     "message.timestamp.type": "LogAppendTime",  # a commit then learns the brokers' time
 }
-LONGEST_STEM = 220
+MAX_STEM_CHARACTERS = 220
 """Most characters of a group and a topic in a name; a topic's name has at most 249."""
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 LIKE_INPUT = ("retention.ms", "retention.bytes")
@@ -84,10 +84,10 @@ def _stem(group: str, topic: str, separator: str, legible: str) -> str:
         separator: one character.
         legible: the group as it may be written here.
     """
-    if legible == group and separator not in group + topic and len(group) + len(topic) <= LONGEST_STEM:
+    if legible == group and separator not in group + topic and len(group) + len(topic) <= MAX_STEM_CHARACTERS:
         return f"{group}{separator}{topic}"
     digest = hashlib.blake2b(f"{len(group)}:{group}{topic}".encode(), digest_size=8, person=b"sketch-names")
-    return f"{legible}{separator}{topic}"[:LONGEST_STEM] + separator + digest.hexdigest()
+    return f"{legible}{separator}{topic}"[:MAX_STEM_CHARACTERS] + separator + digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _XERIAL = b"\x82SNAPPY\x00"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _DEFLATED = 1032
 """Deflate shortens data to no less than a 1,032nd of its length."""
-_GROWTH, _SMALLEST = 16, 1 << 16
+_GROWTH, _MIN_ROOM = 16, 1 << 16
 """Decompressed data get room for 16 times the compressed size, at least 64 KiB; then for twice as much."""
 _LZ4_MAGIC = 0x184D2204
 _LZ4_SIZE = 0x7FFFFFFF
@@ -137,7 +137,7 @@ class Decompressor:
         filled = 0
         rest: Buffer = data
         while not frame.eof:
-            parts.append(frame.decompress(rest, max_length=max(_GROWTH * len(data), filled, _SMALLEST)))
+            parts.append(frame.decompress(rest, max_length=max(_GROWTH * len(data), filled, _MIN_ROOM)))
             filled += len(parts[-1])
             rest = b""
             if filled > MAX_BATCH_BYTES:
@@ -159,7 +159,7 @@ class Decompressor:
         part = room
         while True:
             if not part:
-                part = PAYLOADS.take(max(_GROWTH * len(data), filled, _SMALLEST))
+                part = PAYLOADS.take(max(_GROWTH * len(data), filled, _MIN_ROOM))
             got = reader.readinto(part)
             parts.append(part[:got])
             filled += got

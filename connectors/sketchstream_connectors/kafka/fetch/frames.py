@@ -22,7 +22,7 @@ from sketchstream_connectors.kafka.fetch.fetch_responses import FETCH, VERSIONS,
 
 WINDOW = 1 << 16
 """Bytes asked of a socket while no frame is open."""
-MOST_BYTES = 1 << 23
+MAX_BYTES_AT_ONCE = 1 << 23
 """Bytes after which a connection lets the client's other tasks run."""
 LOW_WATER = 1 << 20
 """Bytes that must have come before a connection with an open frame is looked at again: fewer, longer turns."""
@@ -71,7 +71,7 @@ class Receiver:
         self._parser = weakref.ref(parser)
 
     def receive(self) -> tuple[Receiver, Exception | None]:
-        """Take all that the socket has to give, up to `MOST_BYTES`; and why there will be no more, or None."""
+        """Take all that the socket has to give, up to `MAX_BYTES_AT_ONCE`; and why there will be no more, or None."""
         import kafka.errors
 
         transport = cast("Any", self._transport())
@@ -84,7 +84,7 @@ class Receiver:
         error: Exception | None = None
         # what TLS has decrypted already makes no socket readable: it is taken to the end
         while self._wrong is None and (
-            self._size < MOST_BYTES or (isinstance(sock, ssl.SSLSocket) and sock.pending() > 0)
+            self._size < MAX_BYTES_AT_ONCE or (isinstance(sock, ssl.SSLSocket) and sock.pending() > 0)
         ):
             try:
                 got = self._fill(sock)

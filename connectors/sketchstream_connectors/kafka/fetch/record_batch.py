@@ -26,7 +26,7 @@ _AFTER_CHECKSUM = 21
 """Where the bytes begin that the checksum of a batch covers: behind offset, length, leader epoch, magic and itself."""
 PIECE_BYTES = 1 << 22
 """Decompressed bytes after which a piece of a response ends."""
-_MORE, _MOST_SLACK = 1.25, 1 << 20
+_MORE, _ROOM = 1.25, 1 << 20
 """Decompressed batches get 1.25 times the room that the last one lets expect, and room for one batch beyond the end of
 a piece, at most 1 MiB."""
 
@@ -214,7 +214,7 @@ class _Payloads:
         if not self._growth:
             return None
         size = min(int(_MORE * self._growth * compressed), PIECE_BYTES)
-        return PAYLOADS.take(size + min(self._longest, _MOST_SLACK))
+        return PAYLOADS.take(size + min(self._longest, _ROOM))
 
 
 class _Piece:
@@ -237,7 +237,7 @@ class _Piece:
         base, count = head[kernels.BASE_OFFSET], head[kernels.COUNT]
         if codec and end > start:
             start, end = self._plain(codec, view, start, end, base)
-        if count > (end - start) // kernels.SMALLEST_RECORD:
+        if count > (end - start) // kernels.MIN_RECORD_BYTES:
             raise CorruptRecordError(f"a batch of {end - start} bytes that claims {count} records", base)
         fixed = bool(head[kernels.ATTRIBUTES] & _LOG_APPEND)
         timestamp = head[kernels.MAX_TIMESTAMP if fixed else kernels.FIRST_TIMESTAMP]

@@ -25,7 +25,7 @@ COLUMNS = 12
 AHEAD = 1024
 """Distance in bytes at which records are prefetched; of long ones only the heads are read, which hardware does not."""
 HEAD_BYTES = 61
-SMALLEST_RECORD = 7
+MIN_RECORD_BYTES = 7
 
 # columns of the table of segments: one run of records each, not compressed
 SEGMENT_START, SEGMENT_END, SEGMENT_OFFSET, SEGMENT_TIMESTAMP, SEGMENT_FIXED, SEGMENT_COUNT = 0, 1, 2, 3, 4, 5

@@ -39,9 +39,9 @@ RECORDS = 20_000
 """Most records of the whole topic that are read for a choice of the partitioner."""
 FEW_RECORDS = 1_000
 """Most records that are read to look at fields only."""
-TRIES = 3
+MAX_ATTEMPTS = 3
 """Most attempts to read a sample."""
-LEAST = 50
+MIN_RECORDS = 50
 """Fewest records of each partition that a sample asks for, however many partitions there are."""
 
 
@@ -78,7 +78,7 @@ def try_to_read(connection: Connection, config: Config, records: int) -> TopicSa
 
     Without a sample a wrong configuration would pass unnoticed, so a busy broker is asked again.
     """
-    for _ in range(TRIES):
+    for _ in range(MAX_ATTEMPTS):
         try:
             return read(connection, config, records)
         except BrokerError as error:
@@ -114,7 +114,7 @@ def read_newest(connection: Connection, topic: str, records: int) -> NewestRecor
     if described is None:
         raise ConfigError(f"the input topic {topic!r} does not exist")
     by_partition: dict[int, list[ClientRecord]] = {}
-    tail = max(LEAST, -(-records // described.partitions))
+    tail = max(MIN_RECORDS, -(-records // described.partitions))
     with contextlib.closing(Log(connection, topic)) as log:
         extent = log.extent()
         if len(extent.ends) != described.partitions:  # the metadata of a broker that lags behind

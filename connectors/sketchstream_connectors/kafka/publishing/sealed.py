@@ -26,7 +26,7 @@ from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.published import frontiers
 from sketchstream.stream.published.values import integer
 from sketchstream.stream.windows.windows import NO_TIME, within
-from sketchstream.topics import APART
+from sketchstream.topics import TOPIC_STRIDE
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log
 
@@ -267,7 +267,7 @@ class _Windows:
     def _entry(self, held: _Held) -> Iterator[SealedEntry]:
         body, data = held.body, held.data
         if data is None:
-            data = b"".join(self._fetch(body.partition % APART, held.offsets))
+            data = b"".join(self._fetch(body.partition % TOPIC_STRIDE, held.offsets))
         else:
             self._held -= len(data)
         if (entry := body.entry(data)) is None:
@@ -318,7 +318,7 @@ class KafkaSealedSource:
         tail = TAIL
         while True:
             tail *= 8
-            heard = {one.partition % APART for one in self._frontiers(sketch)}
+            heard = {one.partition % TOPIC_STRIDE for one in self._frontiers(sketch)}
             ends = {p: low for p, (low, _) in self._heard.items() if p not in heard and low > extent.begins.get(p, low)}
             if not ends:
                 return

@@ -21,7 +21,7 @@ FORMAT = 2
 """The format that is written. A release that knows only 1 refuses it: it cannot read snapshots of byte format 2."""
 NAMING = 2
 """The rule of the transactional ids that are written now."""
-LARGEST = 1024
+MAX_POINTER_BYTES = 1024
 """Most bytes of a pointer: brokers accept 4,096 with an offset by default (`offset.metadata.max.bytes`)."""
 
 
@@ -81,7 +81,7 @@ class Pointer:
             },
             separators=(",", ":"),
         )
-        assert len(text) < LARGEST
+        assert len(text) < MAX_POINTER_BYTES
         return text
 
     @classmethod

@@ -140,7 +140,7 @@ def _row(done: WindowDone) -> dict[str, str]:
 
 def _time(claimed: int) -> str | None:
     """A time that was claimed; None: no window is."""
-    from sketchstream.stream.windows.boundary import NEVER
+    from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW
     from sketchstream.stream.windows.windows import NO_TIME, iso
 
-    return None if claimed in (NO_TIME, NEVER) else iso(claimed)
+    return None if claimed in (NO_TIME, NO_LIVE_WINDOW) else iso(claimed)

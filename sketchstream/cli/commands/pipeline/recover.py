@@ -37,7 +37,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
       sketchstream recover -c sketchstream.toml --dry-run
     """
     from sketchstream.cli.commands.pipeline.topics import print_rows
-    from sketchstream.topics import APART
+    from sketchstream.topics import TOPIC_STRIDE
 
     config = clusters.load(config_file)
     if config.from_kafka:
@@ -45,7 +45,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
 
         diagnoses: list[Diagnosis] = []
         for topic, cluster in enumerate(config.apart()):
-            here = [partition % APART for partition in partitions if partition // APART == topic]
+            here = [partition % TOPIC_STRIDE for partition in partitions if partition // TOPIC_STRIDE == topic]
             if partitions and not here:
                 continue
             with clusters.connected(cluster) as connection:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.stream.windows.plans import EarlyAnswers
 
-SMALLEST: Final = 1024
+MIN_SLOTS: Final = 1024
 """Number of slots that the search begins with if none is given."""
 
 
@@ -166,7 +166,7 @@ def command(
     from sketchstream.stream.windows import units
 
     if description.open_domain and description.slots is None and vary == "slots" and target is not None:
-        description = replace(description, slots=SMALLEST)
+        description = replace(description, slots=MIN_SLOTS)
     spec = _grouped(deployment, description.spec(), description.given())
     windows_given = deployment.windows(spec)
     expected: dict[str, Any] = {

@@ -107,7 +107,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
     Raises:
         ConfigError: none of many records has the fields of the options; nothing is added.
     """
-    from sketchstream.stream.input.sampling import ENOUGH, Sample, Wanted
+    from sketchstream.stream.input.sampling import MIN_RECORDS, Sample, Wanted
     from sketchstream_connectors.files import source as files
 
     path = None if source == STDIN else source
@@ -127,9 +127,9 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
     def inspect(chunk: Chunk) -> None:
         if left_out is not None:
             left_out.without_item += int(chunk.events.null.sum())
-        if sample.records < ENOUGH:
+        if sample.records < MIN_RECORDS:
             files.look(layout, chunk, sample)
-            if sample.records >= ENOUGH:
+            if sample.records >= MIN_RECORDS:
                 sample.require()
 
     name = "standard input" if path is None else path.name
@@ -151,7 +151,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
                     left_out.heavy += len(records.items) - len(items)
                 elif records.weights is not None and limit is not None:
                     left_out.heavy += int(((records.weights > limit) | (records.weights < -limit)).sum())
-    if sample.records < ENOUGH:
+    if sample.records < MIN_RECORDS:
         for text in sample.require():
             show.warn(f"{name}: {text}")
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 KIND: Final = "profile"
 """Kind of the sketch that is configured."""
 NAME: Final = "people"
-NUMBERS: Final = ("distinct", "at_least.3")
+SHOWN_NUMBERS: Final = ("distinct", "at_least.3")
 PROVISIONAL: Final = f"""[[sketch]]
 name = "{NAME}"
 window = "1d"
@@ -140,7 +140,7 @@ def command(
     window = options.ask(window, "How wide is a window (1h, 1d, 7d, ...)", "1d", str)
     wait_s = _wait_s(Width.parse(str(window)))
     target = _share(options.ask(error, "Which relative error (one standard deviation) may answers have", "2%", str))
-    chosen_numbers = numbers or NUMBERS
+    chosen_numbers = numbers or SHOWN_NUMBERS
     kind = kinds.named(KIND)
     assert isinstance(kind, Sizable)
     with ProgressBar("sizing the sketch") as bar:

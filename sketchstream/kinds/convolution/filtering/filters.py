@@ -18,10 +18,10 @@ from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.spec import exact_rational
 
-NAMED: Final = "window:W, average:W, sum, decay:A, difference, identity"
-MOST_COEFFICIENTS: Final = 1 << 22
+FORMS: Final = "window:W, average:W, sum, decay:A, difference, identity"
+MAX_COEFFICIENTS: Final = 1 << 22
 """Most coefficients of a filter."""
-LARGEST_COEFFICIENT: Final = 1e100
+MAX_COEFFICIENT: Final = 1e100
 """Largest absolute value of a coefficient."""
 
 
@@ -102,15 +102,15 @@ def kernel_of(written: object) -> Floats:
         raise SpecError("kernel must not be empty")
     if not np.all(np.isfinite(out)):
         raise SpecError("kernel must be finite, found NaN or infinity")
-    if np.abs(out).max() > LARGEST_COEFFICIENT:
-        most = f"{LARGEST_COEFFICIENT:g}"
+    if np.abs(out).max() > MAX_COEFFICIENT:
+        most = f"{MAX_COEFFICIENT:g}"
         raise SpecError(
             f"kernel must have coefficients of at most {most}: errors are sums of their squares; scale them down"
         )
     if not np.any(out):
         raise SpecError("kernel must not be all zero")
-    if out.size > MOST_COEFFICIENTS:
-        raise SpecError(f"kernel must have at most {MOST_COEFFICIENTS} coefficients, found {out.size}")
+    if out.size > MAX_COEFFICIENTS:
+        raise SpecError(f"kernel must have at most {MAX_COEFFICIENTS} coefficients, found {out.size}")
     return out
 
 
@@ -127,7 +127,7 @@ def _plain(written: object, length: int, trim: bool) -> Filter:
 def _named(text: str, length: int) -> Filter:
     """A filter given by its name."""
     word, _, argument = text.partition(":")
-    expected = f"kernel must be one of {NAMED}, a .npy path or numbers"
+    expected = f"kernel must be one of {FORMS}, a .npy path or numbers"
     if word in ("window", "average"):
         width = _width(argument, word, length)
         return _frozen(text, np.full(width, 1.0 if word == "window" else 1 / width), width - 1)

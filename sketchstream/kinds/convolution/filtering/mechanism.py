@@ -31,10 +31,10 @@ VARIANCE_STEPS: Final = 256
 """Relative steps to which variances are rounded where there are more than `DISTINCT`."""
 SEARCHED: Final = 4
 """Transform lengths tried by `choose_length`: parity matters, and more does not help."""
-SMALL: Final = 1 << 15
+MAX_ANY_LENGTH: Final = 1 << 15
 """Layout "time": up to this any length is transformed within seconds; beyond, those without large prime factors."""
-LARGEST_PRIME: Final = 31
-"""Largest prime factor of lengths above `SMALL`. Any number below `synthesis.DIRECT` would do: such sums are quick."""
+MAX_PRIME: Final = 31
+"""Largest prime factor of longer lengths. Any number below `synthesis.DIRECT` would do: such sums are quick."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def choose_length(written: Filter, origin: int, positions: int, layout: Layout =
 
 def quick_length(shortest: int) -> int:
     """The smallest length from here on whose exact transform takes seconds at most."""
-    return shortest if shortest <= SMALL else smooth_length(shortest, LARGEST_PRIME)
+    return shortest if shortest <= MAX_ANY_LENGTH else smooth_length(shortest, MAX_PRIME)
 
 
 def smooth_length(shortest: int, largest: int = 7) -> int:

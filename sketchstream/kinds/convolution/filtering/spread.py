@@ -23,11 +23,11 @@ import numpy as np
 from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.linear.causal import CausalFactor
 
-LONGEST_SPREAD: Final = 1 << 17
+MAX_SPREAD_POSITIONS: Final = 1 << 17
 """Most positions: beyond, the noise of a state takes more than ten seconds."""
 ROUND_OFF: Final = 64 * 2.0**-53
 """Relative error of an element of a convolution by transforms, for each factor of two of its length; far above it."""
-MOST_ERROR: Final = 1e-3
+MAX_NORM_ERROR: Final = 1e-3
 """Largest bound of the relative error of norms: noise grows by as much."""
 KNOTS: Final = 64
 """Variances that are computed at first, between those that are asked for; more where they bend."""
@@ -73,7 +73,7 @@ class SpreadFactor(CausalFactor):
     def usable(self) -> bool:
         """Whether the norms are known well enough."""
         with np.errstate(all="ignore"):
-            return bool(np.isfinite(self.error)) and self.error <= MOST_ERROR
+            return bool(np.isfinite(self.error)) and self.error <= MAX_NORM_ERROR
 
     @cached_property
     def least(self) -> float:

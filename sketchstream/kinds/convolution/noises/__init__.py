@@ -10,7 +10,7 @@ from typing import Final
 from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind
 from sketchstream.kinds.convolution.noises import positions, spectral
 from sketchstream.kinds.convolution.noises.scheme import FilteredSpec, NoiseScheme, Request
-from sketchstream.kinds.linear.causal import LONGEST_ROOT
+from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS
 
 NOISES: Final[dict[NoiseKind, dict[Layout, type[NoiseScheme]]]] = {
     "gaussian": {"fourier": spectral.FourierGaussian, "time": spectral.TimeGaussian},
@@ -26,5 +26,5 @@ NOISES: Final[dict[NoiseKind, dict[Layout, type[NoiseScheme]]]] = {
 def scheme_of(name: NoiseKind, spec: FilteredSpec, request: Request) -> NoiseScheme:
     """The noise of this name."""
     scheme = NOISES[name][request.layout]
-    long = scheme is positions.Toeplitz and spec.length > LONGEST_ROOT
+    long = scheme is positions.Toeplitz and spec.length > MAX_ROOT_POSITIONS
     return (positions.SpreadToeplitz if long else scheme)(spec, request)

@@ -21,17 +21,17 @@ from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.blocks import add_wrapping
 from sketchstream.noise.entropy import WordSource, word_by_word, words_of
 from sketchstream.noise.gaussian import below_exponential
-from sketchstream.noise.thresholds import WIDTH
+from sketchstream.noise.thresholds import WORD_BITS
 from sketchstream.noise.varied import discrete_gaussians
 
 BASE: Final = 512
 """Laplace noise of many scales is a multiple of the scale over BASE, plus a uniform remainder.
 
-Scales are multiples of BASE, so that remainders are whole numbers: for scales from LEAST_SCALE on that costs little.
+Scales are multiples of BASE, so that remainders are whole numbers: for scales from MIN_SCALE on that costs little.
 """
-WIDE: Final = float(1 << 40)
+MIN_SHARED_VARIANCE: Final = float(1 << 40)
 """Variance from which on one table serves all variances."""
-ACCEPTED_BELOW: Final = (1 << WIDTH) - (1 << WIDTH) // BASE - 1
+ACCEPTED_BELOW: Final = (1 << WORD_BITS) - (1 << WORD_BITS) // BASE - 1
 """Words below this accept a remainder without looking at it, as exp(-1/BASE) is above 1 - 1/BASE."""
 
 
@@ -47,7 +47,7 @@ def add_gaussian(out: Ints, variances: Floats, entropy: WordSource | None = None
 
     Source: Karney 2016 (cells of equal width); docs/theory/convolution.md, section 6.
     """
-    small = variances < WIDE
+    small = variances < MIN_SHARED_VARIANCE
     if small.any():
         values, which = np.unique(variances[small], return_inverse=True)
         drawn = np.zeros(int(small.sum()), np.int64)
@@ -86,7 +86,7 @@ def _sure_words(least: int) -> npt.NDArray[np.uint32]:
     out = []
     for k in range(8 * BASE):
         bound = (stretch * (k + 1) ** 2 + 2 * k + 1) / (2 * BASE**2)
-        out.append(max(0, math.floor((1 - bound) * (1 << WIDTH)) - 1))
+        out.append(max(0, math.floor((1 - bound) * (1 << WORD_BITS)) - 1))
     return np.array([*out, 0], np.uint32)
 
 
@@ -138,7 +138,7 @@ def _add_cells(
             accepted = rest < t
             for place in np.flatnonzero(accepted & (words[2] >= sure[np.minimum(cells, len(sure) - 1)])).tolist():
                 exponent = exponent_of(int(now[place]), int(t[place]), int(cells[place]), int(rest[place]))
-                accepted[place] = below_exponential(int(words[2, place]), WIDTH, exponent, WIDTH, draw)
+                accepted[place] = below_exponential(int(words[2, place]), WORD_BITS, exponent, WORD_BITS, draw)
             value = t * cells + rest
             negative = (words[3] >> np.uint32(31)).astype(np.bool_)
             accepted &= ~(negative & (value == 0))
@@ -178,7 +178,7 @@ def base_draws(count: int, *, gaussian: bool, source: WordSource) -> npt.NDArray
         for place in np.flatnonzero(accepted & unsure).tolist():
             k, r = int(cells[place]), int(rest[place])
             exponent = Fraction(r * ((k << 80) + r), 1 << 257) if gaussian else Fraction(r, 1 << 128)
-            accepted[place] = below_exponential(int(accept[place]), WIDTH, exponent, WIDTH, draw)
+            accepted[place] = below_exponential(int(accept[place]), WORD_BITS, exponent, WORD_BITS, draw)
         value = (cells.astype(np.object_) << 79) + rest
         negative = (words[3] >> np.uint32(31)).astype(np.bool_)
         accepted &= ~(negative & (value == 0).astype(np.bool_))

@@ -20,11 +20,11 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filtering.group import Group
 from sketchstream.kinds.convolution.filtering.mechanism import NoiseKind, smooth_length
-from sketchstream.kinds.convolution.filtering.spread import LONGEST_SPREAD, SpreadFactor
+from sketchstream.kinds.convolution.filtering.spread import MAX_SPREAD_POSITIONS, SpreadFactor
 from sketchstream.kinds.convolution.noises.scheme import COLUMNS_GRID, FilteredSpec, NoiseLayer, NoiseScheme, Request
 from sketchstream.kinds.convolution.noises.spectral import UP, Correlated
 from sketchstream.kinds.convolution.noises.synthesis import Objects, filter_draws
-from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor, block_energies, filtered
+from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS, CausalFactor, block_energies, filtered
 from sketchstream.kinds.linear.tree import BlockTree, best_levels, checked_levels
 from sketchstream.noise import discrete_laplace
 from sketchstream.noise.entropy import WordSource
@@ -190,8 +190,8 @@ class Rooted(ByPosition):
         if not usable:
             raise SpecError(
                 "noise = 'toeplitz' needs a filter whose coefficients begin above 0 and whose square root does not "
-                f"grow; above {LONGEST_ROOT} positions one whose coefficients do not grow, and at most "
-                f"{LONGEST_SPREAD} positions; use noise = 'gaussian'"
+                f"grow; above {MAX_ROOT_POSITIONS} positions one whose coefficients do not grow, and at most "
+                f"{MAX_SPREAD_POSITIONS} positions; use noise = 'gaussian'"
             )
         rows = np.arange(0, spec.length, max(1, spec.length // COMPARED), dtype=np.int64)
 
@@ -259,7 +259,7 @@ class SpreadToeplitz(Rooted, Correlated):
         """See `Rooted`; coefficients must not grow either, as the bounds of the factor's errors need."""
         coefficients = self.spec.filters[place].coefficients
         falling = bool(coefficients[-1] >= 0 and np.all(np.diff(coefficients) <= 0))
-        return self.spec.length <= LONGEST_SPREAD and falling and super()._usable(place)
+        return self.spec.length <= MAX_SPREAD_POSITIONS and falling and super()._usable(place)
 
     @property
     def factor(self) -> SpreadFactor:

@@ -32,7 +32,7 @@ Mode = Literal["linear", "circular"]
 Publish = Literal["state", "closed"]
 Measure = Literal["mu2", "rho", "epsilon"]
 
-SLACK: Final = 1 + 1e-12
+ROUNDING_FACTOR: Final = 1 + 1e-12
 """Factor that covers the floating-point errors of sums of positive terms."""
 SMOOTHING: Final = 4
 """Variance that every layer holds beyond the need, which makes integer noise as private as real noise."""
@@ -40,9 +40,9 @@ COLUMN_ERROR: Final = 1
 """Bound on the error of a column's entries in lattice units: one half by rounding, the rest by differing libraries."""
 COLUMNS_GRID: Final = 1 << 32
 """Largest grid of columns: noise grows by less than a millionth for their rounding, up to 2^24 entries."""
-LEAST_SCALE: Final = 1 << 10
+MIN_SCALE: Final = 1 << 10
 """Smallest noise in lattice units; the discrete law is then as good as the continuous one."""
-MOST_SCALE: Final = 1 << 49
+MAX_SCALE: Final = 1 << 49
 """Largest noise in lattice units that is drawn."""
 
 
@@ -284,7 +284,7 @@ class NoiseScheme(ABC):
             loss = self.words_loss(layer) ** 2 / self.spec.bound**2
         elif layer.measure == "rho":
             loss = 2 * loss
-        return float(loss) / ((1 + self._column_error) * SLACK) ** 2
+        return float(loss) / ((1 + self._column_error) * ROUNDING_FACTOR) ** 2
 
     @property
     def _column_error(self) -> float:
@@ -300,7 +300,7 @@ class NoiseScheme(ABC):
 
         Gaussian noise: the variance; Laplace noise: the scale.
         """
-        return np.ceil(self.word_scales2(layer) * self.grid_scale**2 * SLACK) + SMOOTHING
+        return np.ceil(self.word_scales2(layer) * self.grid_scale**2 * ROUNDING_FACTOR) + SMOOTHING
 
     def _extremes(self, layer: NoiseLayer) -> tuple[float, float]:
         """The smallest and the largest scale of a word in lattice units."""
@@ -311,12 +311,12 @@ class NoiseScheme(ABC):
         """Refuse layers of noise that the words cannot hold, or that is too small for the lattice."""
         for layer in layers:
             low, high = self._extremes(layer)
-            if high > MOST_SCALE:
+            if high > MAX_SCALE:
                 raise SpecError(
                     f"noise of {high:.3g} lattice units is above 2^49: raise floor, or lower capacity or use a larger "
                     "epsilon or delta"
                 )
-            if low < LEAST_SCALE:
+            if low < MIN_SCALE:
                 raise SpecError(
                     f"noise of {low:.3g} lattice units is below 2^10 on a grid of 1/{self.grid}: lower capacity, "
                     "epsilon or delta"

@@ -28,7 +28,7 @@ from sketchstream.kinds.convolution.noises.independent import BASE, add_exact, a
 from sketchstream.kinds.convolution.noises.scheme import (
     COLUMN_ERROR,
     COLUMNS_GRID,
-    SLACK,
+    ROUNDING_FACTOR,
     Measure,
     NoiseLayer,
     NoiseScheme,
@@ -41,7 +41,7 @@ BITS_GRID: Final = 1 << 20
 """Grid where all columns are +-1: nothing is rounded."""
 ROUNDING_SHARE: Final = 0.012
 """Correlated noise: grids on which rounding adds at most a thousandth to the error."""
-LEAST_CORRELATED: Final = 1 << 36
+MIN_CORRELATED: Final = 1 << 36
 """Correlated noise: grids are refined until no direction has a smaller variance, as far as the capacity allows."""
 UP: Final = 1 + 1e-15
 """Factor on standard deviations of correlated noise, which covers the rounding of their square roots."""
@@ -152,7 +152,7 @@ class FourierLaplace(FourierGaussian):
 
     def lattice_scales(self, layer: NoiseLayer) -> Floats:
         """See `NoiseScheme`; scales are multiples of BASE."""
-        return np.ceil(np.sqrt(self.word_scales2(layer)) * self.grid_scale * SLACK / BASE) * BASE
+        return np.ceil(np.sqrt(self.word_scales2(layer)) * self.grid_scale * ROUNDING_FACTOR / BASE) * BASE
 
     def add_noise(self, state: Ints, layer: NoiseLayer, entropy: WordSource | None) -> None:
         add_laplace(state, self.lattice_scales(layer).astype(np.int64) // BASE, entropy)
@@ -206,7 +206,7 @@ class Correlated(NoiseScheme):
         grid = 1
         while grid * grid * ROUNDING_SHARE * error < 1:
             grid *= 2
-        while grid * grid * least < LEAST_CORRELATED and self.spec.capacity * grid < 1 << 60:
+        while grid * grid * least < MIN_CORRELATED and self.spec.capacity * grid < 1 << 60:
             grid *= 2
         return self._finest(grid)
 

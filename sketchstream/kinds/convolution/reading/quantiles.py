@@ -31,9 +31,9 @@ EXACT: Final = 1 << 15
 """Up to this many lattice points the law of a sum is inverted point by point; beyond, on a grid of `GRID` points."""
 SPAN: Final = 40.0
 """Standard deviations that the grid covers: a Laplace draw lies outside with probability 5e-13."""
-ROWS: Final = 1 << 24
+MAX_PRODUCTS: Final = 1 << 24
 """Products of answers and words up to which the kurtosis of every answer of a tree is computed."""
-LEAST_ROWS: Final = 64
+MIN_ROW_BLOCK: Final = 64
 """Answers whose kurtosis is computed at least, and at a time."""
 ROUNDED: Final = 1e-9
 """Relative error that coefficients of a tree may have."""
@@ -160,22 +160,22 @@ def _words(scheme: Blocks, place: int, rows: Ints, length: int) -> _Words:
     For long series they are computed at some rows and interpolated: for sums of many terms that hardly matters.
     """
     every = np.unique(rows)
-    most = max(LEAST_ROWS, ROWS // scheme.size)
+    most = max(MIN_ROW_BLOCK, MAX_PRODUCTS // scheme.size)
     chosen = every if len(every) <= most else every[np.unique(np.linspace(0, len(every) - 1, most).astype(np.int64))]
     heaviness, steps, few = np.empty(len(chosen)), np.zeros(len(chosen)), {}
     coefficients = scheme.spec.filters[place].coefficients
-    for start in range(0, len(chosen), LEAST_ROWS):
-        some = chosen[start : start + LEAST_ROWS]
+    for start in range(0, len(chosen), MIN_ROW_BLOCK):
+        some = chosen[start : start + MIN_ROW_BLOCK]
         full = dense_rows(coefficients, some, length, scheme.spec.length)
         sizes = np.abs(scheme.tree.coefficients(full))
         squares = sizes**2
         total = squares.sum(axis=1)
-        heaviness[start : start + LEAST_ROWS] = np.sum(squares**2, axis=1) / np.where(total > 0, total**2, 1.0)
+        heaviness[start : start + MIN_ROW_BLOCK] = np.sum(squares**2, axis=1) / np.where(total > 0, total**2, 1.0)
         used = sizes > ROUNDED * sizes.max(axis=1, keepdims=True)
         least = np.where(used, sizes, np.inf).min(axis=1)
         ratio = np.where(used, sizes / least[:, None], 0.0)
         multiples = np.isclose(ratio, np.rint(ratio), rtol=ROUNDED, atol=0).all(axis=1)
-        steps[start : start + LEAST_ROWS] = np.where(np.isfinite(least), np.where(multiples, least, 0.0), np.nan)
+        steps[start : start + MIN_ROW_BLOCK] = np.where(np.isfinite(least), np.where(multiples, least, 0.0), np.nan)
         for i in np.flatnonzero(used.sum(axis=1) <= 2 * INVERTED_TERMS):
             few[int(some[i] - scheme.spec.origin)] = np.round(np.sort(sizes[i, used[i]]), 9)
     if not len(chosen):

@@ -26,7 +26,7 @@ from sketchstream.noise.entropy import WordSource
 
 ROWS_BYTES: Final = 1 << 25
 """Largest table of ready columns; longer transforms compute theirs from two tables of M words."""
-CHUNK: Final = 64
+EVENT_BLOCK: Final = 64
 """Events whose columns are computed at a time where they are not kept."""
 SPARSE: Final = 16
 """Layout "time": batches of fewer events than a part of this of the positions are added event by event."""
@@ -131,8 +131,8 @@ class Updater:
         if self._rows is not None:
             kernels.add_rows(state, places, amounts, self._rows)
         elif self._tables is None:
-            for start in range(0, len(places), CHUNK):
-                part = slice(start, start + CHUNK)
+            for start in range(0, len(places), EVENT_BLOCK):
+                part = slice(start, start + EVENT_BLOCK)
                 rows = self.spec.scheme.columns(places[part])
                 kernels.add_rows(state, np.arange(len(rows)), amounts[part], rows)
         else:

@@ -24,11 +24,11 @@ from sketchstream.kinds.profile.overlap.law import Patterns, Scoring
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.overlap import Covariance
 
-FULL = (
+INDISTINGUISHABLE = (
     "nothing tells the groups' items apart: every level of this sketch is full, or its noise hides them; use more "
     "slots or levels, or a larger epsilon"
 )
-ROWS = 64
+ROW_BLOCK = 64
 """Rows of a large matrix that are transformed at a time."""
 SINGLE = 1 << 10
 """Regions from which on the factor is of single precision, which changes variances by 10^-5 of them."""
@@ -54,7 +54,7 @@ class OpenCovariance:
         matrix = information(scoring)
         scale = np.diagonal(matrix).copy()
         if not (scale > 0).all():
-            raise EstimateError(FULL)
+            raise EstimateError(INDISTINGUISHABLE)
         self._scale = 1 / np.sqrt(scale)
         matrix *= self._scale
         matrix *= self._scale[:, None]
@@ -62,7 +62,7 @@ class OpenCovariance:
         (factored,) = get_lapack_funcs(("potrf",), (matrix,))
         self._root, failed = factored(matrix.T, lower=0, clean=1, overwrite_a=1)
         if failed:
-            raise EstimateError(FULL)
+            raise EstimateError(INDISTINGUISHABLE)
 
     def _weights(self, weights: Floats) -> Floats:
         """(k, 2^m - 1) of seen patterns, in sums of numbers of items by region."""
@@ -93,8 +93,8 @@ class OpenCovariance:
         (inverted,) = get_lapack_funcs(("trtri",), (self._root,))
         inverse = inverted(self._root, lower=0)[0].T
         total = np.zeros(len(self._scale) + 1)
-        for first in range(0, len(inverse), ROWS):
-            rows = inverse[first : first + ROWS] * self._scale.astype(inverse.dtype)
+        for first in range(0, len(inverse), ROW_BLOCK):
+            rows = inverse[first : first + ROW_BLOCK] * self._scale.astype(inverse.dtype)
             total += (self._quiet(np.hstack([-rows.sum(axis=1, keepdims=True), rows])) ** 2).sum(axis=0)
         variances: Floats = total[1:] - self._items**2
         return variances
@@ -213,10 +213,10 @@ def information(scoring: Scoring) -> Floats:
     falls = np.ascontiguousarray(scoring.falls)
     add_pairs(matrix, by_pair.reshape(len(by_pair), -1), falls, ternary(groups).astype(np.uint64))
     along = (law.missing @ law.quiet).transposed
-    for first in range(0, len(matrix), ROWS):
-        matrix[first : first + ROWS] = along(matrix[first : first + ROWS])
-    for first in range(0, len(matrix), ROWS):
-        matrix[first:, first : first + ROWS] = along.columns(matrix[:, first : first + ROWS], first)
+    for first in range(0, len(matrix), ROW_BLOCK):
+        matrix[first : first + ROW_BLOCK] = along(matrix[first : first + ROW_BLOCK])
+    for first in range(0, len(matrix), ROW_BLOCK):
+        matrix[first:, first : first + ROW_BLOCK] = along.columns(matrix[:, first : first + ROW_BLOCK], first)
     none = matrix[:, 0].copy()  # the column of no group; also the first row, as the matrix is symmetric
     matrix -= none[:, None]
     matrix -= none - none[0]

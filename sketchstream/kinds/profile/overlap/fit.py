@@ -18,7 +18,7 @@ from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.groups.overlap import Covariance, Overlap
 from sketchstream.kinds.profile.overlap.covariance import (
-    FULL,
+    INDISTINGUISHABLE,
     ClosedCovariance,
     DoubtedCovariance,
     OpenCovariance,
@@ -26,23 +26,23 @@ from sketchstream.kinds.profile.overlap.covariance import (
 )
 from sketchstream.kinds.profile.overlap.law import PatternLaw, Patterns, Scoring
 
-LEAST_EMPTY = 1e-4
+MIN_EMPTY_SHARE = 1e-4
 """Share of empty slots below which in all levels nothing is told of how many items there are."""
 CLEAR = 3.0
 """Standard errors of empty slots that each group must have in some level beyond what full slots would show."""
 WITHIN = 0.5
 """Standard errors of a level's empty slots that may be hidden in it."""
-ROUNDS = 100
+MAX_NEWTON_STEPS = 100
 """Newton steps at most; some 20 are taken for 12 groups."""
 GRADIENTS = 100
 """Conjugate gradients of one step at most."""
-ROUGH, FINE = 1e-2, 1e-6
+ROUGH, STEP_PRECISION = 1e-2, 1e-6
 """Part of its squared length to which a step is computed: far from the end, near it."""
-NEAR = 1e-8
+MIN_SQUARED_STEP = 1e-8
 """A step is the last one if it is shorter than the root of this, in standard errors."""
-SHORTEST = 1e-3
+MIN_STEP = 1e-3
 """Part of a step to which it is shortened at most where the misfit grows."""
-GRAIN = 1024.0
+PARTS_OF_ITEM = 1024.0
 """Parts of an item in which regions are counted."""
 
 
@@ -81,7 +81,7 @@ def answers_of(
         notes: remarks for readers, as `Overlap` has them.
     """
     regions = np.sum([one.regions for one in fits], axis=0)
-    counts = np.round(np.concatenate([[0.0], regions]) / rate * GRAIN) / GRAIN
+    counts = np.round(np.concatenate([[0.0], regions]) / rate * PARTS_OF_ITEM) / PARTS_OF_ITEM
     free = np.concatenate([[0.0], np.sum([one.free for one in fits], axis=0)]) / rate
     spread = SumCovariance([one.covariance for one in fits], rate, counts[1:])
     return Overlap(groups, counts, free, spread, epsilon, None if most is None else most / rate, notes)
@@ -98,16 +98,16 @@ def fit(table: Patterns, begin: Floats | None = None) -> RegionFit:
         EstimateError: nothing tells them apart: every level is full.
     """
     if table.is_open and not all(has_empty_slots(table, group) for group in range(table.groups)):
-        raise EstimateError(FULL)
+        raise EstimateError(INDISTINGUISHABLE)
     law = PatternLaw(table)
     at, length = start(table) if begin is None else begin, np.inf
-    for _ in range(ROUNDS):
+    for _ in range(MAX_NEWTON_STEPS):
         at, length = stepped(Scoring(law, at))
-        if length < NEAR:
+        if length < MIN_SQUARED_STEP:
             break
     last = Scoring(law, at)
-    if not length < 1 or (table.is_open and float(last.empty[:, -1].max()) < LEAST_EMPTY):
-        raise EstimateError(FULL)
+    if not length < 1 or (table.is_open and float(last.empty[:, -1].max()) < MIN_EMPTY_SHARE):
+        raise EstimateError(INDISTINGUISHABLE)
     if not table.is_open:
         closed = ClosedCovariance(last.each[0], at, table)
         return RegionFit(closed.free(table.cells[0]), at, closed)
@@ -189,12 +189,12 @@ def stepped(scoring: Scoring) -> tuple[Floats, float]:
     """
     free = (scoring.regions > 0) | (scoring.score > 0)
     before = scoring.misfit(np.zeros_like(scoring.regions))
-    for part in (ROUGH, FINE):
+    for part in (ROUGH, STEP_PRECISION):
         way = gradients(
             lambda x: scoring.information(x) * free, scoring.score * free, lambda x: scoring.about(x) * free, part
         )
         moved, scale = np.maximum(way, -scoring.regions), 1.0
-        while scale > SHORTEST and before - scoring.misfit(moved) < 1e-4 * float(moved @ scoring.score):
+        while scale > MIN_STEP and before - scoring.misfit(moved) < 1e-4 * float(moved @ scoring.score):
             scale /= 2
             moved = np.maximum(scale * way, -scoring.regions)
         length = float(moved @ scoring.information(moved))

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats
 
-MOST_LOAD = 60.0
+MAX_LOAD = 60.0
 """Loads above it are taken as this: nothing is empty there."""
-FULL = 1.5
+MAX_ITEMS_PER_SLOT = 1.5
 """Items in a slot up to which a level tells the counts of single items."""
 KNOTS = 500
 """Loads between which factors are interpolated."""
@@ -82,7 +82,7 @@ class Wraps:
         for group, curve in enumerate(self._curves):
             axes = (-1, 2**group, 2, loads.shape[-1] >> (group + 1))
             (without, with_it), here = np.moveaxis(loads.reshape(axes), 2, 0), out.reshape(axes)
-            here[:, :, 1] *= np.exp(curve(np.clip(with_it - without, 0.0, MOST_LOAD)))
+            here[:, :, 1] *= np.exp(curve(np.clip(with_it - without, 0.0, MAX_LOAD)))
         return out
 
     def hidden(self, group: int, loads: Floats) -> Floats:
@@ -95,7 +95,7 @@ class Wraps:
             group: position of the group.
             loads: (n,) items of the group a slot.
         """
-        crowded = np.minimum(loads, MOST_LOAD)
+        crowded = np.minimum(loads, MAX_LOAD)
         empty, (lost, *_), modulus = np.exp(-crowded), self.counts[group], self.counts.shape[1]
         one = crowded * empty
         sums = empty * np.expm1(self._curves[group](crowded)) - one * lost
@@ -112,7 +112,7 @@ class Wraps:
         """The logarithm of one group's factor, by the load of the items that are in no other group of S."""
         from scipy.interpolate import CubicSpline
 
-        loads = MOST_LOAD * np.linspace(0, 1, KNOTS) ** 2
+        loads = MAX_LOAD * np.linspace(0, 1, KNOTS) ** 2
         waves = np.fft.fft(self.counts, axis=1)
         return [CubicSpline(loads, np.log(np.exp(loads[:, None] * wave).real.mean(axis=1))) for wave in waves]
 
@@ -142,7 +142,7 @@ def law_of_counts(
     total, weight, spread = np.zeros(modulus), 0.0, 0.0
     for seen, size, share, contraction, variance in zip(histograms, slots, shares, kept, noise, strict=True):
         load = share * items / size
-        if load > FULL:
+        if load > MAX_ITEMS_PER_SLOT:
             continue
         law = (np.asarray(seen, np.float64) / size - (1 - contraction) / modulus) / contraction
         wave = np.fft.fft(law + (1 - law.sum()) / modulus)

@@ -20,7 +20,7 @@ from sketchstream.kinds.profile.mechanism import effective_epsilon
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 
-LONGEST_LAW = 1 << 16
+MAX_COUNTS = 1 << 16
 
 
 def count_law(law: str | Sequence[float], mean: float, exponent: float) -> Floats:
@@ -29,7 +29,7 @@ def count_law(law: str | Sequence[float], mean: float, exponent: float) -> Float
         if law == "geometric":
             if not 1 <= mean <= 10_000:
                 raise SpecError(f"mean must be from 1 to 10000, found {mean!r:.20}")
-            longest = min(LONGEST_LAW, math.ceil(30 * mean))
+            longest = min(MAX_COUNTS, math.ceil(30 * mean))
             shares = (1 - 1 / mean) ** np.arange(longest) / mean
         elif law == "zipf":
             if not exponent > 1:
@@ -42,9 +42,9 @@ def count_law(law: str | Sequence[float], mean: float, exponent: float) -> Float
             shares = np.asarray(law, dtype=np.float64)
         except (TypeError, ValueError):
             shares = np.zeros(0)
-        if shares.ndim != 1 or not 1 <= shares.size <= LONGEST_LAW or not (shares >= 0).all() or not shares.sum() > 0:
+        if shares.ndim != 1 or not 1 <= shares.size <= MAX_COUNTS or not (shares >= 0).all() or not shares.sum() > 0:
             raise SpecError(
-                f"the shares of counts 1, 2, 3, ... must be at most {LONGEST_LAW} non-negative numbers, not all 0"
+                f"the shares of counts 1, 2, 3, ... must be at most {MAX_COUNTS} non-negative numbers, not all 0"
             )
     out: Floats = shares / shares.sum()
     return out

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.reconstructed import ReconstructedProfile
 
 
-REACH = (1, 2, 3, 5, 10, 20, 50, 100)
+REACH_COUNTS = (1, 2, 3, 5, 10, 20, 50, 100)
 
 
 SCALARS = ("total", "mean", "entropy", "one_hit_ratio")
@@ -91,7 +91,7 @@ def about(spec: ProfileSpec) -> About:
 def names(spec: ProfileSpec, shares: Floats) -> list[str]:
     """Names of the planned numbers: k+ numbers until a thousandth of the items is left, and the scalars."""
     left = 1 - np.concatenate([[0.0], np.cumsum(shares)])
-    reach = [k for k in REACH if k <= spec.max_count and k <= shares.size and left[k - 1] > 1e-3]
+    reach = [k for k in REACH_COUNTS if k <= spec.max_count and k <= shares.size and left[k - 1] > 1e-3]
     return ["distinct", *(f"at_least.{k}" for k in reach if k > 1), *SCALARS]
 
 

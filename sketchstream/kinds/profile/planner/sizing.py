@@ -26,7 +26,7 @@ TRUSTED_EPSILON: Final = Fraction(4)
 """epsilon of the state on a trusted machine: a bound for the day on which it is seized after all."""
 LEVELS: Final = (8, 4, 2)
 """Most levels first: more levels bear a wrong number of items better, fewer are more accurate at the right one."""
-ROOM: Final = 4
+CROWDING_RESERVE: Final = 4
 """Multiple of the expected items that must not crowd the sketch."""
 RESOLVED: Final = 2
 """Counts are resolved up to this many times the largest k of the numbers, so that none of these is at the end."""
@@ -105,11 +105,11 @@ def _group_lines(spec: ProfileSpec, group_by: str, listed: str | None) -> list[t
 
 
 def _roomy(sufficient: Plan, items: float, expectation: Expectation) -> Plan:
-    """The plan of this sketch, or of the next larger one that has room for `ROOM` times as many items."""
+    """The plan of this sketch, or of the next larger one that has room for `CROWDING_RESERVE` times as many items."""
     while True:
         spec = sufficient.spec
         try:
-            plan(spec, items=ROOM * items, **expectation)
+            plan(spec, items=CROWDING_RESERVE * items, **expectation)
         except EstimateError:
             larger = OpenDomain(2 * spec.domain.size, spec.levels)
             sufficient = plan(resized(spec, domain=larger), items=items, **expectation)

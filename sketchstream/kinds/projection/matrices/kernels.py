@@ -42,9 +42,9 @@ COUNTER_BYTES = 12
 BLOCK_BYTES = 128
 AHEAD = 12
 """Events between the prefetch of a row and its update."""
-SHORT = 1 << 31
+MAX_SHORT_WEIGHT = 1 << 31
 """Largest absolute weight, plus 1, of batches that take the short product."""
-NEAR = 1 << 16
+CACHED_ENTRIES = 1 << 16
 """Entries of a matrix that stays in a core's own cache: to prefetch its rows would only cost time."""
 LINE = 8
 """64-bit words of a cache line."""
@@ -70,7 +70,7 @@ MIXED = (
     *((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)),
 )
 ROTATIONS = (32, 24, 16, 63)
-ROUNDS = 12
+CHACHA_ROUNDS = 12
 
 
 def _lanes(context: Any, builder: Any, kind: Any, array: Any, position: int) -> Any:
@@ -89,7 +89,7 @@ def _compressed(builder: Any, chain: list[Any], message: dict[int, Any]) -> list
     # Bytes hashed so far: the key's block and the counter; then the mark of the last block.
     v[12] = builder.xor(v[12], constant(BLOCK_BYTES + COUNTER_BYTES))
     v[14] = builder.xor(v[14], constant(2**64 - 1))
-    for number in range(ROUNDS):
+    for number in range(CHACHA_ROUNDS):
         schedule = SIGMA[number % len(SIGMA)]
         for step, (a, b, c, d) in enumerate(MIXED):
             for half in range(2):
@@ -266,8 +266,8 @@ def add_rows(
     flat, entries = state.reshape(-1), matrix.reshape(-1)
     # Users are drawn from far more rows than a cache holds: without a prefetch every event would wait for memory.
     # AHEAD events are enough to cover that wait. Unchecked events are asked for too: a prefetch cannot fail.
-    far = len(entries) > NEAR
-    small = most < SHORT
+    far = len(entries) > CACHED_ENTRIES
+    small = most < MAX_SHORT_WEIGHT
     # Columns [0, wide) go four registers at a time, [wide, first) one, the rest one number at a time. Weights beyond
     # 32 bits take the last loop for all columns: first = wide = 0.
     first, wide = (width // LANES * LANES, width // (4 * LANES) * (4 * LANES)) if small else (0, 0)

@@ -37,11 +37,11 @@ TABLE_SHA256: Final = "1957ce533487ec79c1994ee20bbc343c47c39aed2d4baf0c9ee3fe782
 GUIDE_BITS: Final = 12
 COLUMN_FEATURE: Final = 2**64 - 1
 """The number whose words choose the columns of the srht matrix; no feature has it."""
-MOST_COLUMNS: Final = 4096
-MOST_FEATURES: Final = 1 << 62
+MAX_COLUMNS: Final = 4096
+MAX_FEATURES: Final = 1 << 62
 PRECOMPUTED: Final = 1 << 26
 """Entries of a matrix that is made once and kept, at most; rows of larger ones are made batch by batch."""
-CHUNK: Final = 1 << 16
+WORDS_AT_ONCE: Final = 1 << 16
 """Words made at a time: 512 KiB, which stay in a core's own cache."""
 
 Rows = npt.NDArray[np.int16]
@@ -70,8 +70,8 @@ class Matrix:
             msg = f"the seed of a matrix must be {SEED_BYTES} bytes, found {type(self.seed).__name__}"
             msg += f" of length {len(self.seed)}" if isinstance(self.seed, bytes) else ""
             raise SpecError(msg)
-        whole(self.features, "features", 1, MOST_FEATURES)
-        whole(self.columns, "k", 1, MOST_FEATURES if self.family == "identity" else MOST_COLUMNS)
+        whole(self.features, "features", 1, MAX_FEATURES)
+        whole(self.columns, "k", 1, MAX_FEATURES if self.family == "identity" else MAX_COLUMNS)
         if self.family == "identity" and self.columns != self.features:
             raise SpecError(f"matrix = 'identity' keeps all features: k must be {self.features}, found {self.columns}")
         if self.family == "srht" and self.columns > self.order:
@@ -112,7 +112,7 @@ class Matrix:
             np.equal(numbers[:, None], np.arange(self.columns, dtype=np.uint64), out=out)
             return out
         blocks = 1 if self.family == "srht" else -(-self.columns // WORDS)
-        step = max(1, CHUNK // (blocks * WORDS))
+        step = max(1, WORDS_AT_ONCE // (blocks * WORDS))
         words = np.empty((min(step, len(numbers)), blocks * WORDS), np.uint64)
         for start in range(0, len(numbers), step):
             part, target = numbers[start : start + step], out[start : start + step]
@@ -156,7 +156,7 @@ class Matrix:
 
 def chaining_value(seed: bytes) -> list[int]:
     """The eight words of BLAKE2b's state after the block that holds the key."""
-    from sketchstream.kinds.projection.matrices.kernels import BLOCK_BYTES, IV, MIXED, ROTATIONS, ROUNDS, SIGMA
+    from sketchstream.kinds.projection.matrices.kernels import BLOCK_BYTES, CHACHA_ROUNDS, IV, MIXED, ROTATIONS, SIGMA
 
     parameters = bytes([64, len(seed), 1, 1]) + bytes(44) + PERSON
     h = [word ^ int.from_bytes(parameters[8 * i : 8 * i + 8], "little") for i, word in enumerate(IV)]
@@ -164,7 +164,7 @@ def chaining_value(seed: bytes) -> list[int]:
     m = [int.from_bytes(block[8 * i : 8 * i + 8], "little") for i in range(16)]
     v = h + list(IV)
     v[12] ^= BLOCK_BYTES
-    for number in range(ROUNDS):
+    for number in range(CHACHA_ROUNDS):
         schedule = SIGMA[number % len(SIGMA)]
         for step, (a, b, c, d) in enumerate(MIXED):
             for half in range(2):

@@ -23,9 +23,9 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 
-MOST_PASSED: Final = 1 << 24
+MAX_PASSED: Final = 1 << 24
 """Features of a matrix whose rows are all looked at, at most."""
-MOST_PAIRED: Final = 1 << 38
+MAX_PAIR_PRODUCTS: Final = 1 << 38
 """Multiplications of a search over all pairs of rows, at most."""
 BLOCK: Final = 1 << 21
 """Entries of a block of rows."""
@@ -124,7 +124,7 @@ def largest_overlap(matrix: Matrix) -> int:
     """The largest absolute inner product of two different rows; exact. O(d^2 k), for srht O(d log d)."""
     if matrix.features == 1 or matrix.family == "identity":
         return 0
-    if matrix.family == "srht" and matrix.order <= MOST_PASSED:
+    if matrix.family == "srht" and matrix.order <= MAX_PASSED:
         # Rows i and j differ from rows 0 and i ^ j by signs only, and i ^ j takes every value from 1 to d' - 1.
         sums = np.zeros(matrix.order, np.int64)
         sums[matrix.sampled.astype(np.int64)] = 1
@@ -134,7 +134,7 @@ def largest_overlap(matrix: Matrix) -> int:
             sums = np.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), axis=1).reshape(-1)
             half *= 2
         return int(np.abs(sums[1:]).max())
-    if matrix.features**2 * matrix.columns > MOST_PAIRED:
+    if matrix.features**2 * matrix.columns > MAX_PAIR_PRODUCTS:
         raise SpecError(
             f"max_features needs a look at all pairs of features, too many for {matrix.features} features and "
             f"k = {matrix.columns}; leave max_features out, or use matrix = 'srht'"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PIXELS: Final = 512
 """Most rows of a picture; with more users, each row stands for a run of users."""
-NAMED: Final = 120
+MAX_NAMED_ROWS: Final = 120
 """Most rows that have their names beside the picture."""
 DISTANCES_AT_ONCE: Final = 1 << 24
 """Distances that are held at a time, at most."""
@@ -74,9 +74,9 @@ def drawn(projection: PublishedRows) -> Figure:
     """A heat map as a figure."""
     heat = heat_map(projection)
     names = None
-    if heat.run == 1 and len(heat.order) <= NAMED:
+    if heat.run == 1 and len(heat.order) <= MAX_NAMED_ROWS:
         names = [_name(projection.user_name(place)) for place in heat.order.tolist()]
-    size = 4.5 + 0.075 * min(len(heat.order), NAMED)
+    size = 4.5 + 0.075 * min(len(heat.order), MAX_NAMED_ROWS)
     figure = charts.notebook_figure(size + 1, size)
     each = "" if heat.run == 1 else f", averages over runs of {heat.run:,}"
     title = (
@@ -109,7 +109,7 @@ def alike(values: Floats) -> Ints:
 
     between = values.copy()
     np.fill_diagonal(between, 0.0)
-    tree = linkage(squareform(between, checks=False), "average", optimal_ordering=len(values) <= NAMED)
+    tree = linkage(squareform(between, checks=False), "average", optimal_ordering=len(values) <= MAX_NAMED_ROWS)
     return np.asarray(leaves_list(tree).astype(np.int64))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, MOST_AMONG, Column
+from sketchstream.kinds.answers import LEVEL, MAX_LISTED_ROWS, Column
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.pictures import whose
 from sketchstream.kinds.projection.reading.neighbours import nearest
@@ -169,7 +169,7 @@ def between(projection: PublishedRows, question: str, pairs: Iterable[tuple[Item
 
 def first_pairs(projection: PublishedRows, count: int) -> list[tuple[Item, Item]]:
     """All pairs of the first users, in the order of the domain."""
-    users = range(min(whole(count, "among", 2, MOST_AMONG), projection.spec.users.size))
+    users = range(min(whole(count, "among", 2, MAX_LISTED_ROWS), projection.spec.users.size))
     return list(combinations([projection.user_name(place) for place in users], 2))
 
 

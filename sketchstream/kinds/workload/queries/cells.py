@@ -25,7 +25,7 @@ from sketchstream.kinds.workload.queries.universe import NOWHERE, Column, Univer
 
 BITS: Final = 8
 """Numbers with fractions are compared with edges in units of 2^-BITS first."""
-LARGEST_INTEGER: Final = (1 << 63) - 1
+MAX_INTEGER: Final = (1 << 63) - 1
 
 
 class CellLocator:
@@ -63,9 +63,7 @@ class _OfEdges:
     @cached_property
     def _whole(self) -> Ints:
         """Smallest whole number in each bucket, and one past the last: x >= edge if and only if x >= its ceiling."""
-        return np.array(
-            [min(max(math.ceil(one), -LARGEST_INTEGER), LARGEST_INTEGER) for one in self._column.edges], np.int64
-        )
+        return np.array([min(max(math.ceil(one), -MAX_INTEGER), MAX_INTEGER) for one in self._column.edges], np.int64)
 
     @cached_property
     def _units(self) -> Ints:

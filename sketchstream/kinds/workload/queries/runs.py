@@ -27,11 +27,11 @@ MAX_RUNS: Final = 1 << 22
 """Queries, and runs of all queries, at most."""
 MAX_COEFFICIENT: Final = (1 << 20) - 1
 """Largest coefficient: squares of a column add up below 2^62."""
-MOST_PAIRS: Final = 1 << 28
+MAX_PAIRS: Final = 1 << 28
 """Pairs of queries that hold one cell, up to which the bound by such pairs is computed: some seconds."""
 AT_ONCE: Final = 512
 """Queries that are multiplied by all others at once."""
-SPARED: Final = 1 - 1e-9
+ROUNDING: Final = 1 - 1e-9
 """Factor of a lower bound that is left to rounding."""
 
 
@@ -184,7 +184,7 @@ class Runs:
         means, which a projection of the cells leaves of it.
         """
         readers, sums = self.column_sums(0).astype(np.float64), self.apply(np.ones(self.size))
-        if readers @ readers > MOST_PAIRS or 4 * readers.sum() > MOST_PAIRS:
+        if readers @ readers > MAX_PAIRS or 4 * readers.sum() > MAX_PAIRS:
             return 0.0
         used, square, norm = np.count_nonzero(readers), float(self.energies().sum()), float(sums @ sums)
         cells, squares, mixed = self._sparse(), 0.0, 0.0
@@ -196,7 +196,7 @@ class Runs:
         bound, rest, rests = square**3 / squares, square - norm / used, squares - 2 * mixed / used + (norm / used) ** 2
         if rest > 1e-6 * square and rests > 1e-6 * squares:
             bound = max(bound, rest**3 / rests)
-        return float(SPARED * bound / used)
+        return float(ROUNDING * bound / used)
 
     def to_dict(self) -> dict[str, Any]:
         """The object as plain data."""

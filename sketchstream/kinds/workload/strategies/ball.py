@@ -21,11 +21,11 @@ from sketchstream import noise
 from sketchstream.array_types import Ints
 from sketchstream.noise.blocks import Scratch, add_wrapping, flat
 from sketchstream.noise.entropy import WordSource
-from sketchstream.noise.thresholds import WIDTH, Threshold, below, exp_minus
+from sketchstream.noise.thresholds import WORD_BITS, Threshold, below, exp_minus
 
 MAX_RANK: Final = 16
 """Largest rank: beyond it nearly every candidate is refused."""
-TRIES: Final = 64
+CANDIDATES_AT_ONCE: Final = 64
 """Candidates that are drawn at once."""
 RATE_BITS: Final = 64
 
@@ -38,7 +38,7 @@ def add_ball_noise(out: Ints, rate2: Fraction, entropy: WordSource | None = None
     """
     view = flat(out, (np.int64,))
     below_rate = laplace_rate(rate2, view.size)
-    candidates: Ints = np.zeros((TRIES, view.size), np.int64)
+    candidates: Ints = np.zeros((CANDIDATES_AT_ONCE, view.size), np.int64)
     with Scratch(1, 1, entropy) as scratch:
         while True:
             candidates[:] = 0
@@ -65,7 +65,7 @@ def accepted(values: list[int], rate2: Fraction, below_rate: Fraction, scratch: 
     linear = below_rate * sum(map(abs, values))
     if square == linear * linear:  # the exponent is 0
         return True
-    return below(Threshold(lambda bits: _enclose(square, linear, bits)), scratch.draw(), scratch.draw, WIDTH)
+    return below(Threshold(lambda bits: _enclose(square, linear, bits)), scratch.draw(), scratch.draw, WORD_BITS)
 
 
 def _enclose(square: Fraction, linear: Fraction, bits: int) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from sketchstream.array_types import Floats
 from sketchstream.kernels import kernel
 from sketchstream.kinds.workload.strategies.optimise import Optimum, Reduced
 
-MOST_STEPS = 1_000_000
+MAX_STEPS = 1_000_000
 REBUILD = 200
 """Steps after which the inverse is computed afresh."""
 
@@ -40,7 +40,7 @@ def enclosing_weights(columns: Floats, tolerance: float = 1e-3) -> Floats:
         weights[np.argmax(np.abs(columns[0]))] = 1.0
         return weights
     flat = np.ascontiguousarray(columns)
-    for _ in range(MOST_STEPS // REBUILD):
+    for _ in range(MAX_STEPS // REBUILD):
         inverse = np.linalg.inv((flat * weights) @ flat.T)
         heights = np.einsum("ij,ij->j", flat, inverse @ flat)
         if _walk(flat, np.ascontiguousarray(inverse), heights, weights, tolerance, REBUILD):

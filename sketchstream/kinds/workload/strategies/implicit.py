@@ -21,7 +21,7 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.linear.tree import WHOLE, BlockTree, Levels, best_levels, checked_levels
 from sketchstream.kinds.workload.queries.queries import Workload
-from sketchstream.kinds.workload.queries.runs import SPARED
+from sketchstream.kinds.workload.queries.runs import ROUNDING
 from sketchstream.kinds.workload.strategies.optimise import reduce_matrix, smallest_total
 from sketchstream.kinds.workload.strategies.projection import ANSWERS, Metric, Projected, curvature, descend
 from sketchstream.kinds.workload.strategies.strategy import MAX_STATE, VERSION, Form, Strategy, declared
@@ -34,7 +34,7 @@ BLOCKS: Final = 512
 """Most blocks of cells in the computation of the lower bound."""
 MEANS: Final = 1 << 25
 """Most entries of the matrix of means in that computation: blocks times runs, or times queries."""
-NEAR: Final = 0.02
+OPTIMUM_GAP: Final = 0.02
 """Gap to which that matrix's optimum is searched."""
 
 
@@ -205,7 +205,7 @@ class Implicit(Strategy):
         means = runs.means(ends[np.arange(blocks + 1) * (len(ends) - 1) // blocks])
         if runs.rows > means.shape[1]:  # the same Gram matrix in fewer rows
             means = np.asarray(np.linalg.qr(means, mode="r"))
-        return max(SPARED * smallest_total(reduce_matrix(means), tolerance=NEAR).lower, runs.pair_bound())
+        return max(ROUNDING * smallest_total(reduce_matrix(means), tolerance=OPTIMUM_GAP).lower, runs.pair_bound())
 
 
 def implicit_strategies(workload: Workload, epsilon: Fraction) -> list[Implicit]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.linear.causal import LONGEST_ROOT
+from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies import pure
 from sketchstream.kinds.workload.strategies.ball import MAX_RANK as BALL_RANK
@@ -27,9 +27,9 @@ from sketchstream.kinds.workload.strategies.ball import add_ball_noise
 from sketchstream.kinds.workload.strategies.ellipsoid import paper_shape, plain_shape
 from sketchstream.kinds.workload.strategies.implicit import implicit_strategies
 from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, Objective, optimise, reduce, too_large
-from sketchstream.kinds.workload.strategies.projection import MOST_MOVED, all_nearest, stretched
+from sketchstream.kinds.workload.strategies.projection import MAX_MOVED_SHARE, all_nearest, stretched
 from sketchstream.kinds.workload.strategies.strategy import (
-    MOST_SPREAD,
+    MAX_SPREAD,
     Strategy,
     causal,
     causal_total,
@@ -51,16 +51,16 @@ LawName = Literal["discrete-gaussian", "discrete-laplace", "discrete-ball"]
 MECHANISMS: Final = ("auto", "gaussian", "laplace", "l2ball", "paper", "plain")
 GAUSSIAN_TIE: Final = 1.03
 """Gaussian noise is taken if its error is at most this factor above the least one: it composes better."""
-SLACK: Final = 4
+LATTICE_COST: Final = 4
 """Amount added to the variance of a Gaussian layer, which pays for the lattice (docs/theory/workload.md, 7)."""
-MARGIN: Final = Fraction(1, 1 << 40)
+LATTICE_MARGIN: Final = Fraction(1, 1 << 40)
 """Relative amount of epsilon and delta that is left to the lattice; `verify_discrete` checks that it is enough."""
 OPTIMISED: Final = 512
 """Cells up to which mechanism "gaussian" searches the best covariance of prefixes and trailing sums, in about 10 s."""
 HOPELESS_FACTOR: Final = 8.0
 """Candidates whose error before projection is above 8 times the least are not tried with projection. Measured: the best
 candidate lies beyond in 1 of 99 tasks, 30 individuals in 64 cells at epsilon 8."""
-MOST_TRIED: Final = 1 << 17
+MAX_TRIED: Final = 1 << 17
 """Entries of a strategy up to which candidates are tried on invented tables: bounds the time of a choice."""
 TRIED_NUMBERS: Final = (100, 1000, 10_000)
 """Numbers of individuals that are tried where none is known: projection helps much with few, little with many."""
@@ -217,7 +217,10 @@ def add_noise(law: LayerLaw, state: Ints, entropy: WordSource | None = None) -> 
 @lru_cache(maxsize=256)
 def _verified_variance(epsilon: Fraction, delta: Fraction, square: int, coordinates: int) -> Fraction:
     """Variance of a Gaussian layer on the integers for a shift of this squared length, verified."""
-    sigma2 = Fraction(math.ceil(unit_variance(epsilon * (1 - MARGIN), delta * (1 - MARGIN)) * square)) + SLACK
+    sigma2 = (
+        Fraction(math.ceil(unit_variance(epsilon * (1 - LATTICE_MARGIN), delta * (1 - LATTICE_MARGIN)) * square))
+        + LATTICE_COST
+    )
     verify_discrete(epsilon, delta, sigma2, sensitivity2=square, coordinates=coordinates)
     return sigma2
 
@@ -250,7 +253,7 @@ def projected_errors(task: Task, tried: list[Candidate]) -> list[float]:
     """
     errors = [candidate.error for candidate in tried]
     near = [candidate for candidate in tried if candidate.error <= HOPELESS_FACTOR * min(errors)]
-    if len(near) == 1 or max(candidate.strategy.length * candidate.strategy.size for candidate in near) > MOST_TRIED:
+    if len(near) == 1 or max(candidate.strategy.length * candidate.strategy.size for candidate in near) > MAX_TRIED:
         return errors
     numbers = TRIED_NUMBERS if task.n_bound is None else (task.n_bound,)
     truths = np.concatenate([_invented(task.workload.size, n) for n in numbers])
@@ -270,7 +273,7 @@ def _projected_error(task: Task, candidate: Candidate, truths: Floats, counts: F
         more = 0.0 if n_bound is None else deviation * float(np.linalg.norm(strategy.backwards))
         most = np.maximum(unprojected.sum(axis=1) + more, 0.5)
         bounds = most if n_bound is None else np.minimum(counts, most)
-    gram = workload.gram() if workload.size <= MOST_SPREAD else None  # with many cells it may be too large for memory
+    gram = workload.gram() if workload.size <= MAX_SPREAD else None  # with many cells it may be too large for memory
     tolerance = TRIED_GAP * law.variance * law.length
 
     def squares(differences: Floats) -> Floats:
@@ -280,7 +283,7 @@ def _projected_error(task: Task, candidate: Candidate, truths: Floats, counts: F
 
     columns = strategy.matrix.astype(np.float64)
     projected = all_nearest(states, columns, bounds, unprojected, tolerance, TRIED_STEPS)[0]
-    far = squares(projected - unprojected) > MOST_MOVED * candidate.error
+    far = squares(projected - unprojected) > MAX_MOVED_SHARE * candidate.error
     if far.any():
         left, columns = stretched(workload, strategy, "both", candidate.error / law.variance)
         points = states if left is None else states @ left.T
@@ -331,7 +334,7 @@ def candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
     if mechanism == "laplace":
         rank = workload.size if causal_width(workload) else reduce(workload).rank
         tried = task.laplace_candidates(rank)
-    elif width and workload.size > {"auto": BALL_RANK, "gaussian": OPTIMISED}.get(mechanism, LONGEST_ROOT):
+    elif width and workload.size > {"auto": BALL_RANK, "gaussian": OPTIMISED}.get(mechanism, MAX_ROOT_POSITIONS):
         # The best covariance has at most 2.5% less variance, takes minutes from thousands of cells on, and its last
         # digits depend on the machine.
         root = causal(workload)

@@ -31,7 +31,7 @@ TOLERANCE: Final = 1e-3
 """Certified relative gap at which the search stops."""
 WORST_GAP: Final = 0.05
 """Gap that is accepted when the search runs out of steps."""
-MOST_STEPS: Final = 2000
+MAX_STEPS: Final = 2000
 DAMPING: Final = 1e-3
 """Least factor of a column's weight before it is raised to the power of the step."""
 
@@ -141,7 +141,7 @@ def optimise(
     objective: Objective = "total",
     row_weights: Floats | None = None,
     tolerance: float = TOLERANCE,
-    most_steps: int = MOST_STEPS,
+    most_steps: int = MAX_STEPS,
 ) -> Optimum:
     """The best covariance of Gaussian noise for a workload, with its certificate.
 
@@ -172,7 +172,7 @@ def optimise(
     return smallest_total(reduce(workload), tolerance=tolerance, most_steps=most_steps)
 
 
-def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps: int = MOST_STEPS) -> Optimum:
+def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps: int = MAX_STEPS) -> Optimum:
     """The covariance with the smallest trace, by multiplicative ascent on the weights of the columns."""
     columns = reduced.columns
     used = np.einsum("ij,ij->j", columns, columns) > 0
@@ -209,7 +209,7 @@ def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps
     return Optimum(reduced, best[2], lower, best[0], steps)
 
 
-def smallest_maximum(matrix: Floats, *, tolerance: float = TOLERANCE, most_steps: int = MOST_STEPS) -> Optimum:
+def smallest_maximum(matrix: Floats, *, tolerance: float = TOLERANCE, most_steps: int = MAX_STEPS) -> Optimum:
     """The covariance whose largest variance of an answer is smallest; `upper` is the square of gamma_2."""
     reduced = reduce_matrix(matrix)
     left, _, lower, upper, steps = factorisation(matrix, tolerance=tolerance, most_steps=most_steps)
@@ -222,7 +222,7 @@ def smallest_maximum(matrix: Floats, *, tolerance: float = TOLERANCE, most_steps
 
 
 def factorisation(
-    matrix: Floats, *, tolerance: float = TOLERANCE, most_steps: int = MOST_STEPS
+    matrix: Floats, *, tolerance: float = TOLERANCE, most_steps: int = MAX_STEPS
 ) -> tuple[Floats, Floats, float, float, int]:
     """A = B C with the smallest product of B's largest row norm and C's largest column norm, which is gamma_2.
 

@@ -20,7 +20,7 @@ import numpy as np
 from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.workload.queries.queries import Workload
-from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
+from sketchstream.kinds.workload.strategies.strategy import MAX_SPREAD, Strategy
 
 FeasibleSet = Literal["cap", "simplex", "sym"]
 Metric = Literal["state", "answers", "both"]
@@ -29,9 +29,9 @@ METRICS: Final = ("state", "answers", "both")
 
 ANSWERS: Final = 0.3
 """Weight of the distance of answers beside that of states in metric "both", each relative to what noise does to it."""
-MOST_MOVED: Final = 0.75
+MAX_MOVED_SHARE: Final = 0.75
 """Share of their noise's sum of squares by which answers may move before metric "both" is taken."""
-MOST_STEPS: Final = 5000
+MAX_STEPS: Final = 5000
 REBUILD: Final = 500
 NEGLIGIBLE: Final = 1e-15
 POWERS: Final = 30
@@ -62,7 +62,7 @@ def project(
     *,
     feasible: FeasibleSet = "cap",
     tolerance: float,
-    most_steps: int = MOST_STEPS,
+    most_steps: int = MAX_STEPS,
 ) -> Projected:
     """The x in the set that minimises |columns x - point|.
 
@@ -154,7 +154,7 @@ def stretched(workload: Workload, strategy: Strategy, metric: Metric, total: flo
 
 def _answered(workload: Workload, strategy: Strategy) -> Floats:
     """(m, m) Gram matrix of the answers as functions of the state."""
-    if strategy.size <= MOST_SPREAD:
+    if strategy.size <= MAX_SPREAD:
         return np.asarray(strategy.decoder.T @ workload.gram() @ strategy.decoder)
     answers = np.stack([workload.apply(column) for column in strategy.decoder.T])
     return np.asarray(answers @ answers.T)

@@ -22,7 +22,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import ChecksumError, FormatError, SpecError, TruncatedError, VersionError
-from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor
+from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS, CausalFactor
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 from sketchstream.kinds.workload.queries.packing import packed, unpacked
 from sketchstream.kinds.workload.queries.queries import Workload
@@ -34,13 +34,13 @@ VERSION: Final = 1
 """Version of the format of a strategy's bytes."""
 BITS: Final = 20
 """Scale of the first rounding, 2^BITS: entries of a millionth of the largest are not lost."""
-MOST_BITS: Final = 32
-"""Scale of the last rounding that is tried, 2^MOST_BITS: beyond, the state's 64 bits would hold few events."""
+MAX_BITS: Final = 32
+"""Scale of the last rounding that is tried, 2^MAX_BITS: beyond, the state's 64 bits would hold few events."""
 MAX_STATE: Final = 1 << 27
 """Entries of a strategy, at most: 1 GiB."""
 WASTE: Final = 1.001
 """Largest factor by which rounding may raise the objective: no more than the certified gap of its optimum."""
-MOST_SPREAD: Final = 1 << 12
+MAX_SPREAD: Final = 1 << 12
 """Cells up to which the covariance of all cells' estimates is written out: 128 MiB."""
 MAGIC: Final = b"SKWS"
 """First bytes of a strategy."""
@@ -259,7 +259,7 @@ class Strategy:
             return {"matrix": np.eye(size, dtype=np.int64)}
         if form == "causal":
             width = head["width"]
-            if width != causal_width(workload) or not 0 <= head["bits"] <= MOST_BITS:
+            if width != causal_width(workload) or not 0 <= head["bits"] <= MAX_BITS:
                 raise FormatError("the bytes of a workload strategy are of another workload")
             return {"matrix": _causal_matrix(size, width, head["bits"]), "width": width}
         if queries:
@@ -313,7 +313,7 @@ def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) 
 
 def causal_width(workload: Workload) -> int:
     """Cells of each sum, where the queries are sums of the last cells up to each; 0 for other workloads."""
-    if len(workload.products) != 1 or len(workload.products[0]) != 1 or workload.size > LONGEST_ROOT:
+    if len(workload.products) != 1 or len(workload.products[0]) != 1 or workload.size > MAX_ROOT_POSITIONS:
         return 0
     (factor,) = workload.products[0]
     return {"prefix": factor.size, "trailing": factor.width}.get(factor.name, 0)
@@ -383,7 +383,7 @@ def from_shape(
 
         exact = solve_triangular(root, reduced.columns, lower=True)
         independent = chosen = None
-    for scale in range(bits, MOST_BITS + 1, 4):
+    for scale in range(bits, MAX_BITS + 1, 4):
         rounded = np.rint(np.ldexp(exact, scale))
         if form != "rounded" and not np.all(np.diagonal(rounded)):
             continue
@@ -395,7 +395,7 @@ def from_shape(
         if attained(workload, strategy, objective, row_weights) <= WASTE * shape.upper:
             return strategy
     raise SpecError(
-        f"the strategy could not be rounded: the workload's scales differ too much for {MOST_BITS} bits; rescale rows"
+        f"the strategy could not be rounded: the workload's scales differ too much for {MAX_BITS} bits; rescale rows"
     )
 
 
@@ -404,7 +404,7 @@ def attained(
 ) -> float:
     """The objective that an integer strategy reaches for L2 sensitivity 1."""
     scale = float(strategy.sensitivity2)
-    if strategy.size > MOST_SPREAD:
+    if strategy.size > MAX_SPREAD:
         return objective_value(workload.power_sums(strategy.decoder, 2) * scale, objective, row_weights)
     if objective == "total" and row_weights is None:
         return scale * float(np.vdot(workload.gram(), strategy.spread))

@@ -133,7 +133,7 @@ def test_a_law_that_differs_has_the_likelihood_of_all_its_counts() -> None:
     ends: list[Floats] = []
     for told in (63, 31):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(residues, "MOST_STRETCHES", told)
+            patch.setattr(residues, "MAX_STRETCHES", told)
             curve = data.curve(data.start())
             ends.append(np.array([curve.value, *curve.ends(1.96)]))
     deviation = (ends[0][2] - ends[0][1]) / 3.92

@@ -19,7 +19,7 @@ from sketchstream.kinds.profile.estimate.intervals.bounds import closed
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling
-from sketchstream.kinds.profile.estimate.uncertainty.small_domains import LARGEST, occurred
+from sketchstream.kinds.profile.estimate.uncertainty.small_domains import MAX_SLOTS_BY_LAW, occurred
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 LEVELS = (0.5, 0.8, 0.95, 0.99)
@@ -123,12 +123,12 @@ def test_larger_domains_and_several_laws_have_the_ends_they_had() -> None:
     def seen(d: int, epsilon: str = "2") -> Observed:
         return publish([np.arange(d) % 3], epsilon=epsilon, rng=rng, unit="item", form="bins", modulus=16)
 
-    for parts in ([seen(LARGEST + 1)], [seen(10), seen(10, "1")]):
+    for parts in ([seen(MAX_SLOTS_BY_LAW + 1)], [seen(10), seen(10, "1")]):
         tails = closed(parts, 15).tails
         assert occurred(parts) is None
         assert isinstance(tails, Falling)
         assert tails.occurred is None
-    for epsilon, form, d in (("1/4", "cumulative", 9), ("4", "bins", 9), ("4", "state", LARGEST + 1)):
+    for epsilon, form, d in (("1/4", "cumulative", 9), ("4", "bins", 9), ("4", "state", MAX_SLOTS_BY_LAW + 1)):
         assert occurred([publish([np.arange(d)], epsilon=epsilon, rng=rng, form=form)]) is None
 
 

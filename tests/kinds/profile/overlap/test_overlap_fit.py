@@ -170,8 +170,8 @@ KINDS: dict[str, tuple[int, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fit_is_the_one_with_dense_matrices(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "NEAR", 1e-24)
-    monkeypatch.setattr(fitting, "FINE", 1e-20)
+    monkeypatch.setattr(fitting, "MIN_SQUARED_STEP", 1e-24)
+    monkeypatch.setattr(fitting, "STEP_PRECISION", 1e-20)
     (groups, more), rng = KINDS[kind], np.random.default_rng(3)
     size = 2**groups - 1
     regions = np.where(rng.random(size) < 0.4, 0, rng.integers(100, 60_000 >> (groups // 2), size)).astype(float)

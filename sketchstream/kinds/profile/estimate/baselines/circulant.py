@@ -17,7 +17,7 @@ from sketchstream.kinds.profile.estimate import fit as fits
 from sketchstream.kinds.profile.estimate.laws import decay
 from sketchstream.kinds.profile.estimate.observed import Cells, Observed
 
-LONGEST = 1 << 23
+MAX_POINTS = 1 << 23
 
 
 def truncation(d: int, epsilon: float, beta: float) -> int:
@@ -100,7 +100,7 @@ def reconstruct(observed: Observed, n: int, norm: float, beta: float) -> fits.Fi
         top = n
         g = cells.dense(-r, n + r)[1] / cells.d
     else:
-        top = min(n + 4, cells.unit_range[1], LONGEST)
+        top = min(n + 4, cells.unit_range[1], MAX_POINTS)
         g = pooled(cells, top, r, decay(epsilon))
     y = solve(g, epsilon, r, top, norm)
     if top >= n:

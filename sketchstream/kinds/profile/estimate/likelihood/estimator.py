@@ -23,11 +23,11 @@ from sketchstream.kinds.profile.estimate.likelihood.problem import Likelihood
 from sketchstream.kinds.profile.estimate.observed import Observed
 
 FOLDS = 5
-SHORT = 3
+MIN_CELLS = 3
 """Fewer cells than these leave smooth models and atoms nothing to say."""
 WITHIN = 100
 """Most cycles of accelerated EM that look for atoms inside wide bins."""
-WIDE = np.power(10.0, np.arange(1.0, -6.5, -0.5))
+PENALTIES = np.power(10.0, np.arange(1.0, -6.5, -0.5))
 HEAD = (1.0, 1e-1, 1e-2, 1e-3, 1e-5)
 
 
@@ -112,7 +112,7 @@ def estimate(problem: Likelihood, grid: Grid, settings: FitSettings, rng: np.ran
     if m == 1:
         return np.ones(1), problem.value(np.ones(1))
     flat = grid.width / grid.width.sum()
-    if m < SHORT or problem.d < 50:
+    if m < MIN_CELLS or problem.d < 50:
         start = Start(np.asarray(flat), [], np.zeros(0), None, 0.0, problem.value(np.asarray(flat)))
     else:
         start = begin(problem, grid, settings)
@@ -137,7 +137,7 @@ def begin(problem: Likelihood, grid: Grid, settings: FitSettings) -> Start:
     last = int(np.searchsorted(nodes, n, side="right")) - 1
     variants = [base]
     if last < problem.m - 1 and last >= 8:
-        variants.append(np.where(np.arange(problem.m) <= last, base, smooth.OFF))
+        variants.append(np.where(np.arange(problem.m) <= last, base, smooth.EXCLUDED_LOG_SHARE))
     ladders: list[tuple[Floats, smooth.Model, list[smooth.Fitted]]] = []
     for one in variants:
         model = smooth.build(smooth.PLAIN, basis, one, (0, last), nodes)
@@ -167,7 +167,7 @@ def begin(problem: Likelihood, grid: Grid, settings: FitSettings) -> Start:
     known = 10.0 * min(max((0.15 - settings.information) / 0.08, 0.0), 1.0)
     bonus = max(known, min(10.0, best - rough))
     loose = grid.parts is not None
-    most = sparse.MOVED_ATOMS if loose and settings.brief else sparse.MOST_AT_FIRST
+    most = sparse.MOVED_ATOMS if loose and settings.brief else sparse.MAX_ATOMS_AT_FIRST
     atoms = sparse.candidate(problem, unrestricted, n, epsilon, settings.least, bonus, best - 12.0, loose, most)
 
     if atoms is None or atoms.score < best + 30.0:
@@ -192,7 +192,7 @@ def begin(problem: Likelihood, grid: Grid, settings: FitSettings) -> Start:
 def candidates(problem: Likelihood, f0: Floats, cuts: Sequence[int], brief: bool) -> Floats:
     """f0 itself and the shrinkage paths from it towards the unrestricted maximum. (1 + 15 + 5 * cuts, m)."""
     m, d = problem.m, problem.d
-    wide, head = (WIDE[::3], HEAD[::2]) if brief else (WIDE, HEAD)
+    wide, head = (PENALTIES[::3], HEAD[::2]) if brief else (PENALTIES, HEAD)
     out = [f0[None, :], problem.path(f0, d * wide[:, None] * np.ones(m), f0)]
     for cut in cuts:
         taus = np.full((len(head), m), 100.0 * d)

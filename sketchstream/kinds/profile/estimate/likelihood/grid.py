@@ -16,7 +16,7 @@ from sketchstream.kinds.profile.estimate.observed import UNBOUNDED, Cells, tally
 
 EXACT = 512
 """Up to here every count has a node of its own."""
-FINE = 1500
+SPIKE_NODES = 1500
 """About how many further nodes may go to spikes."""
 
 
@@ -113,7 +113,7 @@ def of_state(cells: Cells, epsilon: float) -> Grid:
     full = max(16.0, cells.d / 4096.0)
     starts = [EXACT + 1]
     below = 0.0
-    narrow = min(max(1, sum(end - start for start, end in fine) // FINE), max(1, int(0.5 / epsilon)))
+    narrow = min(max(1, sum(end - start for start, end in fine) // SPIKE_NODES), max(1, int(0.5 / epsilon)))
     share = 128
     position = 0
     while starts[-1] <= top:

@@ -17,7 +17,7 @@ from sketchstream.kernels import kernel
 
 EXACT, CUMULATIVE, BINS = 0, 1, 2
 """How the counters' histogram was published, as the kernels see it."""
-LEAST = 1e-120
+MIN_SHARE = 1e-120
 """Least share on a shrinkage path: its square is still a number."""
 PIVOT = 1e-14
 """A difference that is less than this part of the numbers it is made of is rounding."""
@@ -546,7 +546,7 @@ def path(
             better = False
             for _ in range(30):
                 for i in range(m):
-                    new_f[i] = max(f[i] + scale * df[i], LEAST)
+                    new_f[i] = max(f[i] + scale * df[i], MIN_SHARE)
                     new_p[i] = max(p[i] + scale * step[i], 1e-300)
                 new = _objective(form, v, new_p, h, new_f, f0, tau, d, q, mult, mu, y, z, work)
                 if new >= value - max(min(1e-7, tolerance), 1e-13 * abs(value)):
@@ -699,7 +699,7 @@ def pooled_path(
                 break
             better = False
             for _ in range(30):
-                new_f = np.maximum(f * (1.0 + scale * step), LEAST)
+                new_f = np.maximum(f * (1.0 + scale * step), MIN_SHARE)
                 new = _pooled_objective(table, h, new_f, f0, tau, d, q, mult, new_mu, y, z, work)
                 if new >= value - max(min(1e-7, tolerance), 1e-13 * abs(value)):
                     better = True

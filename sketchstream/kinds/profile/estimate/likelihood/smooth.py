@@ -21,9 +21,9 @@ ATOM_SD = 4.5
 HEAD = 12
 CLIFF = (100.0, 1.0, 0.01)
 """Strengths at which the end of a support is looked for."""
-OFF = -60.0
+EXCLUDED_LOG_SHARE = -60.0
 """Log of the share of a count that a model excludes."""
-ENOUGH = 0.02
+MIN_GAIN_NATS = 0.02
 """A fit stops when a step gains less, in nats."""
 
 
@@ -207,7 +207,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
             value, ratio, mu = problem.score(f)
             break
         c, f, target, moved = trial, f_new, new, scale * reach
-        if gain < ENOUGH and ((scale == 1.0 and reach < 1.0) or (gain < 0.01 * ENOUGH and moved < 0.1)):
+        if gain < MIN_GAIN_NATS and ((scale == 1.0 and reach < 1.0) or (gain < 0.01 * MIN_GAIN_NATS and moved < 0.1)):
             break
     evidence = -math.inf
     if weigh and value > kernels.IMPOSSIBLE:
@@ -270,7 +270,7 @@ def average(fits: Sequence[Fitted]) -> tuple[Floats, Floats]:
 
 def excluded(model: Model, keep: Floats) -> Model:
     """The model without the nodes outside `keep`."""
-    base = np.where(keep > 0, model.base, OFF)
+    base = np.where(keep > 0, model.base, EXCLUDED_LOG_SHARE)
     return Model(model.columns, model.penalty, model.fixed, model.curvatures, model.atoms, base, model.bonus)
 
 

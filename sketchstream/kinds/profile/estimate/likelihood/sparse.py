@@ -16,11 +16,11 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.profile.estimate.likelihood import kernels
 from sketchstream.kinds.profile.estimate.likelihood.problem import Likelihood
 
-MOST_AT_FIRST = 100
-MOST = 60
+MAX_ATOMS_AT_FIRST = 100
+MAX_ATOMS = 60
 MANY = 50
 """With more atoms than this, the search stops if the score could not be reached even at half of their penalty."""
-FINE = 40
+FEW_ATOMS = 40
 """Number of atoms down to which several are pruned at once; below, they are pruned one at a time."""
 MOVED_ATOMS = 12
 """Most atoms that are moved before they are pruned, where positions inside wide bins are unknown."""
@@ -97,7 +97,7 @@ def candidate(
     bonus: float,
     worth: float,
     loose: bool = False,
-    most: int = MOST_AT_FIRST,
+    most: int = MAX_ATOMS_AT_FIRST,
 ) -> Atoms | None:
     """Prune the unrestricted maximum while the score improves, then move the remaining atoms.
 
@@ -135,7 +135,7 @@ def candidate(
     if at.size > MANY and best.score + 0.5 * (best.value + bonus - best.score) < worth:
         return None  # not even at half the penalty of the remaining atoms
     pruned = _pruned(best, nodes, reach, worth - bonus, scored)
-    if pruned is None or pruned.at.size > MOST:
+    if pruned is None or pruned.at.size > MAX_ATOMS:
         return None
     best = _placed(scored(pruned.at, pruned.mass, 12), problem.m, scored)
     if loose:
@@ -198,9 +198,9 @@ def _merged(at: Ints, mass: Floats, nodes: Floats, pairs: Sequence[int]) -> tupl
 
 
 def _coarse(best: Atoms, nodes: Floats, reach: float, scored: Scored) -> Atoms:
-    """Prune several atoms at once while the score improves, down to FINE: merge neighbours, drop the lightest."""
+    """Prune several atoms at once while the score improves, down to FEW_ATOMS: merge neighbours, drop the lightest."""
     width = 1.0
-    while width <= reach and best.at.size > FINE:
+    while width <= reach and best.at.size > FEW_ATOMS:
         pairs: list[int] = []
         for i in np.flatnonzero(np.diff(nodes[best.at]) <= width):
             if not pairs or i > pairs[-1] + 1:
@@ -211,7 +211,7 @@ def _coarse(best: Atoms, nodes: Floats, reach: float, scored: Scored) -> Atoms:
         else:
             width *= 2.0
     some = best.at.size // 3
-    while some > 1 and best.at.size > FINE:
+    while some > 1 and best.at.size > FEW_ATOMS:
         largest = np.sort(np.argsort(best.mass)[some:])
         coarser = scored(best.at[largest], best.mass[largest], 3)
         if coarser.score > best.score:

@@ -31,7 +31,7 @@ SPANS = (1.2, 1.5, 2.0)
 """Ratios of the last to the first count over which k+ shares are averaged."""
 WINDOWS = (1.5, 2.0, 3.0, 6.0, 16.0)
 """Ends of the windows of bins that limit a k+ share, by the count at which they begin."""
-MOST = 10_000
+MAX_LIMITED_SLOTS = 10_000
 """Slots beyond the horizon whose counts are limited one by one."""
 
 
@@ -237,7 +237,7 @@ class Tail:
         end = np.searchsorted(self.edge, self.edge - self.blur, side="right")
         start = float(self.edge[at])
         events, farthest = 0.0, start
-        for s in range(1, MOST):
+        for s in range(1, MAX_LIMITED_SLOTS):
             width = max(math.ceil(((SHOWS + POWER) * sd / s) ** 2), 4)
             last = last_possible(sums, end, width, s, SHOWS * sd, at)
             if last < at:

@@ -17,7 +17,7 @@ from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 
 FAR_WIDTH = 64.0
 """Bins that are wider than 64 times the noise are taken as they are."""
-REACH = 1 << 20
+MAX_NOISE = 1 << 20
 """Largest value of the noise of several layers that is computed."""
 
 
@@ -71,7 +71,7 @@ def _excess(epsilons: Sequence[float]) -> Callable[[Ints], Floats]:
     if len(epsilons) == 1:
         a = laws.decay(epsilons[0])
         return lambda x: np.exp(-epsilons[0] * (x + 1.0)) / (1.0 - a * a)
-    reach = min(laws.radius(epsilons, 1e-15), REACH)
+    reach = min(laws.radius(epsilons, 1e-15), MAX_NOISE)
     above = np.cumsum(laws.noise_pmf(epsilons, reach)[:reach:-1])  # Pr[>= reach], Pr[>= reach - 1], ..
     table = np.append(np.cumsum(above)[::-1], 0.0)
     return lambda x: table[np.minimum(x, reach)]

@@ -29,7 +29,7 @@ HOPELESS = 8.0
 """Items per slot at which the emptiest level says nothing any more."""
 DEAD = 60.0
 """Items per slot at which a level's weight is set to zero."""
-FEWEST = 1e-3
+MIN_ITEMS = 1e-3
 """Least number of items that is looked at, but for none: without noise a step would be nothing."""
 LOADS = np.concatenate([[0.0], np.geomspace(0.02, HOPELESS, 14)])
 
@@ -68,7 +68,7 @@ def curve(levels: Sequence[Level], shape: VarianceModel) -> Curve:
     tester = _Tester(levels, shape)
     most = HOPELESS * max(level.m / level.share for level in levels)
     step = tester.deviation(np.zeros(1))[0] / 4.0
-    rough = np.concatenate([[0.0], np.geomspace(np.clip(step, FEWEST, most / 2.0), most, 96)])
+    rough = np.concatenate([[0.0], np.geomspace(np.clip(step, MIN_ITEMS, most / 2.0), most, 96)])
     tester.calibrate(tester.root(most))
     low = tester.root(most)
     near = low + tester.deviation(np.array([low]))[0] * np.linspace(-8.0, 8.0, 129)

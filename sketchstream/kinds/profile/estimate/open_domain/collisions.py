@@ -42,7 +42,7 @@ GROUPS = 6
 """Groups of similar parts at most; the ratio grows until there are no more."""
 RANGE = 512
 """Counts beyond this are taken as they stand in the slots: heavier items hardly ever share one."""
-SHORT = 32
+MIN_COUNTS = 32
 """Least number of counts that are resolved: asking for fewer must not change what is said of them."""
 
 
@@ -50,7 +50,7 @@ def resolved(observed: Observed, span: int) -> int:
     """Largest count of the recursion where counts up to `span` are wanted; with residues, every sum may wrap."""
     if observed.modulus is None:
         return span
-    return observed.modulus - 1 if observed.modulus <= residues.LARGEST else min(span, observed.modulus - 1)
+    return observed.modulus - 1 if observed.modulus <= residues.MAX_MODULUS_READ else min(span, observed.modulus - 1)
 
 
 def read_levels(observed: Observed, span: int) -> list[Level]:
@@ -350,7 +350,7 @@ def alike(parts: Sequence[Observed]) -> list[list[int]]:
     numbers = []
     for part in parts:
         try:
-            curve = read_part(part, resolved(part, SHORT)).curve
+            curve = read_part(part, resolved(part, MIN_COUNTS)).curve
             numbers.append((curve.value, (curve.ends(1.0)[1] - curve.ends(1.0)[0]) / 2.0))
         except EstimateError:
             numbers.append((math.inf, 0.0))

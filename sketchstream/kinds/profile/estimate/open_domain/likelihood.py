@@ -31,7 +31,7 @@ from sketchstream.kinds.profile.estimate.open_domain.lattice import CounterLaw
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 from sketchstream.kinds.profile.estimate.open_domain.wide_cells import Heavy, Wide, gathered
 
-LEAST = 0.01
+MIN_WEIGHT = 0.01
 """Levels with less than this part of the best level's weight are left out of the likelihood."""
 
 
@@ -301,7 +301,7 @@ def fit(observed: Observed, part: ObservedPart) -> VarianceModel:
     else:
         weight = cardinality.weights(part.levels, part.model)
     start = part.model
-    levels = [level for level, one in zip(part.levels, weight, strict=True) if one >= LEAST * weight.max()]
+    levels = [level for level, one in zip(part.levels, weight, strict=True) if one >= MIN_WEIGHT * weight.max()]
     span = start.intensity.size - 1
     if len(observed.epsilons) > 1 or span < 8:
         return start

@@ -18,7 +18,13 @@ from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
 from sketchstream.kinds.profile.estimate.linear.line import linear
 from sketchstream.kinds.profile.estimate.observed import UNBOUNDED, Observed
 from sketchstream.kinds.profile.estimate.open_domain import events, intervals, likelihood
-from sketchstream.kinds.profile.estimate.open_domain.collisions import RANGE, SHORT, ObservedPart, read_part, resolved
+from sketchstream.kinds.profile.estimate.open_domain.collisions import (
+    MIN_COUNTS,
+    RANGE,
+    ObservedPart,
+    read_part,
+    resolved,
+)
 from sketchstream.kinds.profile.estimate.open_domain.laws import VarianceModel
 from sketchstream.kinds.profile.estimate.open_domain.slices import about, moved_to
 
@@ -28,7 +34,7 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
 
     Returns: the fit (shares over items, index 0 is 0), the number of items, the bands.
     """
-    least = 1 if method == "inverse" else SHORT  # each further unregularised cell costs accuracy
+    least = 1 if method == "inverse" else MIN_COUNTS  # each further unregularised cell costs accuracy
     span = min([min(max(n + 1, least), RANGE)] + [int(min(linear(part).resolved, UNBOUNDED)) for part in parts])
     span = resolved(parts[0], span)
     found = [read_part(part, span) for part in parts]

@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Complexes, Floats
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
-from sketchstream.kinds.profile.estimate.open_domain.cardinality import FEWEST, HOPELESS, Curve
+from sketchstream.kinds.profile.estimate.open_domain.cardinality import HOPELESS, MIN_ITEMS, Curve
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level
 
-LARGEST = 512
+MAX_MODULUS_READ = 512
 """Largest modulus that is read in this way: matrices have modulus^2 numbers. Sums hardly ever reach larger moduli."""
-FLOOR = 0.05
+MIN_CELL_VARIANCE = 0.05
 """Least variance of a cell, in slots: that of a cell that is almost surely empty."""
 RIDGE = 1e-13
 """Part of the largest information that each count has at least, so that an inverse exists where nothing is known."""
@@ -45,7 +45,7 @@ HIDDEN_BELOW, HIDDEN_POINTS = 12.0, 21
 """Distance of the data from no items, in standard deviations, below which items hardly show; numbers then tried."""
 ABOVE = 0.85
 """Where items hardly show, factor of the distance of larger numbers: laws of many counts draw estimates towards 0."""
-MOST_STRETCHES = 31
+MAX_STRETCHES = 31
 """Most stretches of counts in which a law may differ from a first one, where items hardly show."""
 OTHER, SPREAD = 2.0, 0.02
 """Standard deviation of the number of items with one count: a multiple of that number, plus a part of all items."""
@@ -71,7 +71,7 @@ class Joint:
 def exact(levels: Sequence[Level]) -> bool:
     """Whether these levels hold residues that are read here."""
     estimator = levels[0].estimator
-    return isinstance(estimator, Circle) and estimator.p <= LARGEST
+    return isinstance(estimator, Circle) and estimator.p <= MAX_MODULUS_READ
 
 
 class Residues:
@@ -113,7 +113,7 @@ class Residues:
         transform = self.transforms(intensity)
         law = np.fft.ifft(transform, axis=1).real
         mean = self.m[:, None] * np.maximum(self.eigenvalue * law + (1.0 - self.eigenvalue) / self.p, 0.0)
-        variance = np.maximum(mean + self.noise, FLOOR)
+        variance = np.maximum(mean + self.noise, MIN_CELL_VARIANCE)
         weight, left = np.fft.fft(1.0 / variance, axis=1), (variance - mean) / variance
         scale = self.eigenvalue * self.share
         # cells of one level have the covariance diag(variance) - mean mean' / m, whose inverse has one more term
@@ -173,7 +173,7 @@ class Residues:
         tie = (float(law @ whole) - law_whole) / whole_whole
         precision = max(law_law + tie * tie * whole_whole, 1e-300)
         likeliest = items + (law_score + tie * whole_score) / precision
-        return float(likeliest), math.sqrt(max(1.0 / precision - items, FLOOR))
+        return float(likeliest), math.sqrt(max(1.0 / precision - items, MIN_CELL_VARIANCE))
 
     def _spread(self, shape: Floats, items: float) -> Floats:
         """(p-1,) standard deviations of the numbers of items with each count about those of a first law."""
@@ -235,7 +235,7 @@ class Residues:
     def _log_likelihood(self, laws: Floats) -> Floats:
         """Normal log likelihood of the cells given the laws of slots, but for a constant. (.., L, p) -> (..)."""
         mean = self.m[:, None] * np.maximum(self.eigenvalue * laws + (1.0 - self.eigenvalue) / self.p, 0.0)
-        variance = np.maximum(mean + self.noise, FLOOR)
+        variance = np.maximum(mean + self.noise, MIN_CELL_VARIANCE)
         return np.asarray(-0.5 * ((self.slots - mean) ** 2 / variance + np.log(variance)).sum(axis=(-2, -1)))
 
     def curve(self, intensity: Floats) -> Curve:
@@ -268,7 +268,7 @@ class Residues:
         hidden = known[0.0] < HIDDEN_BELOW and without > 1.0  # less noise than an item hides none
         if hidden:
             root, known = self._hidden(shape, root, deviation)
-        far, best = max(*known, FEWEST), self.plausible(shape, root)
+        far, best = max(*known, MIN_ITEMS), self.plausible(shape, root)
         for number in np.geomspace(far, 1.01 * self.most, FAR_POINTS + 1)[1:].tolist():
             known[number] = -math.sqrt(2.0 * max(best - self.plausible(shape, number), 0.0))
         uniform = np.full((self.m.size, self.p), 1.0 / self.p)
@@ -294,8 +294,8 @@ class Residues:
         shapes = np.array(list(self._shapes()))
         shapes = np.concatenate([shapes, (shapes[2:] + np.eye(self.p)[1]) / 2.0])  # also half of the items once
         starts = np.arange(self.p - 1)
-        if starts.size > MOST_STRETCHES:
-            starts = np.unique(np.geomspace(1, self.p, MOST_STRETCHES + 1).astype(np.int64))[:-1] - 1
+        if starts.size > MAX_STRETCHES:
+            starts = np.unique(np.geomspace(1, self.p, MAX_STRETCHES + 1).astype(np.int64))[:-1] - 1
         sizes = np.diff(np.append(starts, self.p - 1))
         spreads = np.array([self._spread(one, max(root, deviation)) for one in shapes])
         widths = np.sqrt(np.add.reduceat(spreads**2, starts, axis=1))

@@ -38,7 +38,7 @@ from sketchstream.kinds.profile.estimate.uncertainty.falling import WIDTHS, squa
 
 HALVINGS = 48
 """Steps in which a quantile is found: far below any rounding."""
-WIDEST = 1e6
+MAX_BRACKET = 1e6
 """Width of a bracket, in standard deviations, from which on more makes no difference."""
 GRIDS = ((1.1, 3), (1.5, 7), (math.inf, 15))
 """How many numbers of items are looked at, by the ratio of the largest to the least within two standard deviations."""
@@ -210,7 +210,7 @@ class Slices:
         below, above = self.quantile(0.0, least), self.quantile(0.0, most)
         deviation = np.maximum(self.chance @ self.deviation, 1e-12)
         width = np.maximum(above - below, 0.0) / np.minimum(deviation[least], deviation[most])
-        way = np.where(least == most, z, critical(z, np.minimum(width, WIDEST)))
+        way = np.where(least == most, z, critical(z, np.minimum(width, MAX_BRACKET)))
         # noise may put the estimate that a number is at least above the one that it is at most
         low = np.minimum(self.quantile(-way, least), self.quantile(-way, most))
         high = np.maximum(self.quantile(way, least), self.quantile(way, most))

@@ -31,7 +31,7 @@ NARROW, LARGE = 16, 1024
 """Cells above that are at least 1/16 of their count wide; from count 1,024 on, at least 1/8."""
 NOISE = 1.0
 """Least width of a cell over the noise of a counter: narrower cells would multiply the noise."""
-FINE = 32
+NODES_PER_COUNT = 32
 """Nodes inside cells are single counts up to count 64; above, each is about 1/32 of its count wide."""
 
 
@@ -94,7 +94,7 @@ def wide(line: Line, span: int) -> Wide | None:
     data = _edges(published, top, (span + 1,), 1)
     reach = int(NOISE * sum(1.0 / epsilon for epsilon in line.epsilons))
     low = np.concatenate(
-        [np.arange(first, last, max(1, first // FINE)) for first, last in pairwise((*data.tolist(), end))]
+        [np.arange(first, last, max(1, first // NODES_PER_COUNT)) for first, last in pairwise((*data.tolist(), end))]
     )
     low = np.union1d(np.arange(1, span + 1), low)
     edges = _edges(published, top, (span + 1,), reach)

@@ -22,11 +22,11 @@ from sketchstream.kinds.profile.estimate.uncertainty.small_domains import Occurr
 
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """How many neighbours a window may hold."""
-MARGIN = 1.15
+WINDOW_ERROR_FACTOR = 1.15
 """Factor of the error of a window: the one with the least seen error is chosen, so its true error is larger."""
 FALL_WEIGHT = 0.5
 """Part of what k+ numbers fall within a window, as seen, that counts against it when one is chosen."""
-ALONE = 0.9
+SINGLE_ERROR_FACTOR = 0.9
 """Factor of the error of a number by itself, when it is compared with windows."""
 CHOSEN = 1.9599639845400536
 """Standard deviations (95%) at which windows are chosen for all levels, so that their intervals are nested."""
@@ -147,13 +147,13 @@ def fallen(
     half = np.maximum((usual[1] - usual[0]) / 2.0, 1e-9)
     guide = np.maximum(decreasing((least + most) / 2.0, 1.0 / half**2), 0.0)
     lower, upper = low.copy(), high.copy()
-    cost_down, cost_up = ALONE * usual_down, ALONE * usual_up
+    cost_down, cost_up = SINGLE_ERROR_FACTOR * usual_down, SINGLE_ERROR_FACTOR * usual_up
     for width, ratio in known.items():
         size = ratio.size
         if not size:
             continue
         reach = size + width - 1
-        error = MARGIN * ratio
+        error = WINDOW_ERROR_FACTOR * ratio
         middle = window_means(guide[:reach], width)
         first, last = slice(0, size), slice(width - 1, reach)
         cost = FALL_WEIGHT * (guide[first] - middle) + error * window_means(usual_down[:reach], width)
@@ -171,13 +171,13 @@ def fallen(
     return np.minimum(lower, meeting), np.maximum(upper, meeting)
 
 
-HELD = 0.05
+MIN_END_DISTANCE = 0.05
 """How far an estimate stays from either end at least, as a part of half the width its number has by itself."""
 
 
 def holding(value: Floats, low: Floats, high: Floats, way: Floats, most: float) -> tuple[Floats, Floats]:
     """Widen ends to contain the estimates, within 0 and `most`, so that they still never rise. All (K,)."""
-    room = HELD * way
+    room = MIN_END_DISTANCE * way
     low = np.minimum(np.clip(low, 0.0, most), np.maximum(value - room, 0.0))
     high = np.maximum(np.clip(high, 0.0, most), np.minimum(value + room, most))
     return np.minimum.accumulate(low), np.maximum.accumulate(high[::-1])[::-1]
@@ -185,7 +185,7 @@ def holding(value: Floats, low: Floats, high: Floats, way: Floats, most: float) 
 
 def between(value: Floats, low: Floats, high: Floats, way: Floats, most: float) -> Floats:
     """Estimates that do not rise, moved inside their ends so far that `holding` need not widen these. All (K,)."""
-    room = HELD * way
+    room = MIN_END_DISTANCE * way
     low, high = np.clip(low, 0.0, most), np.clip(high, 0.0, most)
     least = np.where(low > 0.0, np.minimum(low + room, most), 0.0)
     last = np.where(high < most, np.maximum(high - room, 0.0), most)

@@ -17,7 +17,7 @@ from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Ends
 
-LARGEST = 100
+MAX_SLOTS_BY_LAW = 100
 """Slots up to which the law is used; estimates of more of them are normal enough."""
 MISTAKEN = 2.0
 """Unit event: most counters of absent items expected above 0 for which the law is used; else estimates are normal."""
@@ -74,7 +74,7 @@ def occurred(parts: Sequence[Observed]) -> Occurred | None:
     Args:
         parts: observed parts of one closed domain.
     """
-    if len(parts) > 1 or parts[0].slots[0] > LARGEST:
+    if len(parts) > 1 or parts[0].slots[0] > MAX_SLOTS_BY_LAW:
         return None
     return _of_events(parts[0]) if parts[0].modulus is None else _of_residues(parts[0], parts[0].modulus)
 
