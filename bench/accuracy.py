@@ -43,10 +43,10 @@ from helpers.thrown import thrown
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.noise_sums import NoiseSum
-from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, closed
+from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, closed_domain_bands
 from sketchstream.kinds.profile.estimate.intervals.totals import RatioEnds, TotalEnds
 from sketchstream.kinds.profile.estimate.observed import Observed
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -389,11 +389,11 @@ def known_in(case: Case, runs: int) -> Iterator[Uncertainty | None]:
     rng = np.random.default_rng([19, hash_name(str(case))])
     for _ in range(runs):
         if case.domain == "closed":
-            yield closed([drawn(case, h, rng, n)], n)
+            yield closed_domain_bands([drawn(case, h, rng, n)], n)
             continue
         options = {"modulus": 32} if case.unit == "item" else {}
         observed = publish(
-            hashed(items, *SKETCHES.get(case.population, (1 << 20, 8)), rng), epsilon=case.epsilon, rng=rng,
+            hash_counts(items, *SKETCHES.get(case.population, (1 << 20, 8)), rng), epsilon=case.epsilon, rng=rng,
             form=case.form, unit=case.unit, max_count=n, open_domain=True, grouped=True, **options,
         )  # fmt: skip
         try:

@@ -23,7 +23,7 @@ import data
 
 from sketchstream import ClosedDomain
 from sketchstream.denoising.expected import expected_errors
-from sketchstream.denoising.methods import denoised
+from sketchstream.denoising.methods import denoise_by
 from sketchstream.kinds.gaussian.answers import GaussianEstimate
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.noise import discrete_gaussian
@@ -68,8 +68,8 @@ def errors(runs: int, sets: list[str]) -> None:
             chosen: dict[str, int] = {}
             for _ in range(runs):
                 y = published(spec, counts).astype(np.float64)
-                found = {one: denoised(y, variance, one) for one in METHODS}
-                auto = denoised(y, variance)
+                found = {one: denoise_by(y, variance, one) for one in METHODS}
+                auto = denoise_by(y, variance)
                 chosen[auto.method] = chosen.get(auto.method, 0) + 1
                 for one, values in (*found.items(), ("auto", auto)):
                     total[one] += float(np.sum((values.values - counts) ** 2)) / (len(counts) * variance * runs)

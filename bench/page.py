@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import sketchstream as ss
-from sketchstream.denoising.methods import denoised
+from sketchstream.denoising.methods import denoise_by
 from sketchstream.denoising.mixture import OFFSETS
 from sketchstream.kinds.gaussian.answers import GaussianEstimate
 from sketchstream.kinds.profile.estimate.simulate import publish
@@ -151,7 +151,7 @@ def errors_of_counts(
         variance = float(sum(spec.published_variances))
         squares["auto"][run] = np.mean((found.values - counts) ** 2)
         for name in METHODS:
-            values = denoised(state.astype(np.float64), variance, name).values
+            values = denoise_by(state.astype(np.float64), variance, name).values
             squares[name][run] = np.mean((values - counts) ** 2)
     more = squares["auto"] - squares[min(METHODS, key=lambda name: squares[name].mean())]
     doubt = float(more.mean() / (more.std() / math.sqrt(runs - 1))) if more.any() else 0.0

@@ -35,7 +35,7 @@ from sklearn.random_projection import GaussianRandomProjection
 
 from sketchstream.kernels import kernel
 from sketchstream.kernels.machine_code import prefetch as _prefetch
-from sketchstream.kinds.projection.forecast import expected
+from sketchstream.kinds.projection.forecast import expected_errors
 from sketchstream.kinds.projection.matrices.kernels import AHEAD
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.mechanism import apply, creation_sigma2, publication_sigma2
@@ -249,7 +249,7 @@ def accuracy(quick: bool) -> None:
                     far = ((image[:, None] - image[None]) ** 2).sum(axis=2)
                     np.fill_diagonal(far, np.inf)
                     peers.append(recall(far, true))
-                plan = expected(spec, float(np.median(w2)))
+                plan = expected_errors(spec, float(np.median(w2)))
                 text = f"{name:12s} {n:6d} x {d:7d} {eps:4d} {k:5d} {np.sqrt(np.median(squares / draws)):10.4g}"
                 text += (
                     f" {np.sqrt(np.median(closed)):10.4g} {ratio - 1:+10.2%} {plain - 1:+10.2%} {np.mean(found):7.2f}"

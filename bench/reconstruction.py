@@ -27,7 +27,7 @@ from sketchstream.kernels import kernel
 from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.simulate import publish
-from sketchstream.kinds.profile.observations import observed
+from sketchstream.kinds.profile.observations import observed_counts
 from sketchstream.kinds.profile.reconstruction import reconstruct
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Layer, Origin, SealedState
@@ -73,10 +73,10 @@ def large(slots: int, rounds: int) -> None:
     state = np.resize((noise + np.where(rng.random(size) < 0.5, 0, rng.geometric(0.4, size))).astype(np.int32), slots)
     spec = ProfileSpec(epsilon=1, domain=ClosedDomain(size=slots), publish="state", intrusion=False)
     layers = (Layer("discrete-laplace", Fraction(1), bytes(16)),)
-    sealed = SealedState(spec, layers, state, bytes(16), Origin(), None, kinds.planned(spec))
+    sealed = SealedState(spec, layers, state, bytes(16), Origin(), None, kinds.initial_ledger(spec))
 
     def histogram() -> Observed:
-        return observed(sealed)[0]
+        return observed_counts(sealed)[0]
 
     one = seconds(lambda: read_once(state), rounds)
     print(f"state of {slots:,} slots, one pass {one:.4f} s (limit: twice that)")

@@ -125,7 +125,7 @@ class Generated:
         key = (number, name, partition)
         if key not in self._forms:
             body = self._seal(*key)
-            header = wire.claimed(body)
+            header = wire.claimed_header(body)
             names = {header["seal_id"], *(layer["lineage"] for layer in header["layers"])}
             places = []
             for old in names:
@@ -148,7 +148,7 @@ class Generated:
                 body[at : at + 9] = _packed(window[0] + after)
         body[-32:] = hashlib.blake2b(memoryview(body)[:-32], digest_size=32, person=b"sketchstream-sum").digest()
         done = bytes(body)
-        return SealedEntry(name, 0, window, partition, wire.claimed(done)["seal_id"], done)
+        return SealedEntry(name, 0, window, partition, wire.claimed_header(done)["seal_id"], done)
 
     def newest(self) -> Sequence[Frontier]:
         """Everything is published."""

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import data
 
 from sketchstream.kinds.estimates import normal_quantile
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 N, SLOTS, LEVELS = 300, 8192, 2
@@ -51,7 +51,7 @@ def row(name: str, epsilon: str, weight: int, runs: int, method: str) -> str:
     rng, found = np.random.default_rng([9, weight, counts.size]), []
     for _ in range(runs):
         seen = publish(
-            hashed(counts, SLOTS, LEVELS, rng), epsilon=epsilon, rng=rng, max_count=N, max_weight=weight,
+            hash_counts(counts, SLOTS, LEVELS, rng), epsilon=epsilon, rng=rng, max_count=N, max_weight=weight,
             form="cumulative" if weight == 1 else "bins", open_domain=True, grouped=True,
         )  # fmt: skip
         profile = reconstruct([seen], max_count=N, method=method)

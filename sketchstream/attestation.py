@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sketchstream import published
 from sketchstream.errors import FormatError, StoreError
-from sketchstream.files import PUBLIC, SECRET, named, require_private, write_durably
+from sketchstream.files import PUBLIC, SECRET, naming_errors, require_private, write_durably
 from sketchstream.stream.windows.windows import iso
 from sketchstream.verify_attestation import (
     PAYLOAD,
@@ -98,7 +98,7 @@ def state(bodies: Mapping[str, bytes], deployment: Mapping[str, object] | None =
     """
     sketch_headers = []
     for name, data in sorted(bodies.items()):
-        with named(name):
+        with naming_errors(name):
             published.read(data)
             try:
                 in_bytes = list(headers(data))

@@ -117,7 +117,7 @@ class Counter:
 
     def to_dict(self) -> dict[str, Any]:
         """The object as plain data for a header."""
-        data = _wrapped(self.value).to_bytes(_WIDTH, "little", signed=True)
+        data = _wrap_to_64_bits(self.value).to_bytes(_WIDTH, "little", signed=True)
         return {"name": self.name, "value": data, "noise": [draw.to_dict() for draw in self.noise]}
 
     @classmethod
@@ -130,7 +130,7 @@ class Counter:
     def sum(cls, counters: Sequence[Counter]) -> Counter:
         """Counters of several sketches added up: values, and all draws."""
         draws = tuple(draw for one in counters for draw in one.noise)
-        return cls(counters[0].name, _wrapped(sum(one.value for one in counters)), draws)
+        return cls(counters[0].name, _wrap_to_64_bits(sum(one.value for one in counters)), draws)
 
 
 class Counters:
@@ -195,7 +195,7 @@ class Counters:
                 out.append(Counter(component.name, value, noises))
             else:
                 draw, number = self._drawn(component, component.parameter(cost))
-                out.append(Counter(component.name, _wrapped(value + number), (*noises, draw)))
+                out.append(Counter(component.name, _wrap_to_64_bits(value + number), (*noises, draw)))
         return tuple(out)
 
     def as_they_are(self) -> tuple[Counter, ...]:
@@ -212,7 +212,7 @@ class Counters:
     def admit(self, records: int) -> None:
         """Add to the number of records admitted, if the sketch keeps it."""
         if self._admitted is not None:
-            self.values[self._admitted] = _wrapped(int(self.values[self._admitted]) + records)
+            self.values[self._admitted] = _wrap_to_64_bits(int(self.values[self._admitted]) + records)
 
     def erase(self) -> None:
         """Overwrite the values with zeros."""
@@ -275,13 +275,13 @@ def find(counters: Iterable[Counter], name: str) -> Counter | None:
     return next((one for one in counters if one.name == name), None)
 
 
-def summed(parts: Sequence[Sequence[Counter]]) -> tuple[Counter, ...]:
+def sum_counters(parts: Sequence[Sequence[Counter]]) -> tuple[Counter, ...]:
     """Sums of the counters that all the sketches have."""
     named = [{one.name: one for one in part} for part in parts]
     names = [one.name for one in parts[0] if all(one.name in part for part in named)]
     return tuple(Counter.sum([part[name] for part in named]) for name in names)
 
 
-def _wrapped(value: int) -> int:
+def _wrap_to_64_bits(value: int) -> int:
     """Reduce an integer to 64 bits with sign."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -133,7 +133,7 @@ def record(
                 "replaced by no-ops. To replace a unit by another one costs at most twice as much.",
                 "privacy_parameters": parameters,
                 "privacy_parameters_details": f"Largest of all UTC days. Over everything published so far: "
-                f"{_said(whole)}. Of that worst day: {_said(worst)}.",
+                f"{_losses_as_text(whole)}. Of that worst day: {_losses_as_text(worst)}.",
             },
             "deployment_model": {
                 "model_name": "Central",
@@ -201,6 +201,6 @@ def no_less(value: Fraction | float) -> float:
     return math.nextafter(number, math.inf) if Fraction(number) < value else number
 
 
-def _said(total: Total) -> str:
+def _losses_as_text(total: Total) -> str:
     """The losses of a total as text."""
     return ", ".join(f"{name} {value}" for name, value in total.to_dict().items() if isinstance(value, str))

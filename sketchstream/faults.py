@@ -17,7 +17,7 @@ def install(hook: Callable[[str], None] | None) -> None:
     _hook = hook
 
 
-def reach(step: str) -> None:
+def checkpoint(step: str) -> None:
     """Report that a step was reached."""
     if _hook is not None:
         _hook(step)

@@ -62,14 +62,14 @@ def write_durably(
     try:
         with _temporary(where, mode) as (temporary, descriptor):
             _fill(descriptor, data)
-            faults.reach(f"{step}:written")
+            faults.checkpoint(f"{step}:written")
             if replace:
                 temporary.replace(where)
             else:
                 _name(temporary, where)
-            faults.reach(f"{step}:named")
+            faults.checkpoint(f"{step}:named")
         sync_folder(where.parent)
-        faults.reach(f"{step}:synced")
+        faults.checkpoint(f"{step}:synced")
     except FileExistsError as error:
         msg = f"{where} exists and is not overwritten: remove it, or choose another name"
         raise _with_number(StoreError(msg), error) from None
@@ -161,7 +161,7 @@ def reading(where: object, kind: type[SketchstreamError] = StoreError) -> Abstra
 
 
 @contextlib.contextmanager
-def named(path: str | os.PathLike[str]) -> Iterator[None]:
+def naming_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Prefix errors of a file's bytes and keys with its name."""
     try:
         yield

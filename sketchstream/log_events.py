@@ -152,12 +152,12 @@ def say_trace(log: logging.Logger, event: str) -> None:
 def _write(log: logging.Logger, level: int, event: str, text: str, fields: dict[str, object], *, trace: bool) -> None:
     if not log.isEnabledFor(level):
         return
-    message = text or " ".join(f"{name}={_quoted(value)}" for name, value in fields.items())
+    message = text or " ".join(f"{name}={_quote_value(value)}" for name, value in fields.items())
     extra = {"event": event, "fields": {**({"text": text} if text else {}), **fields}}
     log.log(level, "event=%s%s", event, f" {message}" if message else "", extra=extra, exc_info=trace, stacklevel=3)
 
 
-def _quoted(value: object) -> str:
+def _quote_value(value: object) -> str:
     text = str(value).replace("\n", " ")
     return '"' + text.replace('"', "'") + '"' if " " in text or not text else text
 

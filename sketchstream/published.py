@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds, wire
-from sketchstream.components import Counter, read_counters, summed
+from sketchstream.components import Counter, read_counters, sum_counters
 from sketchstream.errors import EstimateError, FormatError, KeyMismatchError, MergeError
 from sketchstream.files import PUBLIC, write_durably
 from sketchstream.kinds import closing, groups_of
@@ -33,7 +33,7 @@ from sketchstream.privacy.deployments.guarantee import Context
 from sketchstream.privacy.losses.history import History, LayerEntry, View, parameter_name
 from sketchstream.privacy.losses.loss_texts import cost_text
 from sketchstream.privacy.losses.sketch_history import Promise
-from sketchstream.spec import read_rational, whole
+from sketchstream.spec import checked_int, read_rational
 from sketchstream.topics import HISTORY, MAX_TOPICS, TOPIC_STRIDE
 
 if TYPE_CHECKING:
@@ -428,7 +428,7 @@ class Release(_Part):
 
     def to_bytes(self) -> bytes:
         """The published bytes."""
-        return _packed(self._header(), self.noised)
+        return _pack_published(self._header(), self.noised)
 
     def _header(self) -> dict[str, Any]:
         return {
@@ -446,7 +446,9 @@ class Release(_Part):
         kind.require_view(spec, header, body)
         final, cost = bool(header["final"]), read_rational(header["cost"])
         common = _read_common(header, spec, View("publication" if final else "release", cost))
-        return cls(slots=whole(header["slots"], "slots", 1, 1 << 40), noised=body, cost=cost, final=final, **common)
+        return cls(
+            slots=checked_int(header["slots"], "slots", 1, 1 << 40), noised=body, cost=cost, final=final, **common
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -509,7 +511,7 @@ class SealedState(_Part):
 
     def to_bytes(self) -> bytes:
         """The published bytes."""
-        return _packed({**_common_fields("sealed-state", self), "seal_id": self.seal_id}, self.state)
+        return _pack_published({**_common_fields("sealed-state", self), "seal_id": self.seal_id}, self.state)
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], body: npt.NDArray[Any]) -> Self:
@@ -551,7 +553,7 @@ class Instalment:
     def to_bytes(self) -> bytes:
         """The published bytes."""
         header = header_of("instalment", self.spec, self.layers, int(self.words.size), self.ledger, self.origin)
-        return _packed({**header, "first": self.first, "stop": self.stop, "seal_id": self.seal_id}, self.words)
+        return _pack_published({**header, "first": self.first, "stop": self.stop, "seal_id": self.seal_id}, self.words)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -565,7 +567,10 @@ class Instalment:
             raise FormatError(f"expected the bytes of closed positions, found {header['kind']!r:.40}")
         with well_formed():
             spec, kind = _spec_of(header)
-            first, stop = whole(header["first"], "first", 0, 1 << 40), whole(header["stop"], "stop", 1, 1 << 40)
+            first, stop = (
+                checked_int(header["first"], "first", 0, 1 << 40),
+                checked_int(header["stop"], "stop", 1, 1 << 40),
+            )
             shows = closing(spec)
             if shows is None:
                 raise FormatError("specs of these positions publish nothing before the seal")
@@ -612,7 +617,7 @@ class Stack(_Published):
     @property
     def counters(self) -> tuple[Counter, ...]:
         """Sums of the counters that all parts have; their noise adds up too."""
-        return summed([part.counters for part in self.parts])
+        return sum_counters([part.counters for part in self.parts])
 
     def guarantee(self) -> Guarantee:
         """The privacy guarantee, in words and numbers: that of the worst part.
@@ -666,7 +671,7 @@ class Stack(_Published):
 Published = Release | SealedState | Stack
 
 
-def _packed(header: dict[str, Any], body: npt.NDArray[Any]) -> bytes:
+def _pack_published(header: dict[str, Any], body: npt.NDArray[Any]) -> bytes:
     """Published bytes, of fields and counters that are all on the list of what is published."""
     publications.require_listed([*header, *(one["name"] for one in header.get("counters", ()))])
     return wire.pack(header, body, codec=wire.HUFFMAN)
@@ -720,7 +725,7 @@ def _read_common(header: Mapping[str, Any], spec: Any, view: View) -> dict[str, 
 
 def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
     """The spec of a header, and its kind."""
-    kind = kinds.named(header["spec"].get("kind"))
+    kind = kinds.by_name(header["spec"].get("kind"))
     written = msgpack.packb(header["spec"])
     if len(written) > _REMEMBERED_BYTES:
         return kinds.read_published_spec(header["spec"]), kind
@@ -833,7 +838,7 @@ def require_accounted(
     sealed = view is not None and view.kind == "publication"
     if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, accounting.unit_weight(spec), sealed):
         raise FormatError("the ledger in these bytes is that of another sketch; take an undamaged copy")
-    if not _charged(ledger, accounting.promise(spec), view):
+    if not _is_charged(ledger, accounting.promise(spec), view):
         publication = "what the seal of its spec will publish"
         if view is not None:
             publication = "the bare state" if view.cost is None else f"a {view.kind} of cost {view.cost}"
@@ -843,7 +848,7 @@ def require_accounted(
         )
 
 
-def _charged(ledger: AnyLedger, promise: Promise, view: View | None) -> bool:
+def _is_charged(ledger: AnyLedger, promise: Promise, view: View | None) -> bool:
     """Whether a ledger ends with this view, and counts the publication at seal that its spec promises.
 
     A merge of published states publishes nothing of its own: each of its parts must end with the promised seal.

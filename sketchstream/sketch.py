@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds, wire
-from sketchstream.components import Counters, summed
+from sketchstream.components import Counters, sum_counters
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.files import replace_secret, write_durably
 from sketchstream.forks import process, require_home
@@ -45,7 +45,7 @@ from sketchstream.published import (
     require_same,
     well_formed,
 )
-from sketchstream.spec import Epsilon, Item, flag, whole
+from sketchstream.spec import Epsilon, Item, checked_int, flag
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import AnyLedger, ItemIndex, Kind, Spec
@@ -279,7 +279,7 @@ class Sketch:
             SealedError: the sketch is closed.
         """
         self._require_open("admit")
-        self._content.counters.admit(whole(records, "records", 0, (1 << 63) - 1))
+        self._content.counters.admit(checked_int(records, "records", 0, (1 << 63) - 1))
 
     @_in_turn
     def release(self, epsilon: Epsilon, delta: Epsilon | None = None) -> Release:
@@ -565,7 +565,7 @@ class Sketch:
             key: the hash key with which the sketch was created, if it has one.
             spec: the full spec, for bytes written without the items of a listed domain; must be equal to the original.
             keep: see `create`.
-            take_over: whether the sketch may take over the memory of `data` (see `wire.aligned`); nobody
+            take_over: whether the sketch may take over the memory of `data` (see `wire.aligned_memory`); nobody
                 else uses it then.
 
         Raises:
@@ -592,7 +592,7 @@ class Sketch:
             index = _index(own, key, keep, origin)
             if body is None or body.dtype != own.dtype or body.shape != (index.slots,):
                 raise FormatError(f"expected {index.slots} counters of {own.dtype}, found another number or type")
-            counters, layers, ledger = _accounted(header, own)
+            counters, layers, ledger = _read_accounted(header, own)
             return cls(own, key, index, body, counters, layers, ledger, origin)
 
     @property
@@ -645,17 +645,17 @@ def require_sums_mean_events(spec: Any) -> None:
         raise SpecError(f"a sketch of this spec counts events one by one, not sums of them: {reason}")
 
 
-def accounted(header: Mapping[str, Any]) -> AnyLedger:
+def read_ledger(header: Mapping[str, Any]) -> AnyLedger:
     """The ledger in the header of an open sketch, if it accounts for the noise in that header; needs no key.
 
     Raises:
         FormatError: the ledger does not account for it, or the header is not one of an open sketch.
     """
     with well_formed():
-        return _accounted(header, kinds.read_spec(header["spec"]))[2]
+        return _read_accounted(header, kinds.read_spec(header["spec"]))[2]
 
 
-def _accounted(header: Mapping[str, Any], spec: Any) -> tuple[Counters, tuple[Layer, ...], AnyLedger]:
+def _read_accounted(header: Mapping[str, Any], spec: Any) -> tuple[Counters, tuple[Layer, ...], AnyLedger]:
     """Counters, layers and ledger in the header of an open sketch, if the ledger accounts for their noise."""
     kind = kinds.of(spec)
     layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
@@ -733,7 +733,7 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
             origin=_common_origin([part.origin for part in sealed]),
             key_id=sealed[0].key_id,
             ledger=_merged_ledger([part.ledger for part in sealed]),
-            counters=summed([part.counters for part in sealed]),
+            counters=sum_counters([part.counters for part in sealed]),
         )
     if all(isinstance(part, Sketch) for part in parts):
         sketches: list[Sketch] = list(parts)  # type: ignore[arg-type]

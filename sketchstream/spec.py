@@ -186,7 +186,7 @@ def _require_short(written: object) -> None:
         raise ValueError("too many digits")
 
 
-def whole(value: object, name: str, low: int, high: int) -> int:
+def checked_int(value: object, name: str, low: int, high: int) -> int:
     """Return `value` as an int between low and high; raise SpecError otherwise."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
         raise SpecError(f"{name} must be a whole number from {low} to {high}, found {value!r:.60}")
@@ -264,7 +264,7 @@ class ClosedDomain:
             if not 0 < rate <= 1:
                 raise SpecError(f"sample_rate must be above 0 and at most 1, found {sample_rate!r:.40}")
             rate = None if rate == 1 else rate
-        object.__setattr__(self, "size", whole(size, "size of a ClosedDomain", 1, MAX_SLOTS))
+        object.__setattr__(self, "size", checked_int(size, "size of a ClosedDomain", 1, MAX_SLOTS))
         object.__setattr__(self, "items", listed)
         object.__setattr__(self, "sample_rate", rate)
 
@@ -316,8 +316,8 @@ class OpenDomain:
     levels: int = 8
 
     def __post_init__(self) -> None:
-        whole(self.slots, "slots of an OpenDomain", 2, MAX_SLOTS)
-        whole(self.levels, "levels of an OpenDomain", 1, MAX_LEVELS)
+        checked_int(self.slots, "slots of an OpenDomain", 2, MAX_SLOTS)
+        checked_int(self.levels, "levels of an OpenDomain", 1, MAX_LEVELS)
         if self.slots < 2 * self.levels:
             raise SpecError(
                 f"an OpenDomain needs at least two slots a level, found {self.slots} slots in {self.levels} levels"

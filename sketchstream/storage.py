@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sketchstream import published, wire
 from sketchstream.errors import FormatError
-from sketchstream.files import named, read_file, require_private
+from sketchstream.files import naming_errors, read_file, require_private
 from sketchstream.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def load(source: str | os.PathLike[str] | bytes, key: Key | None = None) -> Publ
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Sketch.from_bytes(source, key) if wire.kind_of(source) == "sketch" else published.read(source)
     data, mode = read_file(source)
-    with named(source):
+    with naming_errors(source):
         if data.startswith(_KEY_FILE):
             raise FormatError("this is a key file: read it with Key.load(path)")
         if wire.kind_of(data) == "sketch":
@@ -60,7 +60,7 @@ def load_sketch(path: str | os.PathLike[str], key: Key | None = None) -> Sketch:
         FormatError, KeyMismatchError: see `Sketch.from_bytes`.
     """
     data, mode = read_file(path)
-    with named(path):
+    with naming_errors(path):
         return _private(Sketch.from_bytes(data, key), path, mode)
 
 

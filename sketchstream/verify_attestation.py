@@ -166,7 +166,7 @@ def require_one_publication(bodies: list[dict[str, Any]]) -> None:
         require(shares or not place[0][0] or place[0] != place[1], f"two states were published as {place[0]}")
 
 
-def checked(bodies: dict[str, bytes], statement: dict[str, Any]) -> list[dict[str, Any]]:
+def check_bodies(bodies: dict[str, bytes], statement: dict[str, Any]) -> list[dict[str, Any]]:
     """The facts of all bodies, by name of the file; refused if they are not those of the statement."""
     named = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in bodies.items()}
@@ -188,7 +188,7 @@ def main(arguments: list[str]) -> int:
         assert isinstance(public, Ed25519PublicKey), "the public key is not an ed25519 key"
         signed = signed_payload(json.loads(statement.read_bytes()), public)
         require(len({file.name for file in files}) == len(files), "two files have one name")
-        for header in checked({file.name: file.read_bytes() for file in files}, signed):
+        for header in check_bodies({file.name: file.read_bytes() for file in files}, signed):
             sys.stdout.write(f"ok: {header['kind']} {header['seal_id']}: {header['measure']} {header['loss']}\n")
         return 0
     except Exception as error:

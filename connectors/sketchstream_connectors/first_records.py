@@ -16,7 +16,7 @@ from sketchstream.errors import ConfigError, FormatError, StoreError, needing
 from sketchstream.files import reading
 from sketchstream.stream.input.sampling import ARRAY
 from sketchstream_connectors.files import blocks
-from sketchstream_connectors.files.compression import compressed
+from sketchstream_connectors.files.compression import is_compressed
 from sketchstream_connectors.files.rows import require_utf8, separator_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def about_so_many(path: Path, form: str) -> int | None:
         from pyarrow import parquet
 
         return int(parquet.read_metadata(path).num_rows)
-    if form not in ("jsonl", "csv") or compressed(path):
+    if form not in ("jsonl", "csv") or is_compressed(path):
         return None
     lengths = [len(line) + 1 for line in itertools.islice(_lines(path, "jsonl"), RECORDS)]
     return round(path.stat().st_size * len(lengths) / max(sum(lengths), 1))

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Ints
 from sketchstream.audit.observed import state_of
-from sketchstream.kinds import planned
+from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Loss, Promise
@@ -144,37 +144,37 @@ def mechanisms() -> list[Mechanism]:
     bare_event, bare_item = _sealed_spec("event", intrusion=False), _sealed_spec("item", intrusion=False)
     fresh_event, fresh_item = _sealed_spec("event", intrusion=True), _sealed_spec("item", intrusion=True)
     return [
-        Mechanism("bare state, event", planned(bare_event(1)).loss(), True, _bare(bare_event)),
-        Mechanism("bare state, item", planned(bare_item(1)).loss(), True, _bare(bare_item)),
+        Mechanism("bare state, event", initial_ledger(bare_event(1)).loss(), True, _bare(bare_event)),
+        Mechanism("bare state, item", initial_ledger(bare_item(1)).loss(), True, _bare(bare_item)),
         Mechanism("release given the state, cumulative", RELEASE, True, _release_given_state(_event_spec(1024))),
         Mechanism("release given the state, bins", RELEASE, True, _release_given_state(_item_spec(1024))),
         Mechanism(
             "early release, then bare state, event",
-            planned(bare_event(1)).charge_release(RELEASE).loss(),
+            initial_ledger(bare_event(1)).charge_release(RELEASE).loss(),
             True,
             _release_then_state(event),
         ),
         Mechanism(
             "early release, then bare state, item",
-            planned(bare_item(1)).charge_release(RELEASE).loss(),
+            initial_ledger(bare_item(1)).charge_release(RELEASE).loss(),
             True,
             _release_then_state(item),
         ),
         Mechanism(
             "look, then fresh layer, event before the look",
-            planned(fresh_event(1)).record_look().loss(),
+            initial_ledger(fresh_event(1)).record_look().loss(),
             True,
             _look_then_state(fresh_event, before=1, after=0),
         ),
         Mechanism(
             "look, then fresh layer, event after the look",
-            planned(fresh_event(1)).record_look().loss_by_gap()[-1].loss,
+            initial_ledger(fresh_event(1)).record_look().loss_by_gap()[-1].loss,
             True,
             _look_then_state(fresh_event, before=0, after=1),
         ),
         Mechanism(
             "look, then fresh layer, item",
-            planned(fresh_item(1)).record_look().loss(),
+            initial_ledger(fresh_item(1)).record_look().loss(),
             True,
             _look_then_state(fresh_item, before=1, after=1),
         ),
@@ -283,7 +283,7 @@ def _noise(spec: ProfileSpec) -> npt.NDArray[Any]:
     return state
 
 
-def _noised(spec: ProfileSpec, state: npt.NDArray[Any], cost: Fraction) -> Ints:
+def _add_noise_to_histogram(spec: ProfileSpec, state: npt.NDArray[Any], cost: Fraction) -> Ints:
     """(trials, B) `noised_counts` of levels with one slot each: exact counts computed once per value, noise in each."""
     values, which = np.unique(state, return_inverse=True)
     padded = np.resize(values, -(-values.size // LEVELS) * LEVELS).reshape(-1, LEVELS)
@@ -332,7 +332,7 @@ def _release_then_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
 
         def once() -> Codes:
             state = _noise(spec)
-            seen = _noised(spec, state, RELEASE)
+            seen = _add_noise_to_histogram(spec, state, RELEASE)
             if active:
                 _step(spec, state)
             code = _clip(state, 3)
@@ -356,7 +356,7 @@ def _histogram(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
             state = _noise(spec)
             if active:
                 _step(spec, state)
-            seen = _noised(spec, state, EPSILON)
+            seen = _add_noise_to_histogram(spec, state, EPSILON)
             return 2 * _seen_one(seen[:, zero]) + _seen_one(seen[:, one])
 
         return _rounds(TRIALS_AT_ONCE, trials, once)

@@ -34,26 +34,26 @@ def counters(case: Case, number: int) -> Outcome:
     claim = f"{', '.join(sorted(names)) or 'no counters'}; each with its noise, moved by what an event adds"
     drawn: dict[tuple[str, str], list[int]] = defaultdict(list)
     for at in range(number if names else 3):
-        wrong = _one(case, at, names, drawn)
+        wrong = _follow_one_sketch(case, at, names, drawn)
         if wrong:
             return False, claim, f"WRONG: {wrong}", "one event in any sketch"
     if not names:
         return True, claim, "none", "any counter"
-    shared = _shared(drawn)
+    shared = _find_shared_noise(drawn)
     if shared:
         return False, claim, shared, "half of a draw used again"
     tests = []
     for (verb, name), values in drawn.items():
         law = _law(case, verb, name)
         tests += [(test.p_value, verb, name, test.name) for test in laws.battery(np.array(values), law)]
-        tests.append((_spread(np.array(values), law), verb, name, "variance"))
+        tests.append((_test_spread(np.array(values), law), verb, name, "variance"))
     worst, verb, name, test = min(tests)
     found = f"p = {worst:.2g} ({name} by {verb}, {test}), n = {number} of each noise"
     power = max(resolution(_law(case, verb, name), number) for verb, name in drawn)
     return worst > UNLIKELY, claim, found, f"epsilon or sigma wrong by {power:.0%}"
 
 
-def _one(case: Case, at: int, names: set[str], drawn: dict[tuple[str, str], list[int]]) -> str | None:
+def _follow_one_sketch(case: Case, at: int, names: set[str], drawn: dict[tuple[str, str], list[int]]) -> str | None:
     """Follow the counters of one sketch; text on what is wrong, None if nothing is."""
     sketch = case.few()
     inside_values = counters_of(sketch)
@@ -102,7 +102,7 @@ def _law(case: Case, verb: str, name: str) -> Any:
     return law[name]
 
 
-def _spread(values: Any, law: Any) -> float:
+def _test_spread(values: Any, law: Any) -> float:
     """p-value of the sum of squares, on both sides; its law is nearly normal for this many values."""
     import math
 
@@ -116,7 +116,7 @@ def _spread(values: Any, law: Any) -> float:
     return math.erfc(abs(error) / math.sqrt(2)) if error < 0 else math.erfc(max(0.0, error - 3) / math.sqrt(2))
 
 
-def _shared(drawn: Mapping[tuple[str, str], list[int]]) -> str | None:
+def _find_shared_noise(drawn: Mapping[tuple[str, str], list[int]]) -> str | None:
     """Text on two noises of the same sketches that correlate, or on one that repeats; None if there are none."""
     varied = {key: np.array(values, np.float64) for key, values in drawn.items() if len(set(values)) > 1}
     for key in drawn:

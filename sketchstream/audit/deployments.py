@@ -51,7 +51,7 @@ def deployment(case: Case) -> Outcome:
                     parts.append(sketch.release(*case.asked))
                 parts.append(sketch.seal())
     for keyed in (True, False):
-        wrong = same(Deployment.of(reversed(parts), keyed=keyed).total(), brute_force(parts, keyed=keyed))
+        wrong = compare_totals(Deployment.of(reversed(parts), keyed=keyed).total(), brute_force(parts, keyed=keyed))
         if wrong:
             return False, "the sum over all windows that hold the unit", f"WRONG: {wrong}", "one window"
     found = f"{len(parts)} publications add up"
@@ -89,7 +89,7 @@ def brute_force(parts: Sequence[Any], *, keyed: bool) -> Totals:
     return out
 
 
-def same(total: Any, expected: Totals) -> str | None:
+def compare_totals(total: Any, expected: Totals) -> str | None:
     """Text on the first total that differs; None if all agree."""
     for field, value in expected.items():
         stated = getattr(total, field)

@@ -44,7 +44,7 @@ def slots(case: Case) -> Outcome:
     """Check that no two slots and no two sketches share noise, and that every slot has some."""
     spec = case.spec if case.many is None else case.many
     rows = [state_of(case.sketch(spec)) for _ in range(MIN_DRAWS)]
-    while len(rows) < 400 and not enough(np.stack(rows[:MIN_DRAWS]), len(rows)):
+    while len(rows) < 400 and not tells_columns_apart(np.stack(rows[:MIN_DRAWS]), len(rows)):
         rows += [state_of(case.sketch(spec)) for _ in range(8)]
     drawn = np.stack(rows)
     wrong = shared_columns(drawn, case.modulus) or shared_rows(drawn, case)
@@ -61,21 +61,21 @@ def steps(case: Case) -> Outcome:
         if "refresh" in case.costs:
             before = rows[-1]
             sketch.refresh(*case.asked)
-            rows.append(_moved(state_of(sketch), before, case))
+            rows.append(_noise_added(state_of(sketch), before, case))
         now = state_of(sketch)
         if "release" in case.costs:
             for _ in range(2):
                 seen = sketch.release(*case.asked).noised.astype(np.int64)
                 if seen.size == now.size:
-                    rows.append(_moved(seen.ravel(), now, case))
+                    rows.append(_noise_added(seen.ravel(), now, case))
         if case.publishes == "fresh":
-            rows.append(_moved(sketch.seal().state.astype(np.int64).ravel(), now, case))
+            rows.append(_noise_added(sketch.seal().state.astype(np.int64).ravel(), now, case))
     wrong = shared_rows(np.stack(rows), case)
     found = wrong or f"{len(rows)} draws, all different"
     return wrong is None, "noise of its own in every step", found, "half of a draw used again"
 
 
-def enough(drawn: Ints, rows: int) -> bool:
+def tells_columns_apart(drawn: Ints, rows: int) -> bool:
     """Whether this number of rows tells all columns apart that have noise of their own.
 
     Args:
@@ -83,10 +83,10 @@ def enough(drawn: Ints, rows: int) -> bool:
         rows: number of draws that are compared.
     """
     n = drawn.shape[1]
-    return -rows * math.log(_coincidence(drawn)) > 2 * math.log(n) + LOG_ODDS
+    return -rows * math.log(_chance_of_coincidence(drawn)) > 2 * math.log(n) + LOG_ODDS
 
 
-def _coincidence(drawn: Ints) -> float:
+def _chance_of_coincidence(drawn: Ints) -> float:
     """Probability that two draws are equal in a slot, or opposite."""
     _, counts = np.unique(np.abs(drawn), return_counts=True)
     return float(((counts / drawn.size) ** 2).sum())
@@ -117,7 +117,7 @@ def shared_rows(drawn: Ints, case: Case) -> str | None:
         return _shared_residues(drawn, case.modulus) or _two_equal(drawn)
     real = drawn if case.coordinates is None else np.stack([case.coordinates(one) for one in drawn])
     n = real.shape[1]
-    values = _standard(real)
+    values = _standardise(real)
     many = case.independent and n > 4 * MAX_DEVIATION**2
     limit = MAX_DEVIATION / math.sqrt(n) if many else max(CORRELATED, _least_limit(n))
     products = np.abs(values @ values.T) / n
@@ -164,7 +164,7 @@ def _least_limit(n: int) -> float:
     return min(0.999, math.tanh(MAX_DEVIATION / math.sqrt(max(n - 3, 1))))
 
 
-def _standard(drawn: Ints | Floats) -> Floats:
+def _standardise(drawn: Ints | Floats) -> Floats:
     """Draws with variance 1."""
     values = drawn.astype(np.float64)
     sizes = np.sqrt((values**2).mean(axis=1, keepdims=True))
@@ -172,6 +172,6 @@ def _standard(drawn: Ints | Floats) -> Floats:
     return out
 
 
-def _moved(after: Ints, before: Ints, case: Case) -> Ints:
+def _noise_added(after: Ints, before: Ints, case: Case) -> Ints:
     """The noise that was added to a state."""
     return after - before if case.modulus is None else (after - before) % case.modulus

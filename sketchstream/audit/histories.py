@@ -34,7 +34,7 @@ MAX_VIEWS: Final = 3
 def checks(case: Case) -> Iterator[Check]:
     """Names and checks of the ledgers of one case."""
     yield f"ledger, {case.name}", lambda: ledger(case)
-    yield f"merge, {case.name}", lambda: merged(case)
+    yield f"merge, {case.name}", lambda: check_merges(case)
 
 
 # Entries.
@@ -63,7 +63,7 @@ def ledger(case: Case) -> Outcome:
             if step == "release":
                 seen.append(sketch.release(*case.asked))
                 expected.append(("release", case.costs["release"]))
-                text = text or differs(case, seen[-1].ledger, expected) or accounted(case, seen[-1], "release")
+                text = text or differs(case, seen[-1].ledger, expected) or compare_cost(case, seen[-1], "release")
             else:
                 sketch.refresh(*case.asked)
                 expected += [("look", None), ("layer", case.costs["refresh"])]
@@ -72,7 +72,7 @@ def ledger(case: Case) -> Outcome:
     expected += publication(case)
     seen.append(sealed)
     text = text or wrong() or differs(case, sealed.ledger, expected) or losses(case, sealed.ledger, expected)
-    text = text or accounted(case, sealed, "seal")
+    text = text or compare_cost(case, sealed, "seal")
     for release in seen:
         text = text or _survives(release)
     return text is None, claim, text or f"{len(expected)} entries as they happened", power
@@ -98,7 +98,7 @@ def differs(case: Case, ledger: Any, wanted: Wanted) -> str | None:
     return None
 
 
-def accounted(case: Case, published: Any, step: str) -> str | None:
+def compare_cost(case: Case, published: Any, step: str) -> str | None:
     """Text on a publication whose own fields say another cost than its ledger; None if they agree."""
     cost = getattr(published, "cost", None)
     if cost is not None and not _close(cost, case.costs[step], case.slack):  # type: ignore[index]
@@ -140,7 +140,7 @@ def losses(case: Case, ledger: Any, expected: Wanted) -> str | None:
     entries = list(_entries(case, ledger, expected))
     sealed = expected[-1][0] == "publication"
     if not sealed:
-        entries += _promised(case, ledger)
+        entries += _promised_entries(case, ledger)
     history = History(tuple(entries), (), len(publication(case)))
     if case.measure in ("mu^2", "mean"):
         exact, looked = of_gaussians(history), of_gaussians_with_look(history)
@@ -158,7 +158,7 @@ def losses(case: Case, ledger: Any, expected: Wanted) -> str | None:
 def _pure_losses(case: Case, ledger: Any, history: History) -> str | None:
     """The check of `losses`, for epsilons and norms: never below the enumerated loss, and finite where that is."""
     item = case.spec.unit == "item" and case.measure == "epsilon" and case.modulus is not None
-    looks = [history, *_looked(history)]
+    looks = [history, *_histories_with_a_look(history)]
 
     def exact(one: History) -> float:
         if item:
@@ -183,7 +183,7 @@ def _entries(case: Case, ledger: Any, expected: Wanted) -> Iterator[Entry]:
         yield _entry(kind, cost)
 
 
-def _promised(case: Case, ledger: Any) -> list[Entry]:
+def _promised_entries(case: Case, ledger: Any) -> list[Entry]:
     """The entries of the publication, with the exact costs of the promise where they are those of the case."""
     exact = ledger.promised.cost
     out: list[Entry] = []
@@ -200,7 +200,7 @@ def _entry(kind: str, cost: Fraction | None) -> Entry:
     return View(kind, cost)  # type: ignore[arg-type]
 
 
-def _looked(history: History) -> Iterator[History]:
+def _histories_with_a_look(history: History) -> Iterator[History]:
     """The history with one look at the open state at each moment between two entries."""
     last = len(history.entries) - (history.seal or 0)
     for at in range(1, last + 1):
@@ -240,7 +240,7 @@ def distance2(covariance: Any, shift: Any) -> float:
 
 def of_gaussians_with_look(history: History) -> float:
     """Check a history of Gaussian costs with one look at the open state at the worst moment."""
-    return max((of_gaussians(one) for one in _looked(history)), default=of_gaussians(history))
+    return max((of_gaussians(one) for one in _histories_with_a_look(history)), default=of_gaussians(history))
 
 
 def _same_loss(claim: float, true: float) -> bool:
@@ -253,7 +253,7 @@ def _same_loss(claim: float, true: float) -> bool:
 # Merges.
 
 
-def merged(case: Case) -> Outcome:
+def check_merges(case: Case) -> Outcome:
     """Check that merged sketches, open and sealed, are the sum of their parts, with all their layers and counters."""
     wrong: list[str] = []
     open_parts = [] if getattr(case.spec, "publish", "state") == "closed" else [False]  # refused, with closed positions
@@ -289,7 +289,7 @@ def _merged_loss(case: Case, total: Any) -> Iterator[str]:
         return
     history = total.ledger.history.without_copies()
     if history.seal is None:
-        history = history.sealed_by(*_promised(case, total.ledger))
+        history = history.sealed_by(*_promised_entries(case, total.ledger))
     if not _same_loss(float(total.ledger.loss().mu2), of_gaussians(history)):
         yield "loss"
 

@@ -40,12 +40,12 @@ def counters_of(sketch: Any) -> dict[str, int]:
     return {one["name"]: int.from_bytes(one["value"], "little", signed=True) for one in counters}
 
 
-def created(make: Make, rounds: int) -> Ints:
+def counters_of_new_sketches(make: Make, rounds: int) -> Ints:
     """(rounds, slots) the counters of new sketches."""
     return np.stack([state_of(make()) for _ in range(rounds)])
 
 
-def sealed(make: Make, rounds: int) -> Ints:
+def noise_of_seals(make: Make, rounds: int) -> Ints:
     """(rounds, slots) the noise that seals add to the states they publish."""
     noise = []
     for _ in range(rounds):
@@ -55,13 +55,13 @@ def sealed(make: Make, rounds: int) -> Ints:
     return np.stack(noise)
 
 
-def untouched(change: Ints) -> Outcome:
+def check_untouched(change: Ints) -> Outcome:
     """Check that a seal publishes the state unchanged, from the difference that it made."""
     same = not change.any()
     return same, "the state as it was", "the same" if same else "CHANGED", "one counter"
 
 
-def repeated(drawn: Ints) -> Outcome | None:
+def find_repeated_noise(drawn: Ints) -> Outcome | None:
     """Failed outcome if two consecutive rows of the (n, slots) noise of n layers are equal; None otherwise."""
     if len(drawn) > 1 and bool((drawn[1:] == drawn[:-1]).all(axis=1).any()):
         return False, "drawn afresh each time", "two layers of one noise", "one repetition"

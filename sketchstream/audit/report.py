@@ -131,7 +131,7 @@ def run(quick: bool = False, progress: Progress | None = None, only: Sequence[st
     Raises:
         ValueError: no step has such a name.
     """
-    steps = [step for step in _steps(quick) if not only or _asked(step[0], only)]
+    steps = [step for step in _steps(quick) if not only or _is_asked_for(step[0], only)]
     if not steps:
         raise ValueError(f"no check is called {', '.join(only)}")
     loss_of.cache_clear()  # what was kept before is not what is judged
@@ -149,7 +149,7 @@ def run(quick: bool = False, progress: Progress | None = None, only: Sequence[st
     return Report(tuple(findings), quick)
 
 
-def _asked(name: str, only: Sequence[str]) -> bool:
+def _is_asked_for(name: str, only: Sequence[str]) -> bool:
     """Whether a step was asked for; so is the failure to prepare the section of one that was."""
     section, _, what = name.partition(": ")
     return name.startswith(tuple(only)) or (what == PREPARATION and any(one.startswith(section) for one in only))
@@ -201,7 +201,7 @@ def _steps(quick: bool) -> Iterator[Step]:
     for mechanism in bounds.mechanisms():
         if quick and not mechanism.tight:
             continue  # too few trials for a positive bound, so not a test
-        yield f"bounds: {mechanism.name}", lambda m=mechanism: [_bound(m, trials)]  # type: ignore[misc]
+        yield f"bounds: {mechanism.name}", lambda m=mechanism: [_bound_finding(m, trials)]  # type: ignore[misc]
 
 
 def _of_kind(kind: str, audit: Audit | None, quick: bool) -> Iterator[Check]:
@@ -449,7 +449,7 @@ def _gaussian(sigma2: Fraction, samples: int) -> Finding:
     return _law("laws", f"discrete Gaussian, sigma^2 {sigma2}", out, laws.DiscreteGaussian(sigma2))
 
 
-def _bound(mechanism: bounds.Mechanism, trials: int) -> Finding:
+def _bound_finding(mechanism: bounds.Mechanism, trials: int) -> Finding:
     """A lower confidence bound beside the claim."""
     bound = mechanism.bound(trials)
     share = bound.bound / float(bound.claim)

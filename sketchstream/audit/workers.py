@@ -19,7 +19,7 @@ import numpy as np
 
 from sketchstream.audit import draws, histories
 from sketchstream.audit.cases import Audit, Case, Check
-from sketchstream.audit.deployments import brute_force, same
+from sketchstream.audit.deployments import brute_force, compare_totals
 from sketchstream.audit.observed import UNLIKELY, Outcome, resolution
 from sketchstream.noise import laws
 from sketchstream.privacy.deployments.deployment import Deployment
@@ -68,11 +68,11 @@ def worker(audit: Audit, block: str) -> Outcome:
         return False, claim, f"{len(parts)} parts of {len(places)} places", power
     expected: histories.Wanted = [("layer", case.costs["create"]), *histories.publication(case)]
     for part in parts:
-        wrong = histories.differs(case, part.ledger, expected) or histories.accounted(case, part, "seal")
+        wrong = histories.differs(case, part.ledger, expected) or histories.compare_cost(case, part, "seal")
         wrong = wrong or histories.losses(case, part.ledger, expected)
         if wrong:
             return False, claim, f"WRONG: {wrong}", power
-    wrong = _noise(case, parts) or _counters(case, parts) or _together(parts)
+    wrong = _noise(case, parts) or _counters(case, parts) or _check_parts_together(parts)
     if wrong:
         return False, claim, wrong, power
     passed, wanted_law, found, resolved = audit.windows(case, parts)
@@ -127,6 +127,6 @@ def _counters(case: Case, parts: list[Any]) -> str | None:
     return None
 
 
-def _together(parts: list[Any]) -> str | None:
+def _check_parts_together(parts: list[Any]) -> str | None:
     """Text on a total of the deployment that is not the sum over windows; None if it is."""
-    return same(Deployment.of(parts).total(), brute_force(parts, keyed=True))
+    return compare_totals(Deployment.of(parts).total(), brute_force(parts, keyed=True))

@@ -172,7 +172,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _run(arguments)
 
 
-def _silenced() -> bool:
+def _reader_has_gone() -> bool:
     """Whether the reader of the output has closed it (`| head`); further output is then discarded.
 
     That is no failure: the reader has all that it wanted.
@@ -195,7 +195,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         outcome = app.main(args=words, prog_name="sketchstream", standalone_mode=False)
         sys.stdout.flush()
     except SystemExit as error:  # click ends so where its own output cannot be written
-        return exits.OK if _silenced() else error.code if isinstance(error.code, int) else exits.INPUT
+        return exits.OK if _reader_has_gone() else error.code if isinstance(error.code, int) else exits.INPUT
     except (click.Abort, KeyboardInterrupt):
         show.note("interrupted")
         return exits.INTERRUPTED
@@ -203,7 +203,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo(error.format_message(), err=True)
         return exits.USAGE
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _silenced():
+        if isinstance(error, BrokenPipeError) and _reader_has_gone():
             return exits.OK
         if os.environ.get("SKETCHSTREAM_TRACEBACK"):
             traceback.print_exc()

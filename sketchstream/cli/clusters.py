@@ -43,7 +43,7 @@ def require_topic(config: Config, purpose: str) -> None:
 
 
 @contextlib.contextmanager
-def connected(config: Config) -> Iterator[Connection]:
+def connect(config: Config) -> Iterator[Connection]:
     """A connection to the cluster of a configuration, closed afterwards."""
     from sketchstream_connectors.kafka.cluster.client import Connection
 
@@ -103,7 +103,7 @@ def names(config: Config) -> TopicNames:
     )
 
 
-def numbered(diagnoses: Sequence[Diagnosis], topic: int) -> Iterator[Diagnosis]:
+def number_partitions(diagnoses: Sequence[Diagnosis], topic: int) -> Iterator[Diagnosis]:
     """Findings about the partitions of one of several topics, with the numbers of the whole input."""
     from sketchstream.topics import TOPIC_STRIDE
 

@@ -78,7 +78,7 @@ class DeploymentOptions:
                     "give it too"
                 )
             return None
-        number, names = _listed(self.groups)
+        number, names = _parse_groups(self.groups)
         require_few(number + self.other_group, slots, itemsize)
         limits = (self.max_groups, self.group_of_item, self.group_limit)
         return Groups(names or range(1, number + 1), self.other_group, *limits)
@@ -140,7 +140,7 @@ class DeploymentOptions:
         return plan, late + table["quorum_time"].default
 
 
-def _listed(text: str) -> tuple[int, list[Any]]:
+def _parse_groups(text: str) -> tuple[int, list[Any]]:
     """Number of groups, and their names if they are listed, separated by commas or in a file.
 
     Raises:
@@ -190,9 +190,9 @@ class Around:
     @property
     def ledger(self) -> Any:
         """What one window charges, early answers included."""
-        from sketchstream.kinds import planned
+        from sketchstream.kinds import initial_ledger
 
-        return planned(self.spec) if self.windows is None else self.windows.ledger
+        return initial_ledger(self.spec) if self.windows is None else self.windows.ledger
 
     @property
     def overlap(self) -> int:
@@ -304,10 +304,10 @@ class Around:
 
     def rows(self) -> list[list[str]]:
         """The losses as text."""
-        from sketchstream.privacy.deployments.guarantee import plain
+        from sketchstream.privacy.deployments.guarantee import loss_words
 
         return [
-            [what, f"{number:,}", "-" if event is None else plain(event), plain(item)]
+            [what, f"{number:,}", "-" if event is None else loss_words(event), loss_words(item)]
             for what, number, event, item in self.losses()
         ]
 
@@ -342,7 +342,7 @@ _SETS = (
 )  # fmt: skip
 
 
-deployed = options.gathered("deployment", DeploymentOptions, (*_GROUPS, *_WINDOWS, *_SETS))
+deployed = options.gather("deployment", DeploymentOptions, (*_GROUPS, *_WINDOWS, *_SETS))
 """All these options on a command, which gets them as one argument, `deployment`."""
-grouped = options.gathered("deployment", DeploymentOptions, _GROUPS, needed=True)
+grouped = options.gather("deployment", DeploymentOptions, _GROUPS, needed=True)
 """The options of groups on a command, which gets them as one argument, `deployment`."""

@@ -37,11 +37,11 @@ def page(answer: EstimateAnswer, source: str) -> str:
     settings = [(name, str(data[name])) for name in SETTINGS if data.get(name) is not None]
     facts = [("source", source), ("kind of sketch", str(data.get("kind", "-"))), *show.flatten(answer.facts), *settings]
     sections = [
-        *(_section(one) for one in [*shown.of(data).pictures(data), *_further(answer)]),
+        *(_make_section(one) for one in [*shown.of(data).pictures(data), *_further(answer)]),
         report.Section("What is guaranteed", lists=words.statement(answer.guarantee)),
         report.Section("Where it comes from", tables=[report.ReportTable("Facts", ("what", "value"), facts)]),
     ]
-    alarms = [*words.warned(answer.guarantee), *words.unfinished(answer.facts)]
+    alarms = [*words.warnings_of(answer.guarantee), *words.tell_unfinished(answer.facts)]
     lead = [shown.of(data).headline(data), words.INTERVALS]
     return report.page(f"Estimates: {source}", lead, sections, words.ASKING_IS_FREE, " ".join(alarms))
 
@@ -62,12 +62,12 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
     for start, data in list(zip(starts, numbers, strict=True))[: -FOLDS - 1 : -1]:
         title = f"{start:%Y-%m-%d %H:%M}: {shown.of(data).headline(data)}"
         folds.append(fold(title, shown.of(data).pictures(data)))
-    trend = [*shown.trend(numbers, labels, firm), *shown.chained(numbers[-FOLDS:])]
+    trend = [*shown.trend(numbers, labels, firm), *shown.chain_pictures(numbers[-FOLDS:])]
     about = ManyWindows(sketch, timezone, labels, firm.count(False), answers[-1].guarantee if answers else None)
-    return about.page([_section(one) for one in trend], folds, f"{words.INTERVALS} ")
+    return about.page([_make_section(one) for one in trend], folds, f"{words.INTERVALS} ")
 
 
-def _section(one: Panel) -> report.Section:
+def _make_section(one: Panel) -> report.Section:
     """A picture under its heading."""
     charts = [] if one.chart is None else [one.chart]
     folded, shown_at_once = ([one.table], []) if one.folded and charts else ([], [one.table])

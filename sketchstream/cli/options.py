@@ -122,7 +122,7 @@ def span(command: F) -> F:
     return click.option("--from", "from_", metavar="TIME", help=text)(to(command))
 
 
-def gathered(
+def gather(
     name: str, kind: Callable[..., Any], decorators: Sequence[Callable[[Any], Any]], *, needed: bool = False
 ) -> Callable[[F], F]:
     """Options that a command takes as one argument.

@@ -43,7 +43,7 @@ def page(answer: ProfileAnswer, source: str) -> str:
         report.Section("What is guaranteed", lists=words.statement(profile.guarantee)),
         report.Section("Where it comes from", tables=[_origin_table(data, source, facts)]),
     ]
-    alarms = [*words.warned(profile.guarantee), *words.unfinished(facts)]
+    alarms = [*words.warnings_of(profile.guarantee), *words.tell_unfinished(facts)]
     return report.page(
         f"{say('How often items occurred')}: {source}",
         (kind.headline(data),),
@@ -58,7 +58,7 @@ def _origin_table(data: Mapping[str, Any], source: str, facts: Mapping[str, Any]
     layers, cost = len(data["layers"]), data["epsilon_publish"]
     rows = [
         ("source", source),
-        *show.about(facts),
+        *show.facts_of_window(facts),
         ("domain", f"{data['domain']}, {data['d']:,} slots"),
         ("protected unit", f"one {data['unit']}"),
         ("epsilon of the counters", data["epsilon"]),

@@ -179,5 +179,5 @@ _OPTIONS = (
     options.line_type("--row-type", "--rows-file"),
     click.option("--matrix", type=options.FILE, help="Kind projection: also write all distances to an Arrow file."),
 )  # fmt: skip
-row_questions = options.gathered("questions", RowQuestions, _OPTIONS)
+row_questions = options.gather("questions", RowQuestions, _OPTIONS)
 """The options, gathered into one argument `questions`."""

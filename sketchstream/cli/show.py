@@ -46,11 +46,11 @@ def cell(name: str, estimate: Estimate | None, *, intervals: bool) -> str:
     """A number in a table of many windows, with its 95% interval if that is valid; a dash if there is none."""
     if estimate is None:
         return "-"
-    from sketchstream.kinds.estimates import beyond
+    from sketchstream.kinds.estimates import bound_text
     from sketchstream.pictures import charts, numbers
 
-    spell = charts.resolved(estimate.low, estimate.high, numbers.spelling(name))
-    return spell(estimate.value) + (f" {estimate.between(spell)}" if intervals else beyond(estimate.bound, " "))
+    spell = charts.speller(estimate.low, estimate.high, numbers.spelling(name))
+    return spell(estimate.value) + (f" {estimate.between(spell)}" if intervals else bound_text(estimate.bound, " "))
 
 
 def number(value: float | None) -> str:
@@ -126,16 +126,16 @@ def facts(data: Mapping[str, Any], form: str) -> None:
     if not print_data(form, data, ("field", "value"), flatten(data)):
         return
     tables = {name: value for name, value in data.items() if _is_table(value)}
-    pairs(flatten({name: value for name, value in data.items() if name not in tables}))
+    print_pairs(flatten({name: value for name, value in data.items() if name not in tables}))
     for name, parts in tables.items():
         columns = list(dict.fromkeys(column for part in parts for column in part))
-        sentences = [one for one in columns if any(len(_plain(part.get(one))) > SENTENCE for part in parts)]
+        sentences = [one for one in columns if any(len(_plain_text(part.get(one))) > SENTENCE for part in parts)]
         columns = [one for one in columns if one not in sentences]
         click.echo(f"\n{name}")
-        table(columns, [[_plain(part.get(column)) for column in columns] for part in parts])
+        table(columns, [[_plain_text(part.get(column)) for column in columns] for part in parts])
         for part in parts:
             for one in filter(part.get, sentences):
-                click.echo(f"\n{part.get('name', name)}, {one.replace('_', ' ')}: {_plain(part[one])}")
+                click.echo(f"\n{part.get('name', name)}, {one.replace('_', ' ')}: {_plain_text(part[one])}")
 
 
 def heading(answer: ProfileAnswer | EstimateAnswer, form: str) -> bool:
@@ -145,17 +145,17 @@ def heading(answer: ProfileAnswer | EstimateAnswer, form: str) -> bool:
     elif form == "csv":
         click.echo(answer.to_csv().rstrip("\n"))
     elif answer.facts:
-        pairs(about(answer.facts))
+        print_pairs(facts_of_window(answer.facts))
         click.echo()
     return form == "table"
 
 
-def about(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def facts_of_window(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Facts of a window for a table, whose words hold the names of items and events already."""
     return flatten({name: one for name, one in facts.items() if name != "names"})
 
 
-def pairs(named: Iterable[tuple[str, str]]) -> None:
+def print_pairs(named: Iterable[tuple[str, str]]) -> None:
     """Names and values, one pair a line."""
     listed = list(named)
     width = max((len(name) for name, _ in listed), default=0)
@@ -183,12 +183,12 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
             for position, part in enumerate(value):
                 yield from flatten(part if isinstance(part, Mapping) else {"": part}, f"{label}.{position}.")
         elif isinstance(value, (list, tuple)):
-            yield label, ", ".join(_plain(part) for part in value)
+            yield label, ", ".join(_plain_text(part) for part in value)
         else:
-            yield label, _plain(value)
+            yield label, _plain_text(value)
 
 
-def _plain(value: object) -> str:
+def _plain_text(value: object) -> str:
     """A plain value as text."""
     if value is None:
         return "-"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sketchstream.errors import SealedError, StoreError
-from sketchstream.files import named, remove_durably, replace_secret, sweep
+from sketchstream.files import naming_errors, remove_durably, replace_secret, sweep
 
 if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
@@ -50,7 +50,7 @@ def read_header(path: Path) -> Mapping[str, Any]:
     from sketchstream import wire
 
     data = read_bytes(path)
-    with named(path):
+    with naming_errors(path):
         header: Mapping[str, Any] = wire.unpack(data)[0]
     return header
 
@@ -60,7 +60,7 @@ def read_published(path: Path, purpose: str) -> Published:
     from sketchstream import published, wire
 
     data = read_bytes(path)
-    with named(path):
+    with naming_errors(path):
         result = published.read(data) if wire.unpack(data)[0]["kind"] != "sketch" else None
     if result is None:
         raise SealedError(
@@ -79,7 +79,7 @@ def require_free(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[BinaryIO]:
+def lock(path: Path) -> Iterator[BinaryIO]:
     """The file is ours alone within this block; a second command on it is refused at once, not queued.
 
     What a killed command left beside it is removed.
@@ -129,12 +129,12 @@ def seal(path: Path, key_file: Path | None, predecessor: BinaryIO) -> Release | 
     return sealed
 
 
-def interrupted(path: Path) -> Release | SealedState | None:
+def finish_interrupted(path: Path) -> Release | SealedState | None:
     """The publication that a killed `seal` left in the sketch's own file, readable only by its owner; else None."""
     from sketchstream import published, wire
 
     data = read_bytes(path)
-    with named(path):
+    with naming_errors(path):
         header = wire.unpack(data)[0]
     final = header["kind"] == "sealed-state" or (header["kind"] == "release" and header["final"])
     if not final or path.stat().st_mode & 0o077:

@@ -109,5 +109,5 @@ _OPTIONS = (
     options.span,
     click.option("--all", "every", is_flag=True, help="With -c: every window, one result each."),
 )
-published = options.gathered("source", AnswerSource, _OPTIONS)
+published = options.gather("source", AnswerSource, _OPTIONS)
 """The options, gathered into one argument `source`."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sketchstream.cli import sketches
-from sketchstream.cli.options import FILE, UNITS, choice, gathered, line_type
+from sketchstream.cli.options import FILE, UNITS, choice, gather, line_type
 from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,11 +73,13 @@ class Description:
         if kind == "profile":
             if self.unit is None:
                 raise ConfigError(f"--unit is needed: {units_in_words('--unit ')}")
-            named |= {name: _whole(named[name], name) for name in ("max_weight", "max_total", "bits") if name in named}
+            named |= {
+                name: _parse_whole(named[name], name) for name in ("max_weight", "max_total", "bits") if name in named
+            }
         elif "delta" not in beside:
             raise ConfigError("--kind gaussian needs --delta, such as --delta 1e-6")
         unit = self.unit or "event"
-        return kinds.named(kind).spec_type(epsilon=self.epsilon, unit=unit, domain=self.domain(), **named, **beside)
+        return kinds.by_name(kind).spec_type(epsilon=self.epsilon, unit=unit, domain=self.domain(), **named, **beside)
 
     def _told(self, *names: str) -> dict[str, Any]:
         """Options of this command that were given."""
@@ -138,7 +140,7 @@ _OPTIONS = (
 )
 
 
-def _whole(text: str | None, name: str) -> int | None:
+def _parse_whole(text: str | None, name: str) -> int | None:
     """A whole number that was given as text."""
     if text is None or text.lstrip("-").isdecimal():
         return None if text is None else int(text)
@@ -183,7 +185,7 @@ def spec_of_table(path: Path, item_type: str) -> Any:
         raise ConfigError(*(own.sub("", one) for one in error.mistakes)) from None
 
 
-def described(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
+def describe_by_options(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:
     """All these options on a command, which gets them as one argument, `description`.
 
     Args:
@@ -191,4 +193,4 @@ def described(function: Callable[..., Any], *, required: bool = True) -> Callabl
         required: whether a missing epsilon is an error already here.
     """
     epsilon = click.option("--epsilon", required=required, help='Privacy of the state: "1", "0.1", "1/2".')
-    return gathered("description", Description, (epsilon, *_OPTIONS))(function)
+    return gather("description", Description, (epsilon, *_OPTIONS))(function)

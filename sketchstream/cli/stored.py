@@ -45,9 +45,9 @@ class Answering(click.Command):
         where = place(str(self.name), ctx.params)
         if where is None:
             return super().invoke(ctx)
-        if shown(where):
+        if print_stored(where):
             return None
-        with kept(where):
+        with store_what_is_printed(where):
             return super().invoke(ctx)
 
 
@@ -69,7 +69,7 @@ def place(command: str, options: Mapping[str, Any]) -> Path | None:
         owner = home.stat()
         if owner.st_uid != os.geteuid() or owner.st_mode & 0o077:
             return None  # others could read answers there, or put some there
-        package, read = _listed(Path(__file__).parents[1], "*.py"), _read(options)
+        package, read = _states_of_folder(Path(__file__).parents[1], "*.py"), _read(options)
     except (OSError, RuntimeError, ValueError, TypeError, AttributeError):
         return None  # read-only, nobody's home, no files that could identify the answer, or a broken configuration
     screen = (shutil.get_terminal_size(), os.environ.get("TERM"), os.environ.get("NO_COLOR"))
@@ -95,11 +95,11 @@ def _read(options: Mapping[str, Any]) -> list[object]:
     if tables.get("input", {}).get("topic") or any(name.startswith("SKETCHSTREAM__") for name in os.environ):
         raise ValueError
     folders = (tables.get("output", {}).get("directory", "sealed"), tables.get("store", {}).get("path", "state"))
-    listed = [_listed(config.parent / Path(one).expanduser(), "*") for one in folders]
+    listed = [_states_of_folder(config.parent / Path(one).expanduser(), "*") for one in folders]
     return [*contents, config.absolute(), text, listed, *_list_named_files(tables, config.parent)]
 
 
-def _listed(folder: Path, names: str) -> list[tuple[object, ...]]:
+def _states_of_folder(folder: Path, names: str) -> list[tuple[object, ...]]:
     """The states of the files of a folder and of its folders; a state changes when its file does."""
     return [_state(one) for one in sorted(folder.rglob(names))]
 
@@ -122,7 +122,7 @@ def _list_named_files(value: object, folder: Path) -> Iterator[tuple[object, ...
             yield _state(folder / Path(value).expanduser())
 
 
-def shown(where: Path) -> bool:
+def print_stored(where: Path) -> bool:
     """Print the answer that is kept there, if there is one."""
     try:
         out, remarks = json.loads(where.read_text(encoding="utf-8"))
@@ -154,7 +154,7 @@ class _Both(io.StringIO):
 
 
 @contextlib.contextmanager
-def kept(where: Path) -> Iterator[None]:
+def store_what_is_printed(where: Path) -> Iterator[None]:
     """Keep what is printed within the block if it ends well: an answer, and remarks on standard error."""
     out, remarks = _Both(sys.stdout), _Both(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(remarks):

@@ -77,7 +77,7 @@ class ManyWindows:
             (lead,),
             sections if count else [],
             words.ASKING_IS_FREE,
-            " ".join([*words.warned(self.guarantee), *([unfinished] if self.unfinished else []), *alarms]),
+            " ".join([*words.warnings_of(self.guarantee), *([unfinished] if self.unfinished else []), *alarms]),
         )
 
 

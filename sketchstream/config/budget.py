@@ -171,11 +171,11 @@ def _most_steps(window: Calendar, period: Calendar) -> int:
     if inner.unit == outer.unit and outer.count % inner.count == 0 and together:
         return outer.count // inner.count
     if inner.unit == "month" and outer.unit == "month":
-        return _touched(outer.count, inner.count) + (not together)
+        return _blocks_overlapped(outer.count, inner.count) + (not together)
     length = inner.count if inner.unit == "day" else 28 * inner.count
     if together and length == 1:
         return days
-    return _touched(days, length) + (not together)
+    return _blocks_overlapped(days, length) + (not together)
 
 
 def _minutes_in_minutes(window: Calendar, period: Calendar, *, together: bool) -> int:
@@ -204,7 +204,7 @@ def _in_a_stretch(window: Calendar, length_ms: int) -> int:
     return -(-length_ms // width_ms) + 1 + (length_ms // DAY_MS + 2 if cut else 0)
 
 
-def _touched(days: int, length: int) -> int:
+def _blocks_overlapped(days: int, length: int) -> int:
     """Largest number of blocks of `length` days that a range of days overlaps."""
     return 1 if days == 1 else (days - 2) // length + 2
 

@@ -86,7 +86,7 @@ def file_format(named: str | None, file: str) -> str | None:
     return SUFFIXES.get(inner.suffix.lower())
 
 
-def apart(table: FileTable) -> tuple[list[FileTable], list[str]]:
+def split_topics(table: FileTable) -> tuple[list[FileTable], list[str]]:
     """Make the tables for each topic of `[[input.topics]]` alone, and mistakes; without such blocks, the tables.
 
     The first keeps the group and the sealed topic. The others have their own, so that each is read, committed and
@@ -101,7 +101,7 @@ def apart(table: FileTable) -> tuple[list[FileTable], list[str]]:
         own = {name: getattr(one, name) for name in one.model_fields_set - {"payload"}}
         form = one.format or block.format or "json"
         payload = one.payload
-        if payload is None and form in formats.names() and formats.named(form).payload_keys:
+        if payload is None and form in formats.names() and formats.by_name(form).payload_keys:
             payload = table.payload
         changed: dict[str, Any] = {"input": block.model_copy(update=own), "payload": payload}
         if made:
@@ -160,7 +160,7 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
         if (name not in table.kafka and name not in kafka) or not str(kafka.get(name, "x")).strip():
             yield f'kafka "{name}" is missing: input.topic needs it'
     if block.format is not None and block.format not in formats.names():
-        yield f"input.format for a topic must be {formats.spelled(chr(39))}, found {block.format!r}"
+        yield f"input.format for a topic must be {formats.spell_names(chr(39))}, found {block.format!r}"
     if block.partitioned_by is None:
         yield (
             'input.partitioned_by is missing: "item" if the record\'s key is the item (sketches of partitions are '
@@ -173,7 +173,7 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
     form = block.format or "json"
     if form not in formats.names():
         return
-    has_fields = formats.named(form).named
+    has_fields = formats.by_name(form).named
     if has_fields and not block.item and any(one.needs_item for one in table.sketch):
         what = "JSON" if form == "json" else form
         yield f'input.item is missing: the {what} field that holds the item, for example item = "user_id"'
@@ -193,7 +193,7 @@ def check_payload(table: FileTable) -> Iterator[str]:
         if block is not None:
             yield "payload belongs to input.topic: no file needs it, and an Avro file has its own schema"
         return
-    taken = formats.named(form).payload_keys if form in formats.names() else frozenset()
+    taken = formats.by_name(form).payload_keys if form in formats.names() else frozenset()
     if block is None:
         if taken:
             yield (
@@ -205,7 +205,7 @@ def check_payload(table: FileTable) -> Iterator[str]:
     if foreign:
         yield f"payload.{foreign[0]} does not belong to format = {form!r}"
     elif taken:
-        yield from formats.named(form).check_payload(block)
+        yield from formats.by_name(form).check_payload(block)
 
 
 def _check_file(table: FileTable) -> Iterator[str]:
@@ -238,7 +238,7 @@ def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str
     block = table.input
     form = block.format or "json" if block.topic is not None else file_format(block.format, block.file or "")
     fields = {field for plan in plans for field in plan.fields.values()}
-    dotted = form == "jsonl" or (form in formats.names() and formats.named(form).named)
+    dotted = form == "jsonl" or (form in formats.names() and formats.by_name(form).named)
     if not dotted and form not in ("csv", "parquet", None):
         for plan in plans:
             if plan.fields:

@@ -50,7 +50,9 @@ def context(
         refused=evidence.refused,
         misplaced=evidence.misplaced,
         beside=tuple(
-            _beside(other, a_day(other, plan.calendar.timezone)) for other in config.sketches if other.name != plan.name
+            _other_series(other, a_day(other, plan.calendar.timezone))
+            for other in config.sketches
+            if other.name != plan.name
         ),
     )
 
@@ -86,7 +88,7 @@ def a_day(plan: SketchPlan, timezone: str) -> int:
     return most_windows(plan.starts, Calendar(Width(1, "day"), timezone), plan.overlap)
 
 
-def _beside(plan: SketchPlan, a_day: int) -> Beside:
+def _other_series(plan: SketchPlan, a_day: int) -> Beside:
     """Another series of windows of the configuration, for a guarantee."""
     from sketchstream.privacy.deployments.guarantee import Beside
     from sketchstream.privacy.deployments.publications import cost_of_record

@@ -184,7 +184,7 @@ def read(options: Mapping[str, Any]) -> tuple[dict[str, Option], list[str]]:
     for key, value in options.items():
         client, plain = split(key)
         if plain in IGNORED:
-            mistakes += _ignored(key, plain, value)
+            mistakes += _check_fixed_settings(key, plain, value)
             continue
         name = ALIASES.get(plain, plain)
         problem = _unknown(key, client, name)
@@ -195,7 +195,7 @@ def read(options: Mapping[str, Any]) -> tuple[dict[str, Option], list[str]]:
         if wrong is not None:
             mistakes += [wrong] if problem is None else []
             continue
-        settings[name if client is None else f"{client}.{name}"] = _typed(name, value)
+        settings[name if client is None else f"{client}.{name}"] = _convert_setting(name, value)
     return settings, mistakes
 
 
@@ -245,7 +245,8 @@ def contradictions(settings: Mapping[str, Option]) -> Iterator[str]:
     if not protocol.startswith("SASL_"):
         return
     if mechanism is None:
-        yield f'kafka "sasl.mechanism" is missing: security.protocol = "{protocol}" needs one of {_listed(MECHANISMS)}'
+        choices = _choices_text(MECHANISMS)
+        yield f'kafka "sasl.mechanism" is missing: security.protocol = "{protocol}" needs one of {choices}'
     for name in SECRETS:
         if name in settings and f"{name}.file" in settings:
             yield f'kafka "{name}" and "{name}.file" are both set: keep one'
@@ -282,13 +283,13 @@ def _unknown(key: str, client: Client | None, name: str) -> str | None:
         return f'unknown key kafka "{key}"; Kafka\'s names have dots: "{key.replace("_", ".")}"'
     if clients is not None:
         return f'kafka "{key}" is not an option of the {client} ({", ".join(clients)} only)'
-    near = _near(name)
+    near = _nearest_setting(name)
     prefix = "" if client is None else f"{client}."
     hint = "" if near is None else f'; did you mean "{prefix}{near}"?'
     return f'unknown key kafka "{key}"{hint}'
 
 
-def _near(name: str) -> str | None:
+def _nearest_setting(name: str) -> str | None:
     """The setting that an unknown name probably stands for."""
     return nearest(name, [*KNOWN, *ALIASES], cutoff=0.7)
 
@@ -296,7 +297,7 @@ def _near(name: str) -> str | None:
 def _meant(name: str) -> str:
     """The setting by which an unknown name is read in further checks; the name itself if there is none."""
     dotted = name.replace("_", ".")
-    near = dotted if dotted in KNOWN else _near(name)
+    near = dotted if dotted in KNOWN else _nearest_setting(name)
     return name if near is None or name in OWNED else ALIASES.get(near, near)
 
 
@@ -314,7 +315,7 @@ def _wrong(key: str, name: str, value: object) -> str | None:
     if name in CHOICES and _choice(name, value) is None:
         near = nearest(str(value).upper(), [one.upper() for one in CHOICES[name]])
         hint = next((f'; did you mean "{one}"?' for one in CHOICES[name] if one.upper() == near), "")
-        return f'kafka "{key}" must be {_listed(CHOICES[name])}{value_text}{hint}'
+        return f'kafka "{key}" must be {_choices_text(CHOICES[name])}{value_text}{hint}'
     if name in _TEXTS and isinstance(value, bool):
         return f'kafka "{key}" must be a text{value_text}'
     if name == "bootstrap.servers":
@@ -327,7 +328,7 @@ def _wrong(key: str, name: str, value: object) -> str | None:
     return None
 
 
-def _ignored(key: str, name: str, value: object) -> list[str]:
+def _check_fixed_settings(key: str, name: str, value: object) -> list[str]:
     """Check Java's settings that must have the value that applies here."""
     if name.endswith("store.type") and str(value).upper() != "PEM":
         return [f'kafka "{key}" must be PEM: this client reads PEM files, found {value!r:.20}']
@@ -336,7 +337,7 @@ def _ignored(key: str, name: str, value: object) -> list[str]:
     return []
 
 
-def _typed(name: str, value: Any) -> Option:
+def _convert_setting(name: str, value: Any) -> Option:
     """Convert a valid value to its type and spelling."""
     if name in _FLAGS:
         return str(value).lower() == "true"
@@ -353,7 +354,7 @@ def _choice(name: str, value: object) -> str | None:
     return next((one for one in CHOICES[name] if one.upper() == text), None)
 
 
-def _listed(values: tuple[str, ...]) -> str:
+def _choices_text(values: tuple[str, ...]) -> str:
     """`"A", "B" or "C"`."""
     quoted = [f'"{value}"' for value in values]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"

@@ -419,7 +419,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
 
     Mistakes about `unclear` keys, which were removed, are consequences and are not listed.
     """
-    tables, mistakes = checks.apart(table)
+    tables, mistakes = checks.split_topics(table)
     configs: list[Config] = []
     for topic in tables:
         config, wrong = _assemble_one(topic, path, unclear)

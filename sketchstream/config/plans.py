@@ -38,7 +38,7 @@ SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[list[SketchPlan], list[str]]:
     """Turn one block into a plan for each of its series of windows, or into a list of its mistakes."""
     block_input = table.input
-    around = _around(table, folder)
+    around = _context_of_tables(table, folder)
     mistakes = list(block.check(around))
     series: list[_Series] = []
     domain: ClosedDomain | OpenDomain | None = None
@@ -80,7 +80,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
         return [], mistakes
     for one in caught:
         warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=7)
-    warning = None if spec.no_privacy else kinds.of(spec).guarantee(spec, kinds.planned(spec)).warning
+    warning = None if spec.no_privacy else kinds.of(spec).guarantee(spec, kinds.initial_ledger(spec)).warning
     if warning is not None:
         warnings.warn(f'sketch "{block.name}": {warning}', NoPrivacyWarning, stacklevel=7)
     fields, listed = dict(block.fields()), dict(block.listed())
@@ -178,7 +178,7 @@ def _series(block: SketchTable) -> list[_Series]:
     return [(f"{block.name}.{text}", Calendar(width, zone), 1, 1) for width, text in lengths.items()]
 
 
-def _around(table: FileTable, folder: Path) -> TableContext:
+def _context_of_tables(table: FileTable, folder: Path) -> TableContext:
     """Properties of the input for sketches."""
     from sketchstream.kinds.config_tables import TableContext
 

@@ -121,11 +121,11 @@ def _in_the_file(errors: Iterable[Any], data: Mapping[str, Any]) -> list[dict[st
 def _explain(error: Any, written: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
     """Describe a mistake in one line; None if it is a consequence of others."""
     kind, loc, value = error["type"], tuple(error["loc"]), error["input"]
-    path = _spelled(loc, data)
+    path = _spell_place(loc, data)
     if kind == "extra_forbidden":
         if len(loc) == 3 and loc[0] == "sketch" and loc[2] in GROUP_KEYS:
             return f"{path} belongs to kind = 'profile'. {INSTEAD_OF_GROUPS}"
-        near = _near(loc, data)
+        near = _nearest_key(loc, data)
         parent = path.rpartition(".")[0]
         hint = f"; did you mean {parent + '.' if parent else ''}{near}?" if near else ""
         return f"unknown key {path}{hint}"
@@ -166,7 +166,7 @@ def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None
         return
     if kind == "extra_forbidden" and isinstance(place, dict):
         value = place.pop(str(last), None)
-        near = _near(loc, data)
+        near = _nearest_key(loc, data)
         if near is not None and near not in place:
             place[near] = value
         else:
@@ -181,7 +181,7 @@ def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None
         return
     if isinstance(place, dict):
         place.pop(str(last), None)
-        if str(last) in STAND_IN and (kind == "missing" or _needed(loc, data)):
+        if str(last) in STAND_IN and (kind == "missing" or _is_required(loc, data)):
             place[str(last)] = copy.deepcopy(STAND_IN[str(last)])
     elif loc[:-1] == ("sketch",) and isinstance(last, int):
         place[last] = copy.deepcopy(STAND_IN["sketch"][0])
@@ -205,19 +205,19 @@ def _key(loc: Path) -> str:
     return ".".join(str(part) for part in loc)
 
 
-def _needed(loc: Path, data: Mapping[str, Any]) -> bool:
+def _is_required(loc: Path, data: Mapping[str, Any]) -> bool:
     """Whether the key at this place has no default."""
     model = _model(loc[:-1], data)
     field = model.model_fields.get(str(loc[-1]))
     return field is not None and field.is_required()
 
 
-def _near(loc: Path, data: Mapping[str, Any]) -> str | None:
+def _nearest_key(loc: Path, data: Mapping[str, Any]) -> str | None:
     """The known key that an unknown one probably stands for."""
     return nearest(str(loc[-1]), _model(loc[:-1], data).model_fields)
 
 
-def _spelled(loc: Path, data: Mapping[str, Any]) -> str:
+def _spell_place(loc: Path, data: Mapping[str, Any]) -> str:
     """`input.topic`, or `sketch "hourly".epsilon` for a block."""
     parts = [str(part) for part in loc]
     if len(loc) > 1 and loc[0] == "sketch" and isinstance(loc[1], int):

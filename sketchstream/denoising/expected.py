@@ -21,7 +21,7 @@ from scipy.stats import chi2, norm
 
 from sketchstream.array_types import Floats
 from sketchstream.denoising.methods import AUTO_FROM, MIN_VARIANCE, SHRUNK_FROM, universal_threshold
-from sketchstream.denoising.mixture import posterior_means, scrambled
+from sketchstream.denoising.mixture import posterior_means, scramble
 from sketchstream.errors import EstimateError
 
 THRESHOLDS: Final = 65
@@ -62,20 +62,20 @@ def expected_errors(counts: Mapping[float, int] | npt.ArrayLike, variance: float
             tried = np.linspace(0.0, universal_threshold(variance, d), THRESHOLDS)
             out["soft_sure"] = min(float(slots @ threshold_errors(values, variance, one)) for one in tried.tolist())
     if variance >= MIN_VARIANCE and d >= AUTO_FROM:
-        out["empirical_bayes"] = _tried(values, slots, variance)
+        out["empirical_bayes"] = _expected_loss_of_means(values, slots, variance)
     considered = ("js", "js_mean", "empirical_bayes") if d >= AUTO_FROM else ("js_mean",)
     out["auto"] = min((out[one] for one in considered if one in out), default=out["raw"])
     return out
 
 
-def _tried(values: Floats, slots: Floats, variance: float) -> float:
+def _expected_loss_of_means(values: Floats, slots: Floats, variance: float) -> float:
     """Sum of squared errors of posterior means for the quantiles of a law, a mean over trials."""
     d = float(slots.sum())
     number = int(min(d, TRIED[1]))
     truth = values[np.searchsorted(np.cumsum(slots), (np.arange(number) + 0.5) * d / number)]
     noise = math.sqrt(variance) * ndtri((np.arange(number) + 0.5) / number)
     trials = -(-TRIED[0] // number)
-    orders = scrambled(trials * number).reshape(trials, number).argsort(axis=1)
+    orders = scramble(trials * number).reshape(trials, number).argsort(axis=1)
     errors = [posterior_means(truth + noise[order], variance)[0] - truth for order in orders]
     return d * float(np.mean(np.square(errors)))
 

@@ -92,10 +92,10 @@ def denoise(noisy: npt.ArrayLike, sigma: float, method: str = "auto", target: np
         raise EstimateError(f"expected one-dimensional finite numbers, found shape {values.shape}")
     if not (isinstance(sigma, (int, float, np.number)) and 0 < sigma < math.inf):
         raise EstimateError(f"sigma must be a number above 0, found {sigma!r:.40}")
-    return denoised(values, float(sigma) ** 2, method, None if target is None else np.asarray(target, np.float64))
+    return denoise_by(values, float(sigma) ** 2, method, None if target is None else np.asarray(target, np.float64))
 
 
-def denoised(counts: Floats, variance: float, method: str = "auto", target: Floats | None = None) -> Denoised:
+def denoise_by(counts: Floats, variance: float, method: str = "auto", target: Floats | None = None) -> Denoised:
     """Denoise by one method, or by the one that `auto` stands for.
 
     Args:
@@ -121,7 +121,7 @@ def denoised(counts: Floats, variance: float, method: str = "auto", target: Floa
     if method == "auto":
         method = "weighted" if len(counts) >= AUTO_FROM else "js_mean" if len(counts) >= SHRUNK_FROM else "raw"
     if method == "soft":
-        return soft(counts, variance, universal_threshold(variance, _enough(counts, 2)))
+        return soft(counts, variance, universal_threshold(variance, _require_counts(counts, 2)))
     return _BY_NAME[method](counts, variance)
 
 
@@ -132,14 +132,14 @@ def raw(counts: Floats, variance: float) -> Denoised:
 
 def shrunk(counts: Floats, variance: float) -> Denoised:
     """James-Stein shrinkage towards 0, its factor never negative; at least 3 counts."""
-    d = _enough(counts, 3)
+    d = _require_counts(counts, 3)
     factor, risk = _shrinkage(float(counts @ counts), variance, d, d - 2)
     return Denoised("js", factor * counts, risk, factor, _deviation(variance, d, factor))
 
 
-def centred(counts: Floats, variance: float) -> Denoised:
+def shrink_to_mean(counts: Floats, variance: float) -> Denoised:
     """James-Stein shrinkage towards the mean of the counts; at least 4 counts."""
-    d = _enough(counts, 4)
+    d = _require_counts(counts, 4)
     mean = float(counts.mean())
     away = counts - mean
     factor, risk = _shrinkage(float(away @ away), variance, d - 1, d - 3)
@@ -158,7 +158,7 @@ def soft(counts: Floats, variance: float, threshold: float) -> Denoised:
 
 def cut(counts: Floats, variance: float) -> Denoised:
     """Soft threshold with the smallest estimated error, over 0 and every |count| up to the universal threshold."""
-    _enough(counts, 2)
+    _require_counts(counts, 2)
     size = np.sort(np.abs(counts))
     below = np.append(0.0, np.cumsum(size**2))  # sum of squares of the j smallest
     d = len(size)
@@ -177,19 +177,19 @@ def cut(counts: Floats, variance: float) -> Denoised:
 
 def posterior(counts: Floats, variance: float) -> Denoised:
     """Posterior means under the law of true counts that fits best; at least 4 counts."""
-    d = _enough(counts, SHRUNK_FROM)
+    d = _require_counts(counts, SHRUNK_FROM)
     values, risk, slope = posterior_means(counts, variance)
     return Denoised("empirical_bayes", values, risk, slope, _deviation(variance, d, slope))
 
 
-def weighted(counts: Floats, variance: float) -> Denoised:
+def weigh_estimates(counts: Floats, variance: float) -> Denoised:
     """A mean of shrinkage towards 0, towards the mean, and posterior means; at least 4 counts.
 
     Weights fall exponentially with the estimated errors, so that which method is best need not be found out: where
     that is lost in the noise, all of them count. A threshold is not among them: posterior means do what it does, and
     better. The mean of their estimated errors is at least the estimated error of their mean.
     """
-    candidates = [method(counts, variance) for method in (centred, shrunk, posterior)]
+    candidates = [method(counts, variance) for method in (shrink_to_mean, shrunk, posterior)]
     risks = np.array([one.risk for one in candidates])
     seeming = risks / (TEMPERATURE * variance) + (0, 0, 1)  # a whole law is fitted for the last one: it begins with 1/e
     weights = np.exp(seeming.min() - seeming)
@@ -203,7 +203,9 @@ def universal_threshold(variance: float, d: int) -> float:
     return math.sqrt(2 * variance * math.log(d))
 
 
-def refined(values: Floats, *, nonnegative: bool = False, total: float | None = None, whole: bool = False) -> Floats:
+def apply_facts(
+    values: Floats, *, nonnegative: bool = False, total: float | None = None, whole: bool = False
+) -> Floats:
     """Apply facts about the true counts, in this order.
 
     Args:
@@ -235,7 +237,7 @@ def _shrinkage(square: float, variance: float, dimensions: int, freedom: int) ->
     return 1 - freedom * variance / square, variance * (dimensions - freedom**2 * variance / square)
 
 
-def _enough(counts: Floats, least: int) -> int:
+def _require_counts(counts: Floats, least: int) -> int:
     """The number of counts, if it is large enough."""
     if len(counts) < least:
         raise EstimateError(f"this method needs at least {least} slots, found {len(counts)}: use 'raw'")
@@ -245,8 +247,8 @@ def _enough(counts: Floats, least: int) -> int:
 _BY_NAME: Final = {
     "raw": raw,
     "js": shrunk,
-    "js_mean": centred,
+    "js_mean": shrink_to_mean,
     "soft_sure": cut,
     "empirical_bayes": posterior,
-    "weighted": weighted,
+    "weighted": weigh_estimates,
 }

@@ -54,8 +54,8 @@ def posterior_means(counts: Floats, variance: float) -> tuple[Floats, float, flo
     first = math.floor(places[near].min()) - 1
     at = places[near] - first
     size = math.floor(at.max()) + 3
-    signs = np.where(scrambled(len(at)) >> np.uint64(63), 1.0, -1.0)
-    means, nudged = (_decoded(one, size) for one in (at, at + NUDGE * signs))
+    signs = np.where(scramble(len(at)) >> np.uint64(63), 1.0, -1.0)
+    means, nudged = (_posterior_means_on_grid(one, size) for one in (at, at + NUDGE * signs))
     away = means - at
     slope = float(signs @ (nudged - means)) / NUDGE
     values = counts.copy()
@@ -64,17 +64,17 @@ def posterior_means(counts: Floats, variance: float) -> tuple[Floats, float, flo
     return values, risk, (slope + len(counts) - len(at)) / len(counts)
 
 
-def _decoded(at: Floats, size: int) -> Floats:
+def _posterior_means_on_grid(at: Floats, size: int) -> Floats:
     """Posterior means of places on a grid."""
     low = np.minimum(at.astype(np.int64), size - 2)
     right = at - low
     # Counts are shared out to the grid points on both sides, so that their mean stays.
     histogram = np.asarray(np.bincount(low, 1 - right, size) + np.bincount(low + 1, right, size), np.float64)
-    means = _means(_fitted(histogram, _start(histogram)))
+    means = _means(_fit_mixture(histogram, _start(histogram)))
     return np.asarray(means[low] * (1 - right) + means[low + 1] * right)
 
 
-def scrambled(number: int) -> npt.NDArray[np.uint64]:
+def scramble(number: int) -> npt.NDArray[np.uint64]:
     """(number,) words without a pattern, the same in every call: no answer depends on a random draw.
 
     Args:
@@ -96,20 +96,20 @@ def _start(histogram: Floats) -> Floats:
     return np.asarray((1 - FLAT) * law / law.sum() + FLAT / size)
 
 
-def _fitted(histogram: Floats, start: Floats) -> Floats:
+def _fit_mixture(histogram: Floats, start: Floats) -> Floats:
     """(size,) the law after all rounds."""
     law, number = start, histogram.sum()
     for _ in range(EM_STEPS):
-        law = law * _smoothed(histogram / np.maximum(_smoothed(law, KERNEL), 1e-300), KERNEL) / number
+        law = law * _convolve_same(histogram / np.maximum(_convolve_same(law, KERNEL), 1e-300), KERNEL) / number
     return law
 
 
 def _means(law: Floats) -> Floats:
     """(size,) posterior mean at each grid point, in grid steps."""
-    shift = _smoothed(law, OFFSETS * KERNEL) / np.maximum(_smoothed(law, KERNEL), 1e-300)
+    shift = _convolve_same(law, OFFSETS * KERNEL) / np.maximum(_convolve_same(law, KERNEL), 1e-300)
     return np.asarray(np.arange(len(law)) - shift)
 
 
-def _smoothed(values: Floats, kernel: Floats) -> Floats:
+def _convolve_same(values: Floats, kernel: Floats) -> Floats:
     """The convolution, of the size of the values."""
     return np.asarray(np.convolve(values, kernel)[ATOMS_ASIDE:-ATOMS_ASIDE])

@@ -132,7 +132,9 @@ class Items:
         if starts.dtype not in (np.int32, np.int64) or ends.dtype != starts.dtype:
             starts, ends = starts.astype(np.int64), ends.astype(np.int64)
         arguments = (starts, ends, len(view))
-        few = kernels.spared(kernels.check_spans, lambda: len(starts) // kernels.plain.SPANS, starts.dtype, arguments)
+        few = kernels.use_numpy_twin(
+            kernels.check_spans, lambda: len(starts) // kernels.plain.SPANS, starts.dtype, arguments
+        )
         bad = (kernels.plain if few else kernels).check_spans(*arguments)
         if bad >= 0:
             raise ItemError(
@@ -171,7 +173,7 @@ class Items:
         return Items(self.kind, (buffer, starts[places], ends[places]))
 
     def work(self) -> int:
-        """Size of a batch in one piece, for `kernels.spared`."""
+        """Size of a batch in one piece, for `kernels.use_numpy_twin`."""
         from sketchstream.kernels import plain
 
         if self.kind == "int":
@@ -391,7 +393,7 @@ def _kind_of(item: object, position: int) -> TypeName:
     raise ItemError(f"{_WANTED}, found {type(item).__name__} at position {position}{hint}")
 
 
-def _plain(item: object, kind: TypeName, position: int) -> int | str | bytes:
+def _plain_value(item: object, kind: TypeName, position: int) -> int | str | bytes:
     """One item as a plain int, str or bytes."""
     kind_here = _kind_of(item, position)
     if kind_here != kind:
@@ -427,11 +429,11 @@ def _packed_chunks(objects: ObjectArray, kind: TypeName, position: int) -> Itera
                 chunk = chunk.tolist()
             n = len(chunk)
             size = _pack(packer, chunk)
-            scratch = _filled(scratch, packer, size)
+            scratch = _fill_scratch(scratch, packer, size)
             if size == 0 or n != _read(scratch[:size], kind, starts[:n], ends[:n]):
-                chunk = [_plain(item, kind, position + first + i) for i, item in enumerate(chunk)]
+                chunk = [_plain_value(item, kind, position + first + i) for i, item in enumerate(chunk)]
                 size = _pack(packer, chunk)
-                scratch = _filled(scratch, packer, size)
+                scratch = _fill_scratch(scratch, packer, size)
                 if n != _read(scratch[:size], kind, starts[:n], ends[:n]):
                     raise ItemError(f"cannot read the {n} items of type {kind} from position {position + first} on")
             yield position + first, Items(kind, (starts[:n],) if kind == "int" else (scratch, starts[:n], ends[:n]))
@@ -448,7 +450,7 @@ def _read(packed: npt.NDArray[np.uint8], kind: TypeName, starts: Ints, ends: Int
     from sketchstream import kernels
 
     arguments = (packed, _CODES[kind], starts, ends, starts)
-    twin = kernels.spared(kernels.read_packed, lambda: len(starts), None, arguments)
+    twin = kernels.use_numpy_twin(kernels.read_packed, lambda: len(starts), None, arguments)
     return int((kernels.plain.read_packed if twin else kernels.read_packed)(*arguments))
 
 
@@ -463,7 +465,7 @@ def _pack(packer: Any, chunk: Any) -> int:
         return len(view)
 
 
-def _filled(scratch: npt.NDArray[np.uint8], packer: Any, size: int) -> npt.NDArray[np.uint8]:
+def _fill_scratch(scratch: npt.NDArray[np.uint8], packer: Any, size: int) -> npt.NDArray[np.uint8]:
     """The packer's bytes in the scratch array, or in a larger one."""
     if size > len(scratch):
         scratch[:] = 0

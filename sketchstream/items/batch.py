@@ -117,7 +117,7 @@ def locate(piece: Items, route: Any, out: npt.NDArray[np.uint64]) -> None:
         else (kernels.locate_spans, kernels.plain.locate_spans)
     )
     has_twin = route.way in kernels.plain.ROUTES
-    (twin if has_twin and kernels.spared(loop, piece.work, None, arguments) else loop)(*arguments)
+    (twin if has_twin and kernels.use_numpy_twin(loop, piece.work, None, arguments) else loop)(*arguments)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -179,7 +179,7 @@ class Batch:
         update = kernels.update_ints if piece.kind == "int" else kernels.update_spans
         arguments = (self.state, *piece.arrays, weights, self.route, *rule, self.counters)
         plain = self.route.way in kernels.plain.ROUTES
-        if plain and kernels.spared(update, piece.work, (self.state.dtype, weights.dtype), arguments):
+        if plain and kernels.use_numpy_twin(update, piece.work, (self.state.dtype, weights.dtype), arguments):
             return self._add_plain(piece, weights, rule)
         return bool(update(*arguments))
 

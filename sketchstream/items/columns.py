@@ -23,7 +23,7 @@ from sketchstream.items.digits import digit_bounds, write_digits
 from sketchstream.items.domains import Index
 from sketchstream.items.hashing import Key
 from sketchstream.items.lattice import MAX_UNITS, Lattice
-from sketchstream.kernels import check_utf8, find_texts, list_texts, plain, read_integers, spared
+from sketchstream.kernels import check_utf8, find_texts, list_texts, plain, read_integers, use_numpy_twin
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.spec import ClosedDomain, Item
 
@@ -199,7 +199,7 @@ class RecordColumn:
 def _read_integers(column: RecordColumn, valid: Flags, unsigned: bool, out: Ints) -> None:
     """Read decimal texts; see `kernels.texts.read_integers`."""
     arguments = (column.buffer, column.starts, column.ends, valid, unsigned, out)
-    twin = spared(read_integers, lambda: plain.INTEGER_WORK * len(out), None, arguments)
+    twin = use_numpy_twin(read_integers, lambda: plain.INTEGER_WORK * len(out), None, arguments)
     (plain.read_integers if twin else read_integers)(*arguments)
 
 
@@ -249,7 +249,7 @@ class Choices:
         """
         out = np.empty(len(starts), np.int32)
         texts = (buffer, starts, ends, valid)
-        if spared(find_texts, lambda: plain.TEXT_WORK * len(out), None, (*texts, *_NO_TABLE, out)):
+        if use_numpy_twin(find_texts, lambda: plain.TEXT_WORK * len(out), None, (*texts, *_NO_TABLE, out)):
             plain.find_texts(*texts, self._places, out)
         else:
             find_texts(*texts, *self._texts, out)

@@ -45,7 +45,7 @@ def hashes(items: Items, key: Key) -> npt.NDArray[np.uint64]:
             if items.kind == "int"
             else (kernels.hash_spans, kernels.plain.hash_spans)
         )
-        (twin if kernels.spared(loop, piece.work, None, arguments) else loop)(*arguments)
+        (twin if kernels.use_numpy_twin(loop, piece.work, None, arguments) else loop)(*arguments)
     return out
 
 
@@ -104,16 +104,16 @@ class Index:
         if isinstance(domain, OpenDomain):
             if keep is not None:
                 raise SpecError("keep belongs to closed domains; an open domain has slots for any item")
-            return _open(domain, _needed(key))
+            return _open(domain, _require_key(key))
         if keep is not None and (keep.dtype != np.bool_ or keep.shape != (domain.size,)):
             raise SpecError(
                 f"keep must be a bool array of one entry for each of {domain.size} items, found shape {keep.shape}"
             )
         if domain.listed:
-            return _listed(domain, _needed(key), keep)
+            return _listed_index(domain, _require_key(key), keep)
         if domain.sample_rate is not None:
-            return _ranked(domain, _needed(key), keep)
-        return _ids(domain) if keep is None else _ranked(domain, None, keep)
+            return _ranked_index(domain, _require_key(key), keep)
+        return _ids(domain) if keep is None else _ranked_index(domain, None, keep)
 
     def locate(self, items: Items) -> npt.NDArray[np.int64]:
         """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
@@ -207,7 +207,7 @@ def _require_ungrouped(items: object) -> None:
         raise ItemError(GROUPING)
 
 
-def _needed(key: Key | None) -> Key:
+def _require_key(key: Key | None) -> Key:
     """Return the key, or raise an error if it is missing."""
     if key is None:
         raise KeyMismatchError(
@@ -255,7 +255,7 @@ def _open(domain: OpenDomain, key: Key) -> Index:
     return Index(domain.size, domain.slots_per_level, routes)
 
 
-def _closed(slots: int, routes: dict[TypeName, Any]) -> Index:
+def _closed_index(slots: int, routes: dict[TypeName, Any]) -> Index:
     """An index of a closed domain; item types without a route have no items."""
     from sketchstream import kernels
 
@@ -269,7 +269,7 @@ def _ids(domain: ClosedDomain) -> Index:
     from sketchstream import kernels
 
     assert domain.size is not None
-    return _closed(domain.size, {"int": _route(kernels.IDS, size=np.uint64(domain.size))})
+    return _closed_index(domain.size, {"int": _route(kernels.IDS, size=np.uint64(domain.size))})
 
 
 def _threshold(rate: Fraction) -> np.uint64:
@@ -277,7 +277,7 @@ def _threshold(rate: Fraction) -> np.uint64:
     return np.uint64(min(int(rate * (1 << 64)), (1 << 64) - 1))
 
 
-def _ranked(domain: ClosedDomain, key: Key | None, keep: Flags | None) -> Index:
+def _ranked_index(domain: ClosedDomain, key: Key | None, keep: Flags | None) -> Index:
     """Index of ids where only the kept and sampled ones have slots, in the order of the ids."""
     from sketchstream import kernels
 
@@ -290,16 +290,16 @@ def _ranked(domain: ClosedDomain, key: Key | None, keep: Flags | None) -> Index:
         chosen = valid
         if domain.sample_rate is not None:
             ids = Items.of(np.arange(first, last, dtype=np.int64))
-            chosen = valid & (hashes(ids, _needed(key)) < _threshold(domain.sample_rate))
+            chosen = valid & (hashes(ids, _require_key(key)) < _threshold(domain.sample_rate))
         for column, bits in ((0, chosen), (2, valid)):
             packed = np.packbits(bits, bitorder="little")
             packed = np.concatenate([packed, np.zeros(-len(packed) % 8, np.uint8)])
             words[first // 64 : first // 64 + len(packed) // 8, column] = packed.view("<u8")
     slots = int(kernels.count_before(words))
-    return _closed(slots, {"int": _route(kernels.RANKED, size=np.uint64(size), words=words)})
+    return _closed_index(slots, {"int": _route(kernels.RANKED, size=np.uint64(size), words=words)})
 
 
-def _listed(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
+def _listed_index(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
     """Index of a list of items: a hash table that also compares the items, so that hash collisions are harmless."""
     from sketchstream import kernels
 
@@ -324,7 +324,7 @@ def _listed(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
         key0, key1 = key.item_key(kind)
         table = np.zeros((1 << (2 * len(batch) - 1).bit_length(), 2), np.uint64)
         arguments = (values[kind], table)
-        few = kernels.spared(kernels.fill_table, partial(len, batch), None, arguments)
+        few = kernels.use_numpy_twin(kernels.fill_table, partial(len, batch), None, arguments)
         (kernels.plain.fill_table if few else kernels.fill_table)(*arguments)
         arrays = batch.whole().arrays
         names = ("ints",) if kind == "int" else ("buffer", "starts", "ends")
@@ -333,4 +333,4 @@ def _listed(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
             for name, array in zip(names, arrays, strict=True)
         }
         routes[kind] = _route(kernels.LISTED, key0=key0, key1=key1, table=table, slots=slots[position[kind]], **items)
-    return _closed(int(chosen.sum()), routes)
+    return _closed_index(int(chosen.sum()), routes)

@@ -68,12 +68,12 @@ def _ask_ahead(context: Any, builder: Any, kind: Any, array: Any, at: Any, piece
         ask_for(builder, address(context, builder, kind, array, position), 0)
 
 
-def _long(builder: Any, value: Any) -> Any:
+def _widen(builder: Any, value: Any) -> Any:
     """A signed integer as 64 bits."""
     return value if value.type.width == INT64.width else builder.sext(value, INT64)
 
 
-def _short(builder: Any, value: Any, kind: Any) -> Any:
+def _truncate(builder: Any, value: Any, kind: Any) -> Any:
     """Truncate 64 bits to an integer type."""
     return value if kind.width == INT64.width else builder.trunc(value, kind)
 
@@ -81,7 +81,7 @@ def _short(builder: Any, value: Any, kind: Any) -> Any:
 def _plus(builder: Any, pointer: Any, value: Any) -> None:
     """Add 64 bits to the counter at an address, wrapping."""
     old = builder.load(pointer)
-    builder.store(builder.add(old, _short(builder, value, old.type)), pointer)
+    builder.store(builder.add(old, _truncate(builder, value, old.type)), pointer)
 
 
 def _weight_lanes(builder: Any, pointer: Any) -> Any:
@@ -159,7 +159,7 @@ def _pass_group(
                     if weighted:
                         _ask_ahead(context, builder, kinds[11], args[11], args[1], i)
                         value = builder.load(builder.gep(values, [ir.Constant(INT64, i)]))
-                        weight = builder.mul(_long(builder, value), weight)
+                        weight = builder.mul(_widen(builder, value), weight)
                     pointer = counter(args[9], i)
                     _plus(builder, pointer, weight)
                 for _ in range(HASH_STEPS // (2 * GROUP)):

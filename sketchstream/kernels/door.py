@@ -145,7 +145,7 @@ def kernel(function: Function) -> Function:
 
     Without a writable cache directory (a read-only home), the function is compiled in each process.
     """
-    out: Any = Kernel(function, _compiled)
+    out: Any = Kernel(function, _compile_function)
     named: Function = out
     return named
 
@@ -166,7 +166,7 @@ def typed_intrinsic(function: Callable[..., Any]) -> Any:
     return MachineCode(function)
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
+def _compile_function(function: Callable[..., Any]) -> Any:
     """The compiled function, with its cache on disk if there can be one."""
     compiler = _numba().njit
     try:
@@ -180,7 +180,7 @@ def _compiled(function: Callable[..., Any]) -> Any:
     return compiled
 
 
-def spared(function: Any, work: Callable[[], int], variant: Hashable, arguments: Sequence[Any]) -> bool:
+def use_numpy_twin(function: Any, work: Callable[[], int], variant: Hashable, arguments: Sequence[Any]) -> bool:
     """Whether the twin of a kernel should run: to compile the kernel, or to import numba, would take far longer.
 
     It is false for a kernel that is compiled already, by this process or an earlier one (but for

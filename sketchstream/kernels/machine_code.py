@@ -28,7 +28,7 @@ VECTOR = ir.VectorType(INT64, LANES)
 
 
 @functools.cache
-def together() -> int:
+def vectors_interleaved() -> int:
     """Vectors whose rounds are interleaved, to hide the latency of each; narrower machines have too few registers.
 
     The processor is the one that numba compiles for: this one, unless NUMBA_CPU_NAME or NUMBA_ENABLE_AVX say less.

@@ -3,8 +3,8 @@
 In: what the compiled loops take. Out: the same arrays, filled with the same numbers. Touches: nothing else.
 Source: Aumasson & Bernstein 2012 (SipHash); docs/theory/profile.md 6 (levels and slots).
 
-Compiling the loops takes seconds, more than all the work of a small batch: `door.spared` decides which one runs. The
-twins know hashed items, ids and listed items. Memory that held items, hashes or slots is cleared.
+Compiling the loops takes seconds, more than all the work of a small batch: `door.use_numpy_twin` decides which one
+runs. The twins know hashed items, ids and listed items. Memory that held items, hashes or slots is cleared.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ROUTES = (HASHED, IDS, LISTED, NEVER)
 
 
 INTEGER_WORK, TEXT_WORK = 4, 2
-"""Elements of `door.spared` that reading one decimal text costs, and finding one text."""
+"""Elements of `door.use_numpy_twin` that reading one decimal text costs, and finding one text."""
 SPANS = 64
-"""Spans that are checked in the time of an element of `door.spared`."""
+"""Spans that are checked in the time of an element of `door.use_numpy_twin`."""
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,19})")
 
 
@@ -88,7 +88,7 @@ def clear(arrays: Iterable[npt.NDArray[Any]]) -> None:
 
 
 def work_of(items: int, longest: int) -> int:
-    """Size of a batch for `door.spared`: its items, and what the calls of numpy cost however few they are.
+    """Size of a batch for `door.use_numpy_twin`: its items, and what the calls of numpy cost however few they are.
 
     Args:
         items: number of items.
@@ -194,7 +194,7 @@ def hash_spans(buffer: Bytes, starts: npt.NDArray[Any], ends: npt.NDArray[Any], 
         clear((places, piece, hashed, first, sizes, whole))
 
 
-def _spread(hashes: U64, per_level: int, last_level: int) -> None:
+def _spread_hashes(hashes: U64, per_level: int, last_level: int) -> None:
     """Hash to slot, in place: level = trailing zeros, capped; slot in level = high word of hash * per_level."""
     low, high = np.uint64(per_level & 0xFFFFFFFF), np.uint64(per_level >> 32)
     upper, lower = hashes >> _HALF, hashes & _LOW
@@ -269,7 +269,7 @@ def locate_ints(items: Ints, route: Any, out: U64) -> None:
     """Slot of each int, NOWHERE or UNSAMPLED."""
     if route.way == HASHED:
         hash_ints(items, route.key0, route.key1, out)
-        _spread(out, int(route.per_level), int(route.last_level))
+        _spread_hashes(out, int(route.per_level), int(route.last_level))
     elif route.way == IDS:
         out[:] = items.view(np.uint64)
         out[out >= route.size] = NOWHERE
@@ -294,7 +294,7 @@ def locate_spans(buffer: Bytes, starts: npt.NDArray[Any], ends: npt.NDArray[Any]
         return
     hash_spans(buffer, starts, ends, route.key0, route.key1, out)
     if route.way == HASHED:
-        _spread(out, int(route.per_level), int(route.last_level))
+        _spread_hashes(out, int(route.per_level), int(route.last_level))
         return
     with buffer.data as here, route.buffer.data as there:
 
@@ -423,14 +423,14 @@ _MAX_INT64 = (1 << 63) - 1
 """Largest integer item."""
 
 
-def _first(n: int) -> int:
+def _first_item_offset(n: int) -> int:
     """Position of the first item of a msgpack array of n."""
     return 1 if n < 16 else 3 if n < 1 << 16 else 5
 
 
 def _read_ints(view: memoryview, values: Ints) -> int:
     """Read the leading integers of at most 64 bits; returns their number."""
-    at = _first(len(values))
+    at = _first_item_offset(len(values))
     for i in range(len(values)):
         tag = view[at]
         at += 1
@@ -451,7 +451,7 @@ def _read_ints(view: memoryview, values: Ints) -> int:
 
 def _read_strings(view: memoryview, kind: int, starts: Ints, ends: Ints) -> int:
     """Read the positions of the leading strings of one kind; returns their number."""
-    at = _first(len(starts))
+    at = _first_item_offset(len(starts))
     lengths = _LENGTHS[kind]
     for i in range(len(starts)):
         tag = view[at]

@@ -124,7 +124,7 @@ VECTOR_LIMIT = np.uint64(1 << 31)
 
 
 @kernel
-def _spread(hashes: U64, per_level: Any, last_level: Any) -> None:
+def _spread_hashes(hashes: U64, per_level: Any, last_level: Any) -> None:
     """Hash to slot, in place: level = trailing zeros, capped; slot in level = high word of hash * per_level."""
     # A one bit at the last level: trailing zeros end there, also for the hash 0.
     cap = ONE << last_level
@@ -143,7 +143,7 @@ def _spread(hashes: U64, per_level: Any, last_level: Any) -> None:
 
 @kernel
 def _hash_to_slots(items: Ints, route: Any, out: U64) -> None:
-    """`hash_ints` and `_spread` in one pass, for levels of fewer than 2^31 slots."""
+    """`hash_ints` and `_spread_hashes` in one pass, for levels of fewer than 2^31 slots."""
     n = len(out)
     whole = n - n % GROUP
     for at in range(0, whole, GROUP):
@@ -276,7 +276,7 @@ def locate_ints(items: Ints, route: Any, out: U64) -> None:
         _hash_to_slots(items, route, out)
     elif route.way == HASHED:
         hash_ints(items, route.key0, route.key1, out)
-        _spread(out, route.per_level, route.last_level)
+        _spread_hashes(out, route.per_level, route.last_level)
     elif route.way == IDS:
         n = len(out)
         items = items[:n]
@@ -298,7 +298,7 @@ def locate_spans(buffer: Bytes, starts: Any, ends: Any, route: Any, out: U64) ->
     """Slot of each string, NOWHERE or UNSAMPLED."""
     if route.way == HASHED:
         hash_spans(buffer, starts, ends, route.key0, route.key1, out)
-        _spread(out, route.per_level, route.last_level)
+        _spread_hashes(out, route.per_level, route.last_level)
     elif route.way == LISTED:
         hash_spans(buffer, starts, ends, route.key0, route.key1, out)
         _look_up_spans(buffer, starts, ends, route, out)

@@ -24,7 +24,7 @@ _FLAGS = ir.IntType(WIDTH)
 _VECTOR = ir.VectorType(ir.IntType(8), WIDTH)
 
 
-def _same(value: int) -> Any:
+def _repeat_byte(value: int) -> Any:
     """A vector of one byte."""
     return ir.Constant(_VECTOR, [value] * WIDTH)
 
@@ -46,19 +46,19 @@ def _run(stops: Callable[[Any, Any], Any]) -> Any:
 def _not_plain(builder: Any, vector: Any) -> Any:
     """Quotes, backslashes, control characters, and bytes from 128 on, which are negative as signed ones."""
     ends = builder.or_(
-        builder.icmp_unsigned("==", vector, _same(0x22)), builder.icmp_unsigned("==", vector, _same(0x5C))
+        builder.icmp_unsigned("==", vector, _repeat_byte(0x22)), builder.icmp_unsigned("==", vector, _repeat_byte(0x5C))
     )
-    return builder.or_(ends, builder.icmp_signed("<", vector, _same(0x20)))
+    return builder.or_(ends, builder.icmp_signed("<", vector, _repeat_byte(0x20)))
 
 
 def _not_ascii(builder: Any, vector: Any) -> Any:
     """Bytes from 128 on."""
-    return builder.icmp_signed("<", vector, _same(0))
+    return builder.icmp_signed("<", vector, _repeat_byte(0))
 
 
 def _not_digits(builder: Any, vector: Any) -> Any:
     """Everything but 0 to 9."""
-    return builder.icmp_unsigned(">", builder.sub(vector, _same(0x30)), _same(9))
+    return builder.icmp_unsigned(">", builder.sub(vector, _repeat_byte(0x30)), _repeat_byte(9))
 
 
 plain_run: Callable[[Any], int] = _run(_not_plain)

@@ -34,7 +34,7 @@ from sketchstream.kernels.machine_code import (
     lanes_of,
     prefetch_read,
     splat,
-    together,
+    vectors_interleaved,
     word_at,
 )
 
@@ -101,8 +101,8 @@ Each = Callable[[int, Any], None]
 def hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Each, between: Between) -> None:
     """Hash GROUP int64 and hand each vector of hashes to `store(number of its first item, hashes)`."""
     start = _start(builder, args[2], args[3])
-    for first in range(0, GROUP, LANES * together()):
-        places = range(first, first + LANES * together(), LANES)
+    for first in range(0, GROUP, LANES * vectors_interleaved()):
+        places = range(first, first + LANES * vectors_interleaved(), LANES)
         words = []
         for place in places:
             position = builder.add(args[1], ir.Constant(INT64, place))
@@ -138,8 +138,8 @@ def _hash_words(typingctx: Any, words: Any, at: Any, count: Any, key0: Any, key1
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         start = _start(builder, args[3], args[4])
-        for first in range(0, GROUP, LANES * together()):
-            places = range(first, first + LANES * together(), LANES)
+        for first in range(0, GROUP, LANES * vectors_interleaved()):
+            places = range(first, first + LANES * vectors_interleaved(), LANES)
             # How many rounds there are is known at run time only: between them the states are on the stack, from where
             # LLVM moves them into registers.
             kept = [[cgutils.alloca_once_value(builder, value) for value in start] for _ in places]

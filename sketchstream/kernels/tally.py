@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
-from sketchstream.kernels.door import kernel, spared
+from sketchstream.kernels.door import kernel, use_numpy_twin
 
 Counters = npt.NDArray[np.signedinteger[Any]]
 
@@ -25,7 +25,7 @@ _MAX_TABLE_RANGE = 1 << 22
 _OUTSIDE_PART = 16
 """If more than one counter in 16 lies outside the first table, a table that fits them all is tried."""
 _TWIN = 16
-"""Counters that numpy counts in the time of an element of `spared`."""
+"""Counters that numpy counts in the time of an element of `use_numpy_twin`."""
 _PAIR = 1 << 22
 """Counters from which on two threads count a half each: one alone does not draw what the memory gives."""
 
@@ -100,13 +100,13 @@ def _outside(state: Any, low: Any, width: Any, out: Any) -> Any:
     return number
 
 
-def _counted(state: Counters, low: int, width: int, edges: Ints) -> tuple[Ints, Ints]:
+def _count_values(state: Counters, low: int, width: int, edges: Ints) -> tuple[Ints, Ints]:
     """(width,) counters at each value from low on, and (E+1,) others by the edges at or below them."""
 
     def part(some: Counters) -> tuple[Ints, Ints]:
         table, outer = np.zeros((4, width), np.int64), np.zeros(len(edges) + 1, np.int64)
         arguments = (some, low, table, edges, outer)
-        if spared(_tally, lambda: len(some) // _TWIN, some.dtype, arguments):
+        if use_numpy_twin(_tally, lambda: len(some) // _TWIN, some.dtype, arguments):
             return _sorted_tally(some, low, width, edges)
         _tally(*arguments)
         return table.sum(axis=0), outer
@@ -120,7 +120,7 @@ def _counted(state: Counters, low: int, width: int, edges: Ints) -> tuple[Ints, 
     return inner + more, outer + beyond
 
 
-def _near(size: int) -> tuple[int, int]:
+def _first_table_range(size: int) -> tuple[int, int]:
     """Lowest value and width of the first table for this number of counters."""
     width = min(_WIDTH, 1 << max(8, size.bit_length()))
     return -(width // 2), width
@@ -130,9 +130,9 @@ class _Below:
     """Counts counters below any of the given edges, in one pass over the state."""
 
     def __init__(self, state: Counters, edges: Ints) -> None:
-        self._low, width = _near(len(state))
+        self._low, width = _first_table_range(len(state))
         self._edges = np.unique(edges)
-        inner, outer = _counted(state, self._low, width, self._edges)
+        inner, outer = _count_values(state, self._low, width, self._edges)
         self._inner = np.concatenate([[0], np.cumsum(inner)])
         self._outer = np.cumsum(outer)
 
@@ -179,14 +179,14 @@ def value_counts(state: Counters) -> tuple[Ints, Ints]:
     if not len(flat):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     nowhere = np.empty(0, np.int64)
-    low, width = _near(len(flat))
-    inner, outer = _counted(flat, low, width, nowhere)
+    low, width = _first_table_range(len(flat))
+    inner, outer = _count_values(flat, low, width, nowhere)
     if outer[0] > len(flat) // _OUTSIDE_PART:
         low, high = int(flat.min()), int(flat.max())
         width = min(high - low + 1, _MAX_TABLE_RANGE, max(1 << 10, 4 * len(flat)))
         if width < high - low + 1:
             low = max(low, min(-(width // 2), high - width + 1))
-        inner, outer = _counted(flat, low, width, nowhere)
+        inner, outer = _count_values(flat, low, width, nowhere)
     present = np.flatnonzero(inner)
     values, counts = present + low, inner[present]
     if outer[0]:

@@ -51,7 +51,7 @@ def part(name: str, what: str) -> str | None:
         what: "table", whose `TABLE` is the model of its `[[sketch]]`; "pictures", which shows its answers
             (`sketchstream.kinds.shown.Presentation`); "oracle", for its audit (`sketchstream.audit.kinds.linear`).
     """
-    home = _HOMES.get(name) or type(named(name)).__module__
+    home = _HOMES.get(name) or type(by_name(name)).__module__
     module = f"{home.rpartition('.')[0]}.{what}"
     return module if find_spec(module) is not None else None
 
@@ -61,7 +61,7 @@ def homes_of_specs() -> tuple[str, ...]:
     return tuple(f"{home.rpartition('.')[0]}.spec" for home in _HOMES.values())
 
 
-def named(name: object) -> Kind[Any]:
+def by_name(name: object) -> Kind[Any]:
     """The kind of that name.
 
     Raises:
@@ -85,7 +85,7 @@ def of(spec: object) -> Kind[Any]:
     name = getattr(type(spec), "kind", None)
     if not isinstance(name, str):
         raise SpecError(f"spec must be one of a kind of sketch, such as ProfileSpec, found {type(spec).__name__}")
-    return named(name)
+    return by_name(name)
 
 
 def read_spec(data: Mapping[str, Any], items: Sequence[Item] | None = None) -> Any:
@@ -98,7 +98,7 @@ def read_spec(data: Mapping[str, Any], items: Sequence[Item] | None = None) -> A
     Raises:
         SpecError: these data describe no spec that this version knows.
     """
-    return named(data.get("kind")).read_spec(data, items)
+    return by_name(data.get("kind")).read_spec(data, items)
 
 
 def read_published_spec(data: Mapping[str, Any]) -> Any:
@@ -109,7 +109,7 @@ def read_published_spec(data: Mapping[str, Any]) -> Any:
             written.
         SpecError: these data describe no spec that this version knows.
     """
-    kind = named(data.get("kind"))
+    kind = by_name(data.get("kind"))
     require_readable(kind.expansion(data))
     spec = kind.read_spec(data)
     if not _identical(spec.to_dict(), data):
@@ -179,7 +179,7 @@ def entry(spec: Any, lineage: bytes, cost: Fraction) -> LayerEntry:
     return LayerEntry(lineage, accounting.law(spec), cost, accounting.unit_weight(spec))
 
 
-def listed(spec: Any) -> dict[str, Any]:
+def options_of_lists(spec: Any) -> dict[str, Any]:
     """Options of `estimate` that name what the lists of a spec hold; published bytes have digests only.
 
     Args:
@@ -213,7 +213,7 @@ def continuing(spec: object) -> Continuing | None:
     return kind if isinstance(kind, Continuing) and kind.continues(spec) else None
 
 
-def planned(spec: Any) -> Any:
+def initial_ledger(spec: Any) -> Any:
     """The ledger that a sketch of this spec will begin with."""
     return of(spec).accounting.ledger(spec, b"")
 

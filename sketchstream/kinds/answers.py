@@ -174,12 +174,12 @@ class Answers(ABC):
         chosen = self.level if level is None else level
         low, high = self.interval(chosen).T.tolist() if self.bounded else (repeat(None), repeat(None))
         columns = {
-            **{name: plain(column) for name, column in self.labels.items()},
+            **{name: plain_column(column) for name, column in self.labels.items()},
             "value": self.values.tolist(),
             "stderr": self.stderr.tolist(),
             "low": low,
             "high": high,
-            **{name: plain(column) for name, column in self.beside(chosen).items()},
+            **{name: plain_column(column) for name, column in self.beside(chosen).items()},
         }
         for row in zip(*columns.values(), strict=False):  # a `repeat` has no end
             yield dict(zip(columns, row, strict=True))
@@ -197,7 +197,9 @@ class Answers(ABC):
             "method": self.method,
             "level": chosen,
             "layers": self.layers,
-            "labels": {name: [_written(one) for one in plain(column)] for name, column in self.labels.items()},
+            "labels": {
+                name: [_plain_label(one) for one in plain_column(column)] for name, column in self.labels.items()
+            },
             "values": self.values.tolist(),
             "stderr": self.stderr.tolist(),
             "intervals": _finite(self.interval(chosen)) if self.bounded else None,
@@ -267,7 +269,7 @@ class Answers(ABC):
         return figure
 
 
-def plain(column: Column) -> Sequence[Any]:
+def plain_column(column: Column) -> Sequence[Any]:
     """A column as a sequence of plain values."""
     values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
     return values
@@ -281,6 +283,6 @@ def _finite(ends: Floats) -> list[list[float | None]]:
     return pairs
 
 
-def _written(one: object) -> object:
+def _plain_label(one: object) -> object:
     """A label in plain data: bytes as hexadecimal digits."""
     return one.hex() if isinstance(one, bytes) else one

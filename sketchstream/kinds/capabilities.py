@@ -189,7 +189,7 @@ class Listing(ABC):
 
     @abstractmethod
     def names(self, spec: Any) -> dict[str, Any]:
-        """See `sketchstream.kinds.listed`."""
+        """See `sketchstream.kinds.options_of_lists`."""
 
 
 class Summarising(ABC):

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeGuard
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.pictures.charts import spelled
+from sketchstream.pictures.charts import number_text
 
 ENDS: Final = frozenset({"value", "low", "high"})
 """Keys of a number with its interval as plain data; it may have others, see `Estimate.to_dict`."""
@@ -21,7 +21,7 @@ Bound = Literal["lower", "upper", "modulo"]
 """What a number is where counts wrapped: a lower bound, an upper bound, or a statement about counts modulo p."""
 
 
-def beyond(bound: str | None, before: str) -> str:
+def bound_text(bound: str | None, before: str) -> str:
     """What is said behind an interval that the number may lie beyond; empty if it is no bound.
 
     Args:
@@ -68,16 +68,16 @@ class Estimate:
         return format(self.value, spec) if spec else str(self)
 
     def __str__(self) -> str:
-        return f"{spelled(self.value)} {self.between()}"
+        return f"{number_text(self.value)} {self.between()}"
 
     def _repr_html_(self) -> str:
         """HTML for notebooks."""
-        return f"<b>{spelled(self.value)}</b> {self.between()}"
+        return f"<b>{number_text(self.value)}</b> {self.between()}"
 
-    def between(self, spell: Callable[[float], str] = spelled) -> str:
+    def between(self, spell: Callable[[float], str] = number_text) -> str:
         """The interval in text, its ends written so, with what the number may be beyond it."""
         open_end = math.isinf(self.low if self.bound == "upper" else self.high)
-        return f"[{spell(self.low)}, {spell(self.high)}]{'' if open_end else beyond(self.bound, ' ')}"
+        return f"[{spell(self.low)}, {spell(self.high)}]{'' if open_end else bound_text(self.bound, ' ')}"
 
 
 def is_estimate(data: object) -> TypeGuard[Mapping[str, Any]]:

@@ -65,7 +65,7 @@ def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
         columns: names of columns that are there even without rows.
     """
     names = list(dict.fromkeys([*columns, *names_of(rows)]))
-    lines = [",".join(map(_quoted, names))]
+    lines = [",".join(map(_quote_cell, names))]
     lines += [",".join([_cell(row.get(name)) for name in names]) for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -74,7 +74,7 @@ def read_csv(text: str) -> list[dict[str, str | None]]:
     """The rows of a text that `as_csv` wrote, all values as texts; None: missing."""
     lines: list[list[str | None]] = [[]]
     for cell, end in CELL.findall(text):
-        lines[-1].append(original(_unquoted(cell)) if cell else None)
+        lines[-1].append(original(_unquote_cell(cell)) if cell else None)
         if end == "\n":
             lines.append([])
     header, *rows = lines[:-1]
@@ -113,7 +113,7 @@ def table_of(rows: Sequence[Row], types: Types, columns: Sequence[str] = ()) -> 
         values: list[Any] = [None if _missing(value) else value for value in (row.get(name) for row in rows)]
         if kind in (None, "time"):
             values = [None if value is None else _text(value) for value in values]
-        arrays[name] = _typed(pa, pa.array(values, pa.string() if kind == "time" else _type(pa, kind)), kind)
+        arrays[name] = _convert_column(pa, pa.array(values, pa.string() if kind == "time" else _type(pa, kind)), kind)
     return pa.table(arrays)
 
 
@@ -128,7 +128,7 @@ def table_of_csv(text: bytes, types: Types) -> pa.Table:
     from pyarrow import csv
 
     header = CELL.findall(text[: text.index(b"\n") + 1].decode())
-    kinds = {name: types.get(name) for name in (_unquoted(cell) for cell, _ in header)}
+    kinds = {name: types.get(name) for name in (_unquote_cell(cell) for cell, _ in header)}
     read = csv.read_csv(
         io.BytesIO(text),
         read_options=csv.ReadOptions(block_size=len(text) + 1, use_threads=False),
@@ -145,7 +145,7 @@ def table_of_csv(text: bytes, types: Types) -> pa.Table:
         column = read.column(name)
         if kind is None:  # the marks of formulas are for spreadsheets
             column = pc.replace_substring_regex(column, pattern=r"\A'", replacement="")
-        arrays[name] = _typed(pa, column, kind)
+        arrays[name] = _convert_column(pa, column, kind)
     return pa.table(arrays)
 
 
@@ -199,7 +199,7 @@ def _type(pa: Any, kind: ColumnType | None) -> Any:
     return {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_(), "time": pa.timestamp("ms", "UTC")}[kind]
 
 
-def _typed(pa: Any, column: Any, kind: ColumnType | None) -> Any:
+def _convert_column(pa: Any, column: Any, kind: ColumnType | None) -> Any:
     """A column in its type; times are texts until now."""
     return column.cast(_type(pa, kind)) if kind == "time" else column
 
@@ -216,12 +216,12 @@ def _text(value: object) -> str:
 
 def _cell(value: object) -> str:
     """A cell: a missing value is empty, an empty text is quoted, formulas are marked."""
-    return "" if _missing(value) else _quoted(str(safe(_text(value) if isinstance(value, bytes) else value)))
+    return "" if _missing(value) else _quote_cell(str(safe(_text(value) if isinstance(value, bytes) else value)))
 
 
-def _quoted(text: str) -> str:
+def _quote_cell(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if not text or QUOTED.search(text) else text
 
 
-def _unquoted(cell: str) -> str:
+def _unquote_cell(cell: str) -> str:
     return cell[1:-1].replace('""', '"') if cell.startswith('"') else cell

@@ -40,7 +40,7 @@ def plain_forecast(spec: Any, error: Error | None = None, others: list[dict[str,
     noise = {"law": law, parameter_name(law): str(accounting.parameter(spec, accounting.creation_cost(spec)))}
     alternatives = others
     if alternatives is None:
-        alternatives = list(_measured(_others(spec), measure))
+        alternatives = list(_measure_specs(_others(spec), measure))
     least = min(alternatives, key=lambda one: float(one["rmse"]), default={"rmse": rmse})
     changed = ", ".join(f"{name} {value}" for name, value in least.items() if name != "rmse")
     advice = f"one {quantity} has a standard error of {rmse:.4g}"
@@ -49,7 +49,7 @@ def plain_forecast(spec: Any, error: Error | None = None, others: list[dict[str,
     return {"quantity": quantity, "rmse": rmse, "noise": noise, "alternatives": alternatives, "advice": advice}
 
 
-def _measured(others: Iterable[tuple[dict[str, str], Any]], measure: Error) -> Iterator[dict[str, Any]]:
+def _measure_specs(others: Iterable[tuple[dict[str, str], Any]], measure: Error) -> Iterator[dict[str, Any]]:
     """The error of each spec; one whose sketches could not tell the number is left out."""
     for change, other in others:
         with suppress(EstimateError, SpecError):

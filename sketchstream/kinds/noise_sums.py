@@ -58,7 +58,7 @@ class NoiseSum:
 
     def quantile(self, alpha: float) -> float:
         """The smallest q with Pr[sum > q] <= alpha; alpha below a half. Exact, by the Fourier transform of the law."""
-        return _quantile(_counted(self.epsilons), _counted(self.sigma2s), alpha)
+        return _quantile(_with_multiplicities(self.epsilons), _with_multiplicities(self.sigma2s), alpha)
 
     def ends(self, level: float) -> tuple[float, float]:
         """(-q, q) with Pr[-q <= sum <= q] at least `level`."""
@@ -66,7 +66,7 @@ class NoiseSum:
         return -q, q
 
 
-def _counted(parameters: Iterable[Fraction]) -> Draws:
+def _with_multiplicities(parameters: Iterable[Fraction]) -> Draws:
     """Each parameter as a float, with its multiplicity."""
     return tuple(sorted(Multiset(map(float, parameters)).items()))
 

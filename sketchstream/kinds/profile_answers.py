@@ -145,7 +145,7 @@ class Profile(Answers):
 
     def chosen(self, names: Sequence[str]) -> dict[str, Estimate | None]:
         """Numbers by name; None for counts that the profile does not resolve."""
-        return {name: self.number(name) if resolved(name, self.max_count) else None for name in names}
+        return {name: self.number(name) if has_number(name, self.max_count) else None for name in names}
 
     @abstractmethod
     def with_zeros(self, zeros: int) -> Self:
@@ -175,7 +175,7 @@ class Profile(Answers):
         """CSV of the command line and the service: a line for each count 0, 1, .. `max_count`, with a header line."""
 
 
-def resolved(name: str, max_count: float) -> bool:
+def has_number(name: str, max_count: float) -> bool:
     """Whether profiles up to a largest count can have a number of that name."""
     kind, _, k = name.partition(".")
     largest = {"at_least": max_count + 1, "exactly": max_count}

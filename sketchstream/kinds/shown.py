@@ -20,7 +20,7 @@ from sketchstream import kinds
 from sketchstream.kinds.estimates import is_estimate
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, Spell, drawn, ends, interval, value
+from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, Spell, draw_chart, ends, interval, value
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Bound, Estimate
@@ -116,11 +116,11 @@ def of(answer: AnswerData) -> Presentation:
     Args:
         answer: an answer of any kind; without `kind`, it is a profile.
     """
-    return named(str(answer.get("kind", "profile")))
+    return of_kind(str(answer.get("kind", "profile")))
 
 
 @cache
-def named(kind: str) -> Presentation:
+def of_kind(kind: str) -> Presentation:
     """How the answers of a named kind are shown.
 
     Raises:
@@ -133,7 +133,7 @@ def named(kind: str) -> Presentation:
     return view
 
 
-def known(answer: AnswerData) -> list[str]:
+def known_names(answer: AnswerData) -> list[str]:
     """Names of numbers for errors: how those are named that are not offered one by one, then those that are.
 
     Args:
@@ -142,8 +142,8 @@ def known(answer: AnswerData) -> list[str]:
     return [*of(answer).UNLISTED, *of(answer).numbers(answer)]
 
 
-def chained(answers: Sequence[AnswerData]) -> list[Panel]:
-    """See `Presentation.chained`; nothing without answers."""
+def chain_pictures(answers: Sequence[AnswerData]) -> list[Panel]:
+    """See `Presentation.chain_pictures`; nothing without answers."""
     return of(answers[-1]).chained(answers) if answers else []
 
 
@@ -158,7 +158,7 @@ def card(answer: AnswerData, note: str = "", beside: AnswerData | None = None) -
     panels = [*of(answer).pictures(answer), *([] if beside is None else of(beside).pictures(beside))][:CARD_PICTURES]
     return report.card(
         of(answer).headline(answer) or "Estimate",
-        tables=[shortened(one.table) for one in panels],
+        tables=[shorten_table(one.table) for one in panels],
         charts=[one.chart for one in panels],
         note=note,
     )
@@ -212,7 +212,7 @@ def trend_together(
             estimates, low, high = np.array([(one.value, one.low, one.high) for one in known], np.float64).T
             series.append(charts.ChartSeries(label, estimates, *((low, high) if intervals else (estimates, estimates))))
     caption = "Estimates of each window with their 95% intervals."
-    chart = drawn(lambda: charts.series_chart(series, labels, "Window by window", say("items"), caption))
+    chart = draw_chart(lambda: charts.series_chart(series, labels, "Window by window", say("items"), caption))
     return [] if chart is None else [chart]
 
 
@@ -222,7 +222,7 @@ def over_time(
     points: Sequence[Number | None],
     labels: Sequence[str],
     firm: Sequence[bool],
-    spell: Spell = charts.spelled,
+    spell: Spell = charts.number_text,
 ) -> Panel:
     """One number over several windows.
 
@@ -240,8 +240,8 @@ def over_time(
         caption = "A line of estimates with the band of their 95% intervals; gaps are windows without a number."
     chart = wide = None
     if np.isfinite(series.value).any():
-        chart = drawn(lambda: charts.series_chart([series], labels, title, "", caption))
-        wide = drawn(lambda: charts.series_chart([series], labels, title, "", caption, wide=True))
+        chart = draw_chart(lambda: charts.series_chart([series], labels, title, "", caption))
+        wide = draw_chart(lambda: charts.series_chart([series], labels, title, "", caption, wide=True))
     nothing: Number = {"value": None, "low": None, "high": None}
     rows = [
         (label, value(one or nothing, spell), interval(one or nothing, spell), "complete" if whole else "not complete")
@@ -264,7 +264,7 @@ def rows_of(answer: AnswerData) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def shortened(table: ReportTable) -> ReportTable:
+def shorten_table(table: ReportTable) -> ReportTable:
     """The first rows of a table, and how many there are."""
     if len(table.rows) <= CARD_ROWS:
         return table

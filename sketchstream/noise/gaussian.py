@@ -271,10 +271,10 @@ def numpy_block(words: Words, ready: GaussianTables, noise: Signed) -> tuple[Col
     if ready.shift:
         unsure |= words[1] >= ready.sure[noise]
         noise <<= ready.shift
-        noise += _rest(words, ready)
+        noise += _uniform_parts(words, ready)
         unsure |= noise == 0
     np.negative(noise, out=noise, where=(words[0] >> np.uint32(ready.width - 1)).astype(np.bool_))
-    return settled(words, ready, noise, tied, unsure)
+    return settle_columns(words, ready, noise, tied, unsure)
 
 
 def compiled_block(words: Words, ready: GaussianTables, noise: Signed) -> tuple[Columns, Columns]:
@@ -290,13 +290,13 @@ def compiled_block(words: Words, ready: GaussianTables, noise: Signed) -> tuple[
             return _NONE, _NONE
     else:
         gaussian_block(words[0], *tables, noise, tied)
-    return settled(words, ready, noise, tied, unsure)
+    return settle_columns(words, ready, noise, tied, unsure)
 
 
 _NONE: Columns = np.empty(0, np.intp)
 
 
-def settled(
+def settle_columns(
     words: Words, ready: GaussianTables, noise: Signed, tied: npt.NDArray[np.bool_], unsure: npt.NDArray[np.bool_]
 ) -> tuple[Columns, Columns]:
     """The columns that stay undecided, and the refused ones, ascending.
@@ -345,7 +345,7 @@ def exponential_ends(
     return np.minimum(least, whole), most
 
 
-def _rest(words: Words, ready: GaussianTables) -> npt.NDArray[np.int64]:
+def _uniform_parts(words: Words, ready: GaussianTables) -> npt.NDArray[np.int64]:
     """The uniform part R of each column."""
     out: npt.NDArray[np.int64]
     if ready.packed:

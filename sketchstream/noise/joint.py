@@ -20,7 +20,7 @@ from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, blocks, positive
 from sketchstream.noise.entropy import WordSource
 from sketchstream.noise.residues import write_residues
-from sketchstream.noise.thresholds import WORD_BITS, Threshold, below, exp_minus
+from sketchstream.noise.thresholds import WORD_BITS, Threshold, exp_minus, is_below
 
 MAX_BITS = 62
 """Number of bits that p^m must fit."""
@@ -72,7 +72,7 @@ def joint_response(
             shift = np.empty(words.shape[1], np.int64)
             moves = words[0] < word
             for position in np.flatnonzero(words[0] == word):
-                moves[position] = below(threshold, int(words[0][position]), scratch.draw)
+                moves[position] = is_below(threshold, int(words[0][position]), scratch.draw)
             for row, line in zip(out, words[1:], strict=True):
                 write_residues(line, modulus, scratch, shift)
                 shift *= moves

@@ -23,7 +23,7 @@ BLOCK = 2048
 
 @kernel
 def laplace_block(words: Words, thresholds: Words, noise: Signed) -> bool:
-    """Write S (1 + G) for each column of words; True if some sample is undecided (see `laplace.undecided`)."""
+    """Write S (1 + G) for each column of words; True if some sample is undecided (see `laplace.undecided_columns`)."""
     rows, samples = words.shape
     digits = rows - 2
     one, two, sign = thresholds[digits + 1], thresholds[digits + 2], thresholds[0]
@@ -59,7 +59,7 @@ def laplace_block(words: Words, thresholds: Words, noise: Signed) -> bool:
 
 @kernel
 def response_block(words: Words, threshold: np.uint32, values: np.uint64, refused: np.uint64, shift: Signed) -> bool:
-    """Write each column's shift in 0..values; True if some sample is undecided (see `response.undecided`)."""
+    """Write each column's shift in 0..values; True if some sample is undecided (see `response.undecided_columns`)."""
     first, second = words[0], words[1]
     doubt = np.uint32(0)
     for i in range(len(shift)):

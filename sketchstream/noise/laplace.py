@@ -24,7 +24,7 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, Signed, add_wrapping, block_samples, blocks, flat, positive
 from sketchstream.noise.entropy import Words, WordSource
-from sketchstream.noise.thresholds import WORD_BITS, Draw, Threshold, below, digit, exponential
+from sketchstream.noise.thresholds import WORD_BITS, Draw, Threshold, digit, exponential, is_below
 
 RARE = 20
 """Digits are drawn in bulk up to the first J with exp(-epsilon 2^J)^2 <= 2^-RARE."""
@@ -35,7 +35,7 @@ NARROW_DIGITS = 29
 COMPILED_FROM = 1 << 16
 """Smallest array for which loading the compiled loops pays."""
 TWIN = 4
-"""Samples that numpy draws in the time of an element of `kernels.spared`."""
+"""Samples that numpy draws in the time of an element of `kernels.use_numpy_twin`."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def add(out: Signed, ready: LaplaceThresholds, entropy: WordSource | None, block
             words = scratch.fill(block.stop - block.start)
             drawn, target = noise[: words.shape[1]], out[block]
             if block_noise(words, ready, drawn):
-                tied = undecided(words, ready)
+                tied = undecided_columns(words, ready)
                 drawn[tied] = 0
                 for position in tied:
                     add_wrapping(target, int(position), complete(words[:, position].tolist(), ready, scratch.draw))
@@ -148,21 +148,21 @@ def numpy_block(words: Words, ready: LaplaceThresholds, noise: Signed) -> bool:
     noise *= sign
     sign.fill(0)
     mask.fill(0)
-    return undecided(words, ready).size > 0
+    return undecided_columns(words, ready).size > 0
 
 
 def compiled_block(words: Words, ready: LaplaceThresholds, noise: Signed) -> bool:
     """The compiled twin of `numpy_block`, for words of 32 bits."""
-    from sketchstream.kernels import spared
+    from sketchstream.kernels import use_numpy_twin
     from sketchstream.noise.kernels import laplace_block
 
     arguments = (words, ready.words, noise)
-    if spared(laplace_block, lambda: len(noise) // TWIN, None, arguments):
+    if use_numpy_twin(laplace_block, lambda: len(noise) // TWIN, None, arguments):
         return numpy_block(words, ready, noise)
     return laplace_block(*arguments)
 
 
-def undecided(words: Words, ready: LaplaceThresholds) -> npt.NDArray[np.intp]:
+def undecided_columns(words: Words, ready: LaplaceThresholds) -> npt.NDArray[np.intp]:
     """Columns in which a word equals the first word of its threshold, or in which G has a rare high part."""
     doubt = words[-1] <= ready.words[-1]
     equal = np.empty_like(doubt)
@@ -186,12 +186,12 @@ def complete(words: list[int], ready: LaplaceThresholds, draw: Draw) -> int:
     """
     full = (1 << ready.width) - 1
     if words[0] <= full >> 1:
-        sign = -1 if below(ready.sign, words[0], draw, ready.width) else 0
+        sign = -1 if is_below(ready.sign, words[0], draw, ready.width) else 0
     else:  # U > 1 - p  is  1 - U < p, and the words of 1 - U are the complements of the words of U
-        sign = 1 if below(ready.sign, full ^ words[0], lambda: full ^ draw(), ready.width) else 0
+        sign = 1 if is_below(ready.sign, full ^ words[0], lambda: full ^ draw(), ready.width) else 0
     magnitude = 0
     for j, threshold in enumerate(ready.digits):
-        magnitude += below(threshold, words[1 + j], draw, ready.width) << j
+        magnitude += is_below(threshold, words[1 + j], draw, ready.width) << j
     return sign * (1 + magnitude + (unary(words[-1], ready, draw) << len(ready.digits)))
 
 

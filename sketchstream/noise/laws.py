@@ -152,7 +152,7 @@ class RandomizedResponse:
     def residues(self, modulus: int) -> Floats:
         """(modulus,) probability of each residue of z."""
         every = np.arange(self.modulus)
-        return _folded(every, self.pmf(every), modulus)
+        return _fold_residues(every, self.pmf(every), modulus)
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class DiscreteGaussian:
         if self.sigma <= 1000:
             reach = len(self._sums) // 2
             every = np.arange(-reach, reach + 1)
-            return _folded(every, self.pmf(every), modulus)
+            return _fold_residues(every, self.pmf(every), modulus)
         waves = 2 * np.pi * np.arange(modulus) / modulus
         out = np.ones(modulus)
         for k in range(1, 20):
@@ -256,7 +256,7 @@ def chi_square(name: str, observed: Values, expected: Floats) -> Check:
     """
     from scipy.special import gammaincc
 
-    seen, merged = _merged(np.asarray(observed, dtype=np.float64), expected)
+    seen, merged = _pool_cells(np.asarray(observed, dtype=np.float64), expected)
     freedom = len(seen) - 1
     if freedom < 1:
         return Check(name, 0.0, 0, 1.0)
@@ -290,7 +290,7 @@ def battery(samples: Values, law: Law) -> list[Check]:
         ),
         _cells("sign", samples, law, np.array([-1, 0])),
         _zero(samples, law),
-        _spread(samples, law),
+        _check_spread(samples, law),
     ]
 
 
@@ -316,11 +316,11 @@ def _equal_edges(law: Law) -> npt.NDArray[np.int64]:
     def passed(share: float) -> Callable[[int], bool]:
         return lambda x: float(law.cdf(np.array([x]))[0]) >= share
 
-    edges = [_first(passed(cell / EQUAL_CELLS)) for cell in range(1, EQUAL_CELLS)]
+    edges = [_smallest_holding(passed(cell / EQUAL_CELLS)) for cell in range(1, EQUAL_CELLS)]
     return np.unique(np.array(edges, dtype=np.int64))
 
 
-def _first(reached: Callable[[int], bool]) -> int:
+def _smallest_holding(reached: Callable[[int], bool]) -> int:
     """Smallest integer for which a monotone predicate holds."""
     low, high = -1, 1
     while reached(low):
@@ -344,7 +344,7 @@ def _zero(samples: Values, law: Law) -> Check:
     return Check("zero", float(nonzero), 1, min(1.0, 2 * min(at_least, at_most)))
 
 
-def _spread(samples: Values, law: Law) -> Check:
+def _check_spread(samples: Values, law: Law) -> Check:
     """The mean square about the law's mean, against its variance; its own spread is taken from the sample."""
     squares = (_float(samples) - law.mean) ** 2
     deviation = float(squares.std())
@@ -354,7 +354,7 @@ def _spread(samples: Values, law: Law) -> Check:
     return Check("spread", statistic, 1, math.erfc(math.sqrt(statistic / 2)))
 
 
-def _merged(observed: Floats, expected: Floats) -> tuple[Floats, Floats]:
+def _pool_cells(observed: Floats, expected: Floats) -> tuple[Floats, Floats]:
     """Neighbouring cells joined until at least `MIN_EXPECTED_COUNT` are expected in each."""
     if np.all(expected >= MIN_EXPECTED_COUNT):
         return observed, expected
@@ -376,7 +376,7 @@ def _merged(observed: Floats, expected: Floats) -> tuple[Floats, Floats]:
     return np.array(seen), np.array(expected_merged)
 
 
-def _folded(values: Values, masses: Floats, modulus: int) -> Floats:
+def _fold_residues(values: Values, masses: Floats, modulus: int) -> Floats:
     """(modulus,) sum of the masses of the values of each residue."""
     out = np.zeros(modulus)
     np.add.at(out, values % modulus, masses)

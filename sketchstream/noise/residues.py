@@ -16,7 +16,7 @@ from sketchstream.noise.blocks import Scratch, blocks, flat
 from sketchstream.noise.entropy import Words, WordSource
 from sketchstream.noise.kernels import residue_block
 from sketchstream.noise.thresholds import WORD_BITS
-from sketchstream.spec import MAX_MODULUS, whole
+from sketchstream.spec import MAX_MODULUS, checked_int
 
 
 def uniform_residues(out: npt.NDArray[np.int64], modulus: int, entropy: WordSource | None = None) -> None:
@@ -31,7 +31,7 @@ def uniform_residues(out: npt.NDArray[np.int64], modulus: int, entropy: WordSour
         SpecError: `out` or `modulus` is not as described above.
     """
     view = flat(out, (np.int64,))
-    p = whole(modulus, "modulus", 2, MAX_MODULUS)
+    p = checked_int(modulus, "modulus", 2, MAX_MODULUS)
     if not view.size:
         return
     with Scratch(view.size, 1, entropy) as scratch:

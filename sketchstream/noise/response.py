@@ -21,14 +21,14 @@ import numpy.typing as npt
 
 from sketchstream.noise.blocks import Scratch, Signed, block_samples, blocks, flat, positive
 from sketchstream.noise.entropy import Words, WordSource
-from sketchstream.noise.thresholds import WORD_BITS, Draw, Threshold, below, response
-from sketchstream.spec import MAX_MODULUS, whole
+from sketchstream.noise.thresholds import WORD_BITS, Draw, Threshold, is_below, response
+from sketchstream.spec import MAX_MODULUS, checked_int
 
 ROWS = 2
 COMPILED_FROM = 1 << 16
 """Smallest array for which loading the compiled loops pays."""
 TWIN = 16
-"""Samples that numpy draws in the time of an element of `kernels.spared`."""
+"""Samples that numpy draws in the time of an element of `kernels.use_numpy_twin`."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def randomized_response(
         SpecError: `out`, `modulus` or `epsilon` is not as described above.
     """
     view = flat(out, (np.int16,))
-    ready = _plan(whole(modulus, "modulus", 2, MAX_MODULUS), positive(epsilon, "epsilon"))
+    ready = _plan(checked_int(modulus, "modulus", 2, MAX_MODULUS), positive(epsilon, "epsilon"))
     add(view, ready, entropy, compiled_block if view.size >= COMPILED_FROM else numpy_block)
 
 
@@ -92,7 +92,7 @@ def add(out: Signed, ready: ResponseThresholds, entropy: WordSource | None, bloc
             words = scratch.fill(block.stop - block.start)
             drawn = shift[: words.shape[1]]
             if block_shift(words, ready, drawn):
-                for position in undecided(words, ready):
+                for position in undecided_columns(words, ready):
                     drawn[position] = complete(words[:, position].tolist(), ready, scratch.draw)
             drawn += out[block]
             wraps = drawn >= ready.modulus
@@ -112,21 +112,21 @@ def numpy_block(words: Words, ready: ResponseThresholds, shift: Signed) -> bool:
     shift *= moves
     product.fill(0)
     moves.fill(0)
-    return undecided(words, ready).size > 0
+    return undecided_columns(words, ready).size > 0
 
 
 def compiled_block(words: Words, ready: ResponseThresholds, shift: Signed) -> bool:
     """The compiled twin of `numpy_block`, for words of 32 bits."""
-    from sketchstream.kernels import spared
+    from sketchstream.kernels import use_numpy_twin
     from sketchstream.noise.kernels import response_block
 
     arguments = (words, ready.word, np.uint64(ready.modulus - 1), np.uint64(ready.refused), shift)
-    if spared(response_block, lambda: len(shift) // TWIN, None, arguments):
+    if use_numpy_twin(response_block, lambda: len(shift) // TWIN, None, arguments):
         return numpy_block(words, ready, shift)
     return response_block(*arguments)
 
 
-def undecided(words: Words, ready: ResponseThresholds) -> npt.NDArray[np.intp]:
+def undecided_columns(words: Words, ready: ResponseThresholds) -> npt.NDArray[np.intp]:
     """Columns whose first word ties with its threshold, or whose second word may not be used."""
     product = words[1] * np.uint64(ready.modulus - 1)
     product &= np.uint64((1 << ready.width) - 1)
@@ -138,7 +138,7 @@ def undecided(words: Words, ready: ResponseThresholds) -> npt.NDArray[np.intp]:
 
 def complete(words: list[int], ready: ResponseThresholds, draw: Draw) -> int:
     """One shift from its own words; draws more words if these do not decide it."""
-    moves = below(ready.moves, words[0], draw, ready.width)
+    moves = is_below(ready.moves, words[0], draw, ready.width)
     word = words[1]
     while (word * (ready.modulus - 1)) & ((1 << ready.width) - 1) < ready.refused:
         word = draw()

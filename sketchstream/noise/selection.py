@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from sketchstream.noise.entropy import WordSource, word_by_word, words_of
-from sketchstream.noise.thresholds import WORD_BITS, below, exponential
+from sketchstream.noise.thresholds import WORD_BITS, exponential, is_below
 
 Candidate = TypeVar("Candidate")
 
@@ -39,5 +39,5 @@ def choose(scores: Mapping[Candidate, Fraction], epsilon: Fraction, entropy: Wor
             if drawn >= limit:
                 continue
             candidate = candidates[drawn % len(candidates)]
-            if candidate not in acceptance or below(acceptance[candidate], draw(), draw):
+            if candidate not in acceptance or is_below(acceptance[candidate], draw(), draw):
                 return candidate

@@ -5,7 +5,7 @@ Touches: nothing. No floating point.
 Source: docs/theory/noise.md, section 1; Karney 2016 (comparison with a lazily drawn uniform real).
 
 A comparison `U < p` with a uniform real U needs only as many bits of U as it takes to differ from p. The samplers
-draw the first 32 bits of every U in bulk; `below` draws further bits for the few that are still tied.
+draw the first 32 bits of every U in bulk; `is_below` draws further bits for the few that are still tied.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Threshold:
                 raise ArithmeticError("the interval arithmetic of a noise threshold does not close")
 
 
-def below(threshold: Threshold, word: int, draw: Draw, width: int = WORD_BITS) -> bool:
+def is_below(threshold: Threshold, word: int, draw: Draw, width: int = WORD_BITS) -> bool:
     """Whether the uniform real that starts with `word` is below the threshold.
 
     Args:

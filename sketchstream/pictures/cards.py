@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.numbers import drawn
+from sketchstream.pictures.numbers import draw_chart
 
 MAX_ROWS: Final = 20
 """Most rows of a ledger that a card shows."""
@@ -33,7 +33,7 @@ def release(published: Any, *, histogram: bool) -> str:
     return report.card(
         "Release at seal" if published.final else "Release, the sketch stayed open",
         tables=[_facts(rows)],
-        charts=[drawn(lambda: _published_chart(published))] if histogram else [],
+        charts=[draw_chart(lambda: _published_chart(published))] if histogram else [],
         note=f"{published.guarantee().summary} .{published.kind.answer}() takes the noise out of these numbers.",
     )
 

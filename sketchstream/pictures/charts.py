@@ -72,7 +72,7 @@ TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2,
 _ONE_DRAWS: Final = threading.Lock()
 
 
-def spelled(value: float) -> str:
+def number_text(value: float) -> str:
     """Format a number: thousands separated, four digits for small ones, 0 for tiny ones."""
     if not math.isfinite(value):
         return str(value)
@@ -83,7 +83,9 @@ def spelled(value: float) -> str:
     return f"{value:.4g}"
 
 
-def resolved(low: float | None, high: float | None, spell: Callable[[float], str] = spelled) -> Callable[[float], str]:
+def speller(
+    low: float | None, high: float | None, spell: Callable[[float], str] = number_text
+) -> Callable[[float], str]:
     """How a number is written between these ends, without digits after the point of which its interval tells nothing.
 
     Args:
@@ -91,10 +93,10 @@ def resolved(low: float | None, high: float | None, spell: Callable[[float], str
         high: upper end.
         spell: how a number is written otherwise.
     """
-    if spell is not spelled or low is None or high is None or not 0 < high - low < math.inf:
+    if spell is not number_text or low is None or high is None or not 0 < high - low < math.inf:
         return spell
     digits = max(1 - math.floor(math.log10(high - low)), 0)
-    return lambda value: spelled(round(value, digits)) if math.isfinite(value) else spelled(value)
+    return lambda value: number_text(round(value, digits)) if math.isfinite(value) else number_text(value)
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class ChartSeries:
     high: Floats
     truth: Floats | None = None
     firm: npt.NDArray[np.bool_] | None = None
-    spell: Callable[[float], str] = field(default=spelled, kw_only=True)
+    spell: Callable[[float], str] = field(default=number_text, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -165,11 +167,11 @@ class Bars:
     value: Floats
     low: Floats
     high: Floats
-    spell: Callable[[float], str] = field(default=spelled, kw_only=True)
+    spell: Callable[[float], str] = field(default=number_text, kw_only=True)
 
     def words(self) -> list[str]:
         """Each bar as text: its name, value and interval."""
-        return [f"{name}: {text}" for name, text in zip(self.names, _said(self), strict=True)]
+        return [f"{name}: {text}" for name, text in zip(self.names, _number_texts(self), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class GridChart:
     value: Floats
     low: Floats
     high: Floats
-    spell: Callable[[float], str] = field(default=spelled, kw_only=True)
+    spell: Callable[[float], str] = field(default=number_text, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,7 @@ Placed = tuple[float, float, str]
 """A point before it is drawn: its place on the axes, in their own units, and its words."""
 
 
-def between(low: float | None, high: float | None, spell: Callable[[float], str] = spelled) -> str:
+def interval_text(low: float | None, high: float | None, spell: Callable[[float], str] = number_text) -> str:
     """The ends of an interval as text; None or infinite: no end on this side.
 
     Args:
@@ -238,29 +240,29 @@ def between(low: float | None, high: float | None, spell: Callable[[float], str]
         spell: writes an end.
     """
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
-    spell = resolved(low, high, spell)
+    spell = speller(low, high, spell)
     if low is None:
         return "no interval" if high is None else f"{spell(high)} or less"
     return f"{spell(low)} or more" if high is None else f"{spell(low)} to {spell(high)}"
 
 
-def said(value: float, low: float, high: float, spell: Callable[[float], str] = spelled) -> str:
+def with_interval(value: float, low: float, high: float, spell: Callable[[float], str] = number_text) -> str:
     """A number with its interval as text; only the number if the ends are not an interval."""
-    spell = resolved(low, high, spell)
-    return f"{spell(value)}, 95% interval {between(low, high, spell)}" if low < high else spell(value)
+    spell = speller(low, high, spell)
+    return f"{spell(value)}, 95% interval {interval_text(low, high, spell)}" if low < high else spell(value)
 
 
 def reach_chart(curve: CountsCurve, title: str, axis: str, caption: str) -> Chart:
     """Items counted at least k times, k on a logarithmic axis."""
-    words = [f"{int(k):,} times or more: {text}" for k, text in zip(curve.k, _said(curve), strict=True)]
-    places = _placed(curve.k, curve.value, words)
+    words = [f"{int(k):,} times or more: {text}" for k, text in zip(curve.k, _number_texts(curve), strict=True)]
+    places = _place_words(curve.k, curve.value, words)
     return _chart(lambda axes: _draw_reach(axes, curve, title, axis), curve.spoken(axis), caption, places)
 
 
 def exact_chart(curve: CountsCurve, title: str, axis: str, caption: str) -> Chart:
     """Items counted exactly k times, as bars."""
-    words = [f"exactly {int(k):,} times: {text}" for k, text in zip(curve.k, _said(curve), strict=True)]
-    places = _placed(curve.k, curve.value, words)
+    words = [f"exactly {int(k):,} times: {text}" for k, text in zip(curve.k, _number_texts(curve), strict=True)]
+    places = _place_words(curve.k, curve.value, words)
     return _chart(lambda axes: _draw_exact(axes, curve, title, axis), curve.spoken(axis), caption, places)
 
 
@@ -287,7 +289,7 @@ def series_chart(
         label = " ".join(one.label.split())
         name = f", {label}" if label else ""
         hollow = np.zeros(len(windows), bool) if one.firm is None else ~one.firm
-        for at, text in enumerate(_said(one)):
+        for at, text in enumerate(_number_texts(one)):
             note = " (not complete)" if hollow[at] else ""
             if math.isfinite(one.value[at]):
                 places.append((float(at), float(one.value[at]), f"{windows[at]}{name}: {text}{note}"))
@@ -307,7 +309,7 @@ def band_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = 
     """
     words = bars.words()
     spoken = f"{title}. {len(words)} numbers, {bars.spell(bars.value.min())} to {bars.spell(bars.value.max())}."
-    places = _placed(np.arange(len(words)), bars.value, words)
+    places = _place_words(np.arange(len(words)), bars.value, words)
     caption += _columns(len(words))
     ends = _ends(bars) if np.any(bars.high > bars.low) else None
     size = WIDE if wide else NARROW
@@ -338,7 +340,7 @@ def trend_chart(bars: Bars, title: str) -> Chart:
         axes.axhline(0.0, color=GREY, lw=0.6)
         axes.set_axis_off()
 
-    return _chart(draw, spoken, caption, _placed(at, bars.value, words), TREND)
+    return _chart(draw, spoken, caption, _place_words(at, bars.value, words), TREND)
 
 
 def bar_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = False) -> Chart:
@@ -370,7 +372,7 @@ def heat_chart(grid: GridChart, title: str, axes_names: tuple[str, str], caption
         wide: whether it is for wide screens, where more numbers fit into their cells.
     """
     places = []
-    texts = iter(_said(grid))
+    texts = iter(_number_texts(grid))
     for row, down in enumerate(grid.rows):
         for column, across in enumerate(grid.columns):
             text = next(texts)
@@ -391,15 +393,15 @@ def heat_chart(grid: GridChart, title: str, axes_names: tuple[str, str], caption
     )
 
 
-def _said(numbers: CountsCurve | ChartSeries | Bars | GridChart) -> list[str]:
+def _number_texts(numbers: CountsCurve | ChartSeries | Bars | GridChart) -> list[str]:
     """Each number as text, in order of position."""
     return [
-        said(float(value), float(low), float(high), numbers.spell)
+        with_interval(float(value), float(low), float(high), numbers.spell)
         for value, low, high in zip(numbers.value.flat, numbers.low.flat, numbers.high.flat, strict=True)
     ]
 
 
-def _placed(x: npt.NDArray[Any], y: Floats, words: Sequence[str]) -> list[Placed]:
+def _place_words(x: npt.NDArray[Any], y: Floats, words: Sequence[str]) -> list[Placed]:
     return list(zip(x.astype(np.float64).tolist(), y.tolist(), words, strict=True))
 
 
@@ -737,7 +739,7 @@ def _element(figure: Figure, spoken: str) -> str:
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" stroke-linejoin="round" ', 1)
 
 
-def alone(svg: str) -> str:
+def standalone_svg(svg: str) -> str:
     """A chart's SVG element as a separate file, with a white background."""
     for color, name in PAGE_COLORS.items():
         svg = svg.replace(f"var({name})", color)
@@ -838,7 +840,7 @@ def _draw_bars(axes: Axes, bars: Bars, title: str, label: str, letters: int = 24
     axes.barh(at, bars.value, color=BLUE, alpha=0.35)
     if np.any(bars.high > bars.low):
         axes.errorbar(bars.value, at, xerr=_whiskers(bars), fmt="none", color=INK, elinewidth=1, capsize=2)
-    names = [short(name, letters) for name in bars.names]
+    names = [shorten(name, letters) for name in bars.names]
     _finish(axes, title, "", beside=max(map(len, names), default=0))
     axes.grid(visible=False, axis="y")
     axes.set_yticks(at, names)
@@ -860,26 +862,26 @@ def _draw_heat(axes: Axes, grid: GridChart, title: str, names: tuple[str, str], 
     corners = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     cells = [np.add(corners, (column, row)) for row in range(len(grid.rows)) for column in range(len(grid.columns))]
     texts = [grid.spell(float(one)) if math.isfinite(one) else "" for one in grid.value.flat]
-    room = (width - MARGIN - LETTER * max(len(short(name)) for name in grid.rows)) / max(len(grid.columns), 1)
+    room = (width - MARGIN - LETTER * max(len(shorten(name)) for name in grid.rows)) / max(len(grid.columns), 1)
     written = LETTER * (max(map(len, texts)) + 1) <= room and len(grid.rows) <= WRITTEN[0]
     strongest = 0.45 if written else 0.94  # the color of text must be legible on it, on light and on dark paper
     faces = [to_rgba(BLUE, 0.06 + strongest * float(one) if math.isfinite(one) else 0.0) for one in share.flat]
     for place, text in zip(np.ndindex(grid.value.shape), texts if written else (), strict=False):
         axes.annotate(text, (place[1] + 0.5, place[0] + 0.5), ha="center", va="center", color=INK, fontsize=8)
     axes.add_collection(PolyCollection(cells, facecolors=faces, edgecolors="none"))
-    _finish(axes, title, names[0], beside=max(len(short(name)) for name in grid.rows))
+    _finish(axes, title, names[0], beside=max(len(shorten(name)) for name in grid.rows))
     axes.grid(visible=False)
     axes.set_xlim(0, len(grid.columns))
     axes.set_ylim(len(grid.rows), 0)
     for axis, labels in ((axes.xaxis, grid.columns), (axes.yaxis, grid.rows)):
         step = -(-len(labels) // LABELS)
-        axis.set_ticks(np.arange(len(labels))[::step] + 0.5, [short(name) for name in labels[::step]])
+        axis.set_ticks(np.arange(len(labels))[::step] + 0.5, [shorten(name) for name in labels[::step]])
     if max(map(len, grid.columns), default=0) > 3:
         _slant(axes, 30)
     axes.set_xlabel(names[1], color=GREY)
 
 
-def short(name: str, letters: int = 24) -> str:
+def shorten(name: str, letters: int = 24) -> str:
     """Shorten a name to leave room for the chart."""
     return name if len(name) <= letters else f"{name[: letters - 1]}\N{HORIZONTAL ELLIPSIS}"
 
@@ -908,7 +910,7 @@ def _count_scale(axis: Any) -> None:
     """Format ticks like the numbers of the tables."""
     from matplotlib.ticker import FuncFormatter
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: spelled(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
 
 
 def _finish(axes: Axes, title: str, label: str, *, zero: bool = True, beside: int = 8) -> None:

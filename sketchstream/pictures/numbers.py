@@ -109,19 +109,19 @@ def spelling(metric: str) -> Spell:
     family = metric.partition(".")[0]
     if family in COUNTS:
         return "{:,.0f}".format
-    return "{:.1%}".format if family in SHARES else charts.spelled
+    return "{:.1%}".format if family in SHARES else charts.number_text
 
 
-def value(one: Number, spell: Spell = charts.spelled) -> str:
+def value(one: Number, spell: Spell = charts.number_text) -> str:
     """The cell of a number; a dash if there is none."""
-    return "-" if one["value"] is None else report.exact(one["value"], charts.resolved(one["low"], one["high"], spell))
+    return "-" if one["value"] is None else report.exact(one["value"], charts.speller(one["low"], one["high"], spell))
 
 
-def interval(one: Number, spell: Spell = charts.spelled) -> str:
+def interval(one: Number, spell: Spell = charts.number_text) -> str:
     """The cell of a number's interval; a dash if none is valid."""
     low, high = one["low"], one["high"]
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
-    spell = charts.resolved(low, high, spell)
+    spell = charts.speller(low, high, spell)
     if low is None and high is None:
         return "-"
     if high is None or low is None:
@@ -146,7 +146,7 @@ def ends(numbers: Sequence[Number | None]) -> tuple[Floats, Floats, Floats]:
     return table[:, 0], table[:, 1], table[:, 2]
 
 
-def listed(
+def draw_numbers(
     name: str,
     title: str,
     names: Sequence[str],
@@ -155,7 +155,7 @@ def listed(
     caption: str = "Estimates with their 95% intervals.",
     *,
     ordered: bool = False,
-    spell: Spell = charts.spelled,
+    spell: Spell = charts.number_text,
 ) -> Panel:
     """Picture of named numbers: bars for a few, a line with its band for more, or if they are ordered.
 
@@ -175,17 +175,19 @@ def listed(
     if len(names) > 1:
         bars = charts.Bars(names, values, low, high, spell=spell)
         if len(names) <= MAX_BARS and not ordered:
-            chart = drawn(lambda: charts.bar_chart(bars, title, columns[1], caption))
+            chart = draw_chart(lambda: charts.bar_chart(bars, title, columns[1], caption))
             if max(map(len, names)) > charts.LETTERS[0]:
-                wide = drawn(lambda: charts.bar_chart(bars, title, columns[1], caption, wide=True))
+                wide = draw_chart(lambda: charts.bar_chart(bars, title, columns[1], caption, wide=True))
         else:
-            chart = drawn(lambda: charts.band_chart(bars, title, columns[0], caption))
-            wide = drawn(lambda: charts.band_chart(bars, title, columns[0], caption, wide=True))
+            chart = draw_chart(lambda: charts.band_chart(bars, title, columns[0], caption))
+            wide = draw_chart(lambda: charts.band_chart(bars, title, columns[0], caption, wide=True))
 
     def stretch(first: int, last: int) -> Panel:
         some, part = (values[first:last], low[first:last], high[first:last]), names[first:last]
         within = f"{title}, {part[0]} to {part[-1]}"
-        return replace(listed(name, within, part, some, columns, caption, ordered=True, spell=spell), stretches=parts)
+        return replace(
+            draw_numbers(name, within, part, some, columns, caption, ordered=True, spell=spell), stretches=parts
+        )
 
     parts = Stretches(names, lru_cache(STRETCHES)(stretch)) if ordered and len(names) > MAX_SINGLE_NUMBERS else None
     return Panel(name, title, chart, rows, wide, folded=len(names) > MAX_UNFOLDED_ROWS, note=note, stretches=parts)
@@ -193,7 +195,7 @@ def listed(
 
 def table(
     title: str, names: Sequence[str], numbers: tuple[Floats, Floats, Floats],
-    columns: tuple[str, str], spell: Spell = charts.spelled,
+    columns: tuple[str, str], spell: Spell = charts.number_text,
 ) -> tuple[report.ReportTable, str]:  # fmt: skip
     """Table of named numbers, with a note on omitted ones.
 
@@ -206,7 +208,7 @@ def table(
     """
     rows = []
     for name, one, low, high in zip(names[:MAX_ROWS], *numbers, strict=False):
-        exactly, written = low == one == high, charts.resolved(low, high, spell)
+        exactly, written = low == one == high, charts.speller(low, high, spell)
         between = interval({"value": one, "low": low, "high": high}, spell) if low <= high and not exactly else "-"
         rows.append((name, report.exact(one, written), between))
     note = ""
@@ -215,7 +217,7 @@ def table(
     return report.ReportTable(title, (columns[0], columns[1], "95% interval"), rows), note
 
 
-def drawn(draw: Callable[[], charts.Chart]) -> charts.Chart | None:
+def draw_chart(draw: Callable[[], charts.Chart]) -> charts.Chart | None:
     """A chart; None if matplotlib is not installed, as the table has the same numbers."""
     try:
         return draw()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from sketchstream.pictures.charts import Chart, spelled
+from sketchstream.pictures.charts import Chart, number_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -53,7 +53,7 @@ class Section:
     folds: Sequence[Fold] = ()
 
 
-def exact(value: float, spell: Callable[[float], str] = spelled) -> Markup:
+def exact(value: float, spell: Callable[[float], str] = number_text) -> Markup:
     """A cell of a table with a number as `spell` writes it, and its exact value as machine-readable data."""
     from markupsafe import Markup
 

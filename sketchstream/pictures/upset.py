@@ -17,7 +17,7 @@ import numpy as np
 
 from sketchstream import naming
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.numbers import Panel, drawn, interval, value
+from sketchstream.pictures.numbers import Panel, draw_chart, interval, value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def plot(answer: Mapping[str, Any], path: Path | None = None) -> Figure:
         answer: `groups` and `regions`; see `Overlap.to_dict`.
         path: file to write; its ending decides the format.
     """
-    regions = _told(answer["regions"], MAX_REGIONS)
+    regions = _regions_shown(answer["regions"], MAX_REGIONS)
     figure = charts.notebook_figure(*_size(len(regions), len(answer["groups"])))
     _draw(figure, answer, regions)
     if path is not None:
@@ -58,8 +58,8 @@ def chart(answer: Mapping[str, Any], *, wide: bool = False) -> charts.Chart:
         answer: see `plot`.
         wide: whether it is for wide screens.
     """
-    regions = _told(answer["regions"], MAX_REGIONS if wide else NARROW)
-    words = [f"{within(row, answer['groups'])}: {_said(row)}" for row in regions]
+    regions = _regions_shown(answer["regions"], MAX_REGIONS if wide else NARROW)
+    words = [f"{region_text(row, answer['groups'])}: {_number_text(row)}" for row in regions]
     places = [(float(at), float(row["value"]), text) for at, (row, text) in enumerate(zip(regions, words, strict=True))]
     width, height = _size(len(regions), len(answer["groups"]))
     size = (charts.WIDE[0] if wide else charts.NARROW[0], height) if len(regions) > 1 or not wide else (width, height)
@@ -69,7 +69,7 @@ def chart(answer: Mapping[str, Any], *, wide: bool = False) -> charts.Chart:
     return charts.chart_of(lambda figure: _draw(figure, answer, regions), title, caption, places, size)
 
 
-def within(row: Region, groups: Sequence[str]) -> str:
+def region_text(row: Region, groups: Sequence[str]) -> str:
     """A region in words."""
     names = " and ".join(row["in"])
     return f"{names} alone" if len(row["in"]) < len(groups) else names
@@ -77,8 +77,8 @@ def within(row: Region, groups: Sequence[str]) -> str:
 
 def sentence(title: str, number: Mapping[str, Any], items: str) -> str:
     """A number of items in a sentence."""
-    ends = "" if number["low"] is None else f" (95% interval: {charts.between(number['low'], number['high'])})"
-    return f"{title}: {charts.spelled(number['value'])} {items}{ends}."
+    ends = "" if number["low"] is None else f" (95% interval: {charts.interval_text(number['low'], number['high'])})"
+    return f"{title}: {charts.number_text(number['value'])} {items}{ends}."
 
 
 def headline(answer: Mapping[str, Any], expression: str) -> str:
@@ -103,9 +103,9 @@ def picture(answer: Mapping[str, Any]) -> Panel:
     return Panel(
         "upset",
         say(TITLE),
-        drawn(lambda: chart(answer)),
+        draw_chart(lambda: chart(answer)),
         table,
-        drawn(lambda: chart(answer, wide=True)),
+        draw_chart(lambda: chart(answer, wide=True)),
         folded=True,
         note=f"{left:,} smaller regions are left out here." if left else "",
     )
@@ -129,15 +129,15 @@ def card(answer: Mapping[str, Any]) -> str:
     """The answers in the output of a notebook's cell."""
     panel = picture(answer)
     listed = [*tables(answer), panel.table]
-    return report.card(headline(answer, ""), tables=listed, charts=[panel.chart], note=below(answer))
+    return report.card(headline(answer, ""), tables=listed, charts=[panel.chart], note=text_below(answer))
 
 
-def below(answer: Mapping[str, Any]) -> str:
+def text_below(answer: Mapping[str, Any]) -> str:
     """What is said below the numbers."""
     return " ".join([FITTED, *answer.get("notes", ())])
 
 
-def _told(regions: Sequence[Region], most: int) -> list[Region]:
+def _regions_shown(regions: Sequence[Region], most: int) -> list[Region]:
     """The largest regions of which it is told that they hold items; without intervals, those above 0."""
     certain = [row for row in regions if (row["value"] if row["low"] is None else row["low"]) > 0]
     return certain[:most] or list(regions[:1])
@@ -148,11 +148,11 @@ def _size(regions: int, groups: int) -> tuple[float, float]:
     return max(5.0, 1.8 + 0.34 * regions + 2.2), 3.2 + 0.28 * groups
 
 
-def _said(row: Region) -> str:
+def _number_text(row: Region) -> str:
     """A number with its interval as text."""
     if row["low"] is None:
-        return charts.spelled(row["value"])
-    return charts.said(row["value"], row["low"], row["high"])
+        return charts.number_text(row["value"])
+    return charts.with_interval(row["value"], row["low"], row["high"])
 
 
 def _draw(figure: Figure, answer: Mapping[str, Any], regions: Sequence[Region]) -> Axes:
@@ -200,5 +200,5 @@ def _draw_matrix(matrix: Axes, names: Sequence[str], regions: Sequence[Region]) 
     matrix.set_xlim(-0.6, len(regions) - 0.4)
     matrix.set_ylim(len(names) - 0.5, -0.5)
     matrix.set_xticks([])
-    matrix.set_yticks(range(len(names)), [charts.short(name) for name in names])
+    matrix.set_yticks(range(len(names)), [charts.shorten(name) for name in names])
     matrix.tick_params(axis="y", length=0)

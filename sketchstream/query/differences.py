@@ -103,7 +103,7 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
     for answer in (first, second):
         one = shown.of(answer).number(answer, metric) if isinstance(metric, str) else None
         if one is None:
-            raise no_number(metric, shown.known(answer))
+            raise no_number(metric, shown.known_names(answer))
         rows.append((one[0], (one[1]["value"], one[1]["low"], one[1]["high"])))
         bounds.append(one[1].get("bound"))
     (title, a), (other, b) = rows
@@ -184,13 +184,13 @@ def subtract(first: Point, second: Point, bounds: Collection[float] = BOUNDS) ->
         second: value, low, high of the number to subtract.
         bounds: least and largest possible values, at which intervals are cut.
 
-    Source: Zou & Donner 2008, eq. 4, with the distances of `_reach`.
+    Source: Zou & Donner 2008, eq. 4, with the distances of `_interval_reach`.
     """
     a, b = first[0], second[0]
     if a is None or b is None:
         return None, None, None
-    a_down, a_up = _reach(a, first[1], first[2], bounds)
-    b_down, b_up = _reach(b, second[1], second[2], bounds)
+    a_down, a_up = _interval_reach(a, first[1], first[2], bounds)
+    b_down, b_up = _interval_reach(b, second[1], second[2], bounds)
     low = None if a_down is None or b_up is None else a - b - math.hypot(a_down, b_up)
     high = None if a_up is None or b_down is None else a - b + math.hypot(a_up, b_down)
     return a - b, low, high
@@ -226,7 +226,7 @@ def _aside(point: Point) -> bool:
     return (low.is_integer() or high.is_integer()) and value != (low + high) / 2
 
 
-def _reach(value: float, low: End, high: End, bounds: Collection[float]) -> tuple[End, End]:
+def _interval_reach(value: float, low: End, high: End, bounds: Collection[float]) -> tuple[End, End]:
     """How far an interval reaches below and above its estimate, had its ends not been cut; None: without limit.
 
     An end at the least or largest possible value was cut there, and one on the wrong side of the estimate was too: the

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sketchstream.errors import ConfigError, EstimateError
-from sketchstream.kinds import listed, shown
+from sketchstream.kinds import options_of_lists, shown
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.estimates import estimate_of
 from sketchstream.kinds.exports import as_csv
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.input.partitioner import Partitioner, kept
+from sketchstream.stream.input.partitioner import Partitioner, items_kept
 
 if TYPE_CHECKING:
     from sketchstream.array_types import Flags
@@ -41,7 +41,7 @@ def known_names(plan: SketchPlan | None, published: Published) -> dict[str, Any]
         plan: plan of the sketch, as it is configured now; None: it is not.
         published: what was published, perhaps of another domain: then nothing is known.
     """
-    return listed(plan.spec) if plan is not None and knows_names(plan, published.spec) else {}
+    return options_of_lists(plan.spec) if plan is not None and knows_names(plan, published.spec) else {}
 
 
 def estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any:
@@ -74,7 +74,7 @@ def _slots_of_items(published: Published, items: Sequence[Any] | None) -> list[F
     if domain.listed and domain.items is None:
         return None
     return [
-        kept(domain, part.origin.partitioner, part.origin.partition_counts, part.origin.partition)  # type: ignore[arg-type]
+        items_kept(domain, part.origin.partitioner, part.origin.partition_counts, part.origin.partition)  # type: ignore[arg-type]
         for part in parts
     ]
 

@@ -90,8 +90,8 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
         counts: partitions with a sketch of the window.
     """
     usable = {partition: one for partition, one in evidence.items() if not one.reason}
-    refused, late = _refused(usable, rule, counted)
-    misplaced, astray = _misplaced({p: one for p, one in usable.items() if p in counts}, rule, counted)
+    refused, late = _estimate_refused(usable, rule, counted)
+    misplaced, astray = _estimate_misplaced({p: one for p, one in usable.items() if p in counts}, rule, counted)
     out = replace(counted, refused=refused, misplaced=misplaced)
     if counted.verdict == "incomplete":
         return out
@@ -111,7 +111,13 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
         )
         return replace(out, verdict="incomplete", reason=reason)
     unknown = next((one.reason for one in evidence.values() if one.reason), None)
-    if unknown is None and keyed and len(evidence) > 1 and counted.share is None and not _places(usable, counts):
+    if (
+        unknown is None
+        and keyed
+        and len(evidence) > 1
+        and counted.share is None
+        and not _tells_misplaced(usable, counts)
+    ):
         unknown = "whether items were in the partitions where they belong was not published"
     if unknown is not None:
         return replace(out, verdict="unknown", reason=unknown)
@@ -120,7 +126,7 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
     return replace(out, verdict="good", reason=_none_lost(refused, misplaced))
 
 
-def _places(evidence: ByPartition, counts: Iterable[int]) -> bool:
+def _tells_misplaced(evidence: ByPartition, counts: Iterable[int]) -> bool:
     """Whether all partitions that counted tell how much was misplaced, or say that nothing can be."""
     return all(one.noise.misplaced or one.noise.anywhere for p, one in evidence.items() if p in counts)
 
@@ -150,7 +156,7 @@ def _laplace(noise: EvidenceNoise, draws: int) -> NoiseSum:
     return NoiseSum.of([Noise(DISCRETE_LAPLACE, noise.refused)] * draws)
 
 
-def _refused(evidence: ByPartition, rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
+def _estimate_refused(evidence: ByPartition, rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
     """The number of refused records, and whether it is more than is tolerated and noise explains."""
     parts = [(one.noise, one.shown) for one in evidence.values() if one.shown is not None]
     if not parts:
@@ -167,7 +173,7 @@ def _refused(evidence: ByPartition, rule: Rule, counted: Quality) -> tuple[Estim
     return _estimate(value, value + low, value + high), late
 
 
-def _misplaced(evidence: ByPartition, rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
+def _estimate_misplaced(evidence: ByPartition, rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
     """The number of misplaced events or items, and whether it is more than is tolerated and noise explains."""
     parts = [
         (one.noise, one.shown.misplaced)
@@ -177,13 +183,13 @@ def _misplaced(evidence: ByPartition, rule: Rule, counted: Quality) -> tuple[Est
     laws = {noise for noise, _ in parts}
     if len(laws) != 1:  # partitions in which the configuration changed before this window, and others
         by_law = ({p: one for p, one in evidence.items() if one.noise == law} for law in laws)
-        verdicts = [_misplaced(alike, rule, counted) for alike in by_law]
+        verdicts = [_estimate_misplaced(alike, rule, counted) for alike in by_law]
         return next((verdict for verdict in verdicts if verdict[1]), (None, False))
     noise, values = parts[0][0], [value for _, value in parts]
     alarm = rule.incomplete.alarm / 3.0
     tolerated = counted.tolerated
-    astray = _excess(noise, values) - tolerated > _bound(noise, len(values), alarm) or any(
-        _excess(noise, [value]) - tolerated > _bound(noise, 1, alarm / len(values)) for value in values
+    astray = _excess(noise, values) - tolerated > _excess_bound(noise, len(values), alarm) or any(
+        _excess(noise, [value]) - tolerated > _excess_bound(noise, 1, alarm / len(values)) for value in values
     )
     if not noise.cells:
         low, high = NoiseSum.of([Noise(DISCRETE_LAPLACE, noise.misplaced)] * (2 * len(values))).ends(0.95)
@@ -200,7 +206,7 @@ def _excess(noise: EvidenceNoise, values: Sequence[int]) -> float:
     return sum(values) - misplaced_law(noise, len(values))[0]
 
 
-def _bound(noise: EvidenceNoise, parts: int, alarm: float) -> float:
+def _excess_bound(noise: EvidenceNoise, parts: int, alarm: float) -> float:
     """A bound that the excess of some partitions passes with probability at most `alarm` if nothing is misplaced."""
     laplace = NoiseSum.of([Noise(DISCRETE_LAPLACE, noise.misplaced)] * (parts if noise.cells else 2 * parts))
     if not noise.cells:

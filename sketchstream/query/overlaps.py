@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sketchstream.kinds.estimates import without_intervals
 from sketchstream.kinds.exports import WINDOW, Types
 from sketchstream.kinds.groups import overlap
-from sketchstream.kinds.groups.expression import member, quoted, regions_of
+from sketchstream.kinds.groups.expression import member, quote_name, regions_of
 from sketchstream.query.answers import facts_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class OverlapAnswer:
         return {**self.facts, **self.numbers(queries), "guarantee": dict(self.guarantee)}
 
 
-def combined(spec: object) -> tuple[str, ...]:
+def combined_groups(spec: object) -> tuple[str, ...]:
     """The groups whose patterns a spec publishes; empty if it publishes none.
 
     Args:
@@ -79,7 +79,7 @@ def combined(spec: object) -> tuple[str, ...]:
     return groups
 
 
-def alone(spec: object) -> bool:
+def publishes_patterns_alone(spec: object) -> bool:
     """Whether a spec publishes nothing but what its groups have in common."""
     overlap = getattr(spec, "overlap", None)
     return overlap is not None and not overlap.histograms
@@ -87,7 +87,7 @@ def alone(spec: object) -> bool:
 
 def example(groups: Sequence[str]) -> str:
     """A set of these groups, as it is written."""
-    return " & ".join(map(quoted, groups[:2]))
+    return " & ".join(map(quote_name, groups[:2]))
 
 
 def require(groups: Sequence[str], sets: Iterable[str], among: Sequence[str] = ()) -> None:

@@ -443,7 +443,7 @@ class _Assembly:
         """Build a window from one revision."""
         here = self._parts.get(revision, {})
         released = {
-            partition: _released(one)
+            partition: _read_release(one)
             for partition, one in early.items()
             if one.revision == revision and partition not in here
         }
@@ -521,7 +521,7 @@ def _newest(frontiers: Sequence[Frontier]) -> dict[tuple[int, int], Frontier]:
     return out
 
 
-def _released(entry: SealedEntry) -> Release:
+def _read_release(entry: SealedEntry) -> Release:
     """The release that was published from an open window.
 
     Raises:

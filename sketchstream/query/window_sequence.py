@@ -245,14 +245,14 @@ class Windows(Sequence[Window]):
         """A picture for notebooks: the trend, and a table of all windows."""
         if self._windows and not isinstance(self[-1].answer, ProfileAnswer):
             return self._trend_of_estimates()
-        from sketchstream.pictures.charts import spelled
+        from sketchstream.pictures.charts import number_text
 
         rows = [window.numbers(tuple(TREND)) for window in self]
         labels = start_labels([window.start for window in self])
         cells = []
         for window, label, row in zip(self, labels, rows, strict=True):
             texts = [
-                "-" if one is None else str(one) if window.intervals else spelled(one.value) for one in row.values()
+                "-" if one is None else str(one) if window.intervals else number_text(one.value) for one in row.values()
             ]
             cells.append((label, *texts, window.status))
         columns = ("window", *(name.replace("\n", " ") for name in TREND.values()), "status")

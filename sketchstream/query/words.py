@@ -35,7 +35,7 @@ def statement(guarantee: Mapping[str, Any] | None) -> list[tuple[str, Sequence[s
     return [(title, (guarantee or {}).get(name, ())) for title, name in titles.items()]
 
 
-def warned(guarantee: Mapping[str, Any] | None) -> list[str]:
+def warnings_of(guarantee: Mapping[str, Any] | None) -> list[str]:
     """The warning of a guarantee, if it has one."""
     warning = (guarantee or {}).get("warning")
     return [str(warning)] if warning else []
@@ -95,7 +95,7 @@ def window_label(start_ms: int, end_ms: int, timezone: str) -> str:
     return f"{start:%Y-%m-%d %H:%M} to {finish}"
 
 
-def unfinished(facts: Mapping[str, Any]) -> list[str]:
+def tell_unfinished(facts: Mapping[str, Any]) -> list[str]:
     """The sentence about a window that is not complete, or not known to be; empty for others.
 
     Args:

@@ -35,7 +35,7 @@ from sketchstream.query.differences import Point, difference, no_number
 from sketchstream.serve.clients.access import VIEWER, may_see, may_see_all
 from sketchstream.serve.clients.traffic import Traffic
 from sketchstream.serve.recent import RecentlyUsed
-from sketchstream.serve.reconstruction.questions import FAMILIES, SINGLE_NUMBERS, Question, titled
+from sketchstream.serve.reconstruction.questions import FAMILIES, SINGLE_NUMBERS, Question, title_of_number
 from sketchstream.serve.reconstruction.reconstruct import published_in
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow, StoreSource
@@ -236,7 +236,7 @@ class Service:
     def kind(self, name: str) -> Kind[Any]:
         """The kind of a sketch; "profile" if nothing tells."""
         plan = self.plan(name)
-        return kinds.named("profile") if plan is None else kinds.of(plan.spec)
+        return kinds.by_name("profile") if plan is None else kinds.of(plan.spec)
 
     def answers(self, name: str) -> str:
         """What a sketch answers with: "profile" or "estimate"."""
@@ -249,12 +249,12 @@ class Service:
 
     def titles(self, metrics: Sequence[str]) -> dict[str, str]:
         """Numbers of profiles in words, by name."""
-        return {metric: shown.named("profile").title_of(None, metric, self.config.names) for metric in metrics}
+        return {metric: shown.of_kind("profile").title_of(None, metric, self.config.names) for metric in metrics}
 
     def patterns_alone(self, name: str) -> bool:
         """Whether a sketch publishes nothing but what its groups have in common: then it has no profiles."""
         plan = self.plan(name)
-        return plan is not None and overlaps.alone(plan.spec)
+        return plan is not None and overlaps.publishes_patterns_alone(plan.spec)
 
     def rows(self, name: str) -> AnswerRows:
         """How the answers of a sketch lie in rows, and their usual number; without columns if nothing tells them."""
@@ -291,12 +291,12 @@ class Service:
             )
         family, dot, _ = metric.partition(".")
         if self.answers(name) == "profile" and family not in (FAMILIES if dot else SINGLE_NUMBERS):
-            raise no_number(metric, list(shown.named("profile").numbers({})))
+            raise no_number(metric, list(shown.of_kind("profile").numbers({})))
 
     def combined(self, name: str) -> tuple[str, ...]:
         """The groups of a sketch that are combined by sets; empty if it publishes no patterns of groups."""
         plan = self.plan(name)
-        return () if plan is None else overlaps.combined(plan.spec)
+        return () if plan is None else overlaps.combined_groups(plan.spec)
 
     def require_sets(self, name: str, question: Question) -> None:
         """Refuse sets of groups of which nothing was published, and texts that are no sets, before anything is read.
@@ -739,7 +739,7 @@ class Service:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
         plan = self.plan(name)
         spec = None if plan is None else plan.spec
-        title = shown.named(self.kind(name).name).title_of(spec, metric, self.config.names)
+        title = shown.of_kind(self.kind(name).name).title_of(spec, metric, self.config.names)
         if title:
             return title
         newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
@@ -748,7 +748,7 @@ class Service:
     def _bound(self, name: str, metric: str) -> dict[str, str]:
         """`bound` of all points of a series, if counts modulo p make bounds of them."""
         plan = self.plan(name)
-        bound = None if plan is None else shown.named(plan.spec.kind).bound_of(plan.spec, metric)
+        bound = None if plan is None else shown.of_kind(plan.spec.kind).bound_of(plan.spec, metric)
         return {} if bound is None else {"bound": bound}
 
     def numbers(self, stored: StoredWindow, question: Question) -> list[tuple[str, str, Point]]:
@@ -758,7 +758,7 @@ class Service:
         if answer is None:
             return []
         numbers = self.config.names.facts() | orjson.loads(answer)
-        numbered = ((name, titled(numbers, name)) for name in shown.of(numbers).numbers(numbers))
+        numbered = ((name, title_of_number(numbers, name)) for name in shown.of(numbers).numbers(numbers))
         return [(name, *there[:2]) for name, there in numbered if there is not None]
 
     def number(self, stored: StoredWindow, question: Question, metric: str) -> ReadNumber:
@@ -774,7 +774,7 @@ class Service:
         if answer is None:
             return ReadNumber("", None)
         numbers = self.config.names.facts() | orjson.loads(answer)
-        number = titled(numbers, metric)
+        number = title_of_number(numbers, metric)
         title, ends, bound = number or ("", None, None)
         read = ReadNumber(title, ends, () if number else number_names(numbers), bound)
         self._read.put(key, read)
@@ -959,9 +959,11 @@ def _read_cursor(text: str) -> Span:
 
 
 def number_names(numbers: Mapping[str, Any]) -> list[str]:
-    """Names of some numbers of an answer that have intervals; see `shown.known`."""
+    """Names of some numbers of an answer that have intervals; see `shown.known_names`."""
     offered = shown.of(numbers).numbers(numbers)
-    return [name for name in shown.known(numbers) if name not in offered or titled(numbers, name) is not None]
+    return [
+        name for name in shown.known_names(numbers) if name not in offered or title_of_number(numbers, name) is not None
+    ]
 
 
 def _series_point(stored: StoredWindow, state: str, ends: Point | None) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def backfill(
             "epsilon_records publishes how many records each window had, and rows hold events only: give records="
             "{start of the window in ms: number of records}, or leave epsilon_records out"
         )
-    return _sealed(_batches(rows), plan, key, revision, invalid, records or {})
+    return _seal_window(_batches(rows), plan, key, revision, invalid, records or {})
 
 
 def plan_of(
@@ -134,7 +134,7 @@ def _batches(rows: object) -> Iterator[Any]:
         yield batch
 
 
-def _sealed(
+def _seal_window(
     batches: Iterator[Any],
     plan: SketchPlan,
     key: Key | None,
@@ -160,7 +160,7 @@ def _sealed(
                         "the rows by window, as each is sealed when the next one begins"
                     )
                 seen.add(start)
-                sketch, begun = _opened(plan, key, revision, start, records), start
+                sketch, begun = _open_sketch(plan, key, revision, start, records), start
             part = slice(first, last)
             keys = items[part] if pairs is None else Pairs(pairs[part], items[part])
             sketch.update_sums(keys, sums[part], events[part], invalid=invalid)
@@ -168,7 +168,7 @@ def _sealed(
         yield sketch.seal()
 
 
-def _opened(plan: SketchPlan, key: Key | None, revision: int, start: int, records: Mapping[int, int]) -> Sketch:
+def _open_sketch(plan: SketchPlan, key: Key | None, revision: int, start: int, records: Mapping[int, int]) -> Sketch:
     """A sketch for one window, with its noise."""
     begins = EARLIEST_MS <= start < LATEST_MS and plan.calendar.window(start)[0] == start
     holding = plan.holding(start) if begins else []
@@ -203,19 +203,19 @@ def _columns(spec: Spec, batch: Any) -> tuple[npt.NDArray[np.int64], Any, Any, A
             raise FormatError(
                 f"rows have a column {name!r}, which only {PAIRED[name]} has: leave it out of the GROUP BY"
             )
-    pairs = None if paired is None else _named(batch.column(paired), paired)
+    pairs = None if paired is None else _item_column(batch.column(paired), paired)
     if pairs is not None and paired == "group" and "int" in str(pairs.type):  # names of groups are text
         pairs = pairs.cast("large_string")
     return (
         _starts(batch.column("window")),
         pairs,
-        _named(batch.column("item"), "item"),
-        _whole(batch.column("sum"), "sum"),
-        _whole(batch.column("events"), "events"),
+        _item_column(batch.column("item"), "item"),
+        _integer_column(batch.column("sum"), "sum"),
+        _integer_column(batch.column("events"), "events"),
     )
 
 
-def _named(column: Any, name: str) -> Any:
+def _item_column(column: Any, name: str) -> Any:
     """A column of items, without missing values."""
     import pyarrow as pa
 
@@ -230,7 +230,7 @@ def _named(column: Any, name: str) -> Any:
     return column
 
 
-def _whole(column: Any, name: str) -> npt.NDArray[np.int64]:
+def _integer_column(column: Any, name: str) -> npt.NDArray[np.int64]:
     """A column of integers that fit into 64 bits."""
     import pyarrow as pa
 
@@ -268,4 +268,4 @@ def _starts(column: Any) -> npt.NDArray[np.int64]:
             raise FormatError(
                 "column 'window' of the rows has a time that is no whole number of milliseconds"
             ) from None
-    return _whole(column, "window")
+    return _integer_column(column, "window")

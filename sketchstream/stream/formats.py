@@ -120,7 +120,7 @@ def names() -> tuple[str, ...]:
     return tuple(_HOMES)
 
 
-def spelled(quote: str = "") -> str:
+def spell_names(quote: str = "") -> str:
     """The names in a sentence.
 
     Examples:
@@ -131,13 +131,13 @@ def spelled(quote: str = "") -> str:
     return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
-def named(name: object) -> PayloadFormat:
+def by_name(name: object) -> PayloadFormat:
     """The format of that name.
 
     Raises:
         ConfigError: there is none.
     """
     if not isinstance(name, str) or name not in _HOMES:
-        raise ConfigError(f"format must be {spelled()}, found {name!r:.40}")
+        raise ConfigError(f"format must be {spell_names()}, found {name!r:.40}")
     payload_format: PayloadFormat = import_module(_HOMES[name]).FORMATS[name]
     return payload_format

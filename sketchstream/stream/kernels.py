@@ -38,7 +38,7 @@ def _distinct_slices(mask: Any) -> Any:
 
 
 @kernel
-def _reached(number: Any, base: Any, rungs: Any) -> Any:
+def _targets_reached(number: Any, base: Any, rungs: Any) -> Any:
     """How many targets after slice `base` are at or before slice `number`: those i with (number >> i) > (base >> i)."""
     if number <= base:
         return 0
@@ -192,7 +192,7 @@ def admit(
                 n_early += 1
             number = testified // slice_ms
             # Targets ascend with r: a time supports the first `supported` of them.
-            supported = _reached(number, base_slice, scores.size)
+            supported = _targets_reached(number, base_slice, scores.size)
             # slices 64 apart share a bit unless the higher digits shift it: a period would always meet the same one
             shift = np.uint64(number >> 6) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(58)
             bit = np.uint64(1) << ((np.uint64(number) + shift) & np.uint64(63))
@@ -217,7 +217,7 @@ def admit(
             if clock > base - lateness:
                 doubtful = supported
                 if clock > testified:
-                    doubtful = _reached(clock // slice_ms, base_slice, scores.size)
+                    doubtful = _targets_reached(clock // slice_ms, base_slice, scores.size)
             for r in range(supported, top):
                 # 3 votes against a target that the record's own clock had not reached, else an eighth.
                 scores[r] = max(0, scores[r] - (24 if r >= doubtful else 1))
@@ -447,7 +447,7 @@ def _fnv1a(data: Bytes, start: Any, end: Any) -> Any:
 
 
 @kernel
-def _hashed(data: Bytes, start: Any, end: Any, way: Any, table: U64) -> Any:
+def _partitioner_hash(data: Bytes, start: Any, end: Any, way: Any, table: U64) -> Any:
     """The hash with which one of the partitioners (MURMUR2, CRC32, FNV1A) places data[start:end]."""
     if way == MURMUR2:
         return _murmur2(data, start, end) & np.uint64(0x7FFFFFFF)
@@ -488,7 +488,7 @@ def belongs_spans(
     n = 0
     here = np.uint64(partition)
     for i in range(starts.size):
-        good = _sends(_hashed(buffer, starts[i], ends[i], way, table), counts, here)
+        good = _sends(_partitioner_hash(buffer, starts[i], ends[i], way, table), counts, here)
         out[i] = good
         n += good
     return n
@@ -516,14 +516,14 @@ def belongs_ints(items: Ints, way: Any, table: U64, counts: U64, partition: Any,
         if negative:
             at -= 1
             digits[at] = np.uint8(45)
-        good = _sends(_hashed(digits, at, 20, way, table), counts, here)
+        good = _sends(_partitioner_hash(digits, at, 20, way, table), counts, here)
         out[i] = good
         n += good
     return n
 
 
 @kernel
-def _mixed(value: Any) -> Any:
+def _mix_bits(value: Any) -> Any:
     """Spread a uint64 over all bits (the finalizer of splitmix64)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -544,11 +544,11 @@ def spread_spans(buffer: Bytes, starts: Any, ends: Any, out: U64) -> Any:
         hashed = np.uint64(0xCBF29CE484222325)
         for at in range(starts[i], ends[i]):
             hashed = (hashed ^ np.uint64(buffer[at])) * np.uint64(0x100000001B3)
-        out[i] = _mixed(hashed)
+        out[i] = _mix_bits(hashed)
 
 
 @kernel
 def spread_ints(items: Ints, out: U64) -> Any:
     """Hash int items by the finalizer of `spread_spans` alone."""
     for i in range(items.size):
-        out[i] = _mixed(np.uint64(items[i]) + np.uint64(0x9E3779B97F4A7C15))
+        out[i] = _mix_bits(np.uint64(items[i]) + np.uint64(0x9E3779B97F4A7C15))

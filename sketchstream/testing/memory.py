@@ -29,7 +29,7 @@ from sketchstream.stream.interfaces import (
     SourceEvent,
 )
 from sketchstream.stream.windows.boundary import Boundary, Claim
-from sketchstream.stream.windows.windows import within
+from sketchstream.stream.windows.windows import is_within
 from sketchstream_connectors.decode.records import Records
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ class MemorySealed:
         """What was published of a sketch."""
         yield from self.frontiers(sketch)
         entries = (one for one in self._publisher.log if one.final and sketch in (None, one.sketch))
-        yield from sorted((one for one in entries if within(one.window, since, until)), key=lambda one: one.window)
+        yield from sorted((one for one in entries if is_within(one.window, since, until)), key=lambda one: one.window)
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions."""
@@ -301,7 +301,7 @@ class MemorySealed:
         yield from sorted(releases, key=lambda one: (one.window, one.early, one.partition))
 
     def _in_range(self, sketch: str, since: int | None, until: int | None) -> list[SealedEntry]:
-        return [one for one in self._publisher.log if one.sketch == sketch and within(one.window, since, until)]
+        return [one for one in self._publisher.log if one.sketch == sketch and is_within(one.window, since, until)]
 
     def sketches(self) -> Sequence[str]:
         """Names."""

@@ -67,7 +67,7 @@ def decode(body: memoryview, n: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     rest = body[_HEAD.size :]
     if shift >= bits or length + escaped + aside != len(rest) or n > 8 * length or count > min(n, 8 * escaped):
         raise FormatError("the lengths inside the body do not fit together")
-    over = _read_varints(_inflated(rest[length : length + escaped], _MAX_VARINT_BYTES * count), count)
+    over = _read_varints(_inflate(rest[length : length + escaped], _MAX_VARINT_BYTES * count), count)
     if count and int(over.max()) > ((1 << bits) - 1 >> shift) - ESCAPE:
         raise FormatError("an escaped value does not fit the type of the array")
     low = rest[length + escaped :]
@@ -210,7 +210,7 @@ def _read_few_varints(data: bytes, count: int) -> U64:
     return np.array(out, np.uint64)
 
 
-def _inflated(data: memoryview, limit: int) -> bytes:
+def _inflate(data: memoryview, limit: int) -> bytes:
     """A whole deflate stream of at most `limit` bytes."""
     stream = zlib.decompressobj(-15)
     out = _some(stream, data, limit + 1)

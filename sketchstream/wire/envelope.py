@@ -172,7 +172,7 @@ def _pieces(
     data: bytes | memoryview = b""
     ndim = 0
     if body is not None:
-        code, ndim, shape, flat = _described(body)
+        code, ndim, shape, flat = _read_description(body)
         _check_codec(fields["kind"], codec, code)
         data = flat.view(np.uint8).data if codec == _RAW else coding.encode(flat)
     elif codec != _RAW:
@@ -183,7 +183,7 @@ def _pieces(
     return [prefix, head, data]
 
 
-def aligned(size: int, first: bytes) -> memoryview:
+def aligned_memory(size: int, first: bytes) -> memoryview:
     """Writable memory for one object, placed so that `unpack` can return its array without a copy (`own`).
 
     Args:
@@ -208,7 +208,7 @@ def unpack(
         data: the bytes that `pack` made.
         key: checked against the header's key id, and used to verify the tag if there is one. Without a key the tag
             is not looked at; the checksum always is.
-        own: the array may take over the memory of `data`, if that is writable and `aligned`.
+        own: the array may take over the memory of `data`, if that is writable and `aligned_memory`.
 
     Raises:
         TruncatedError: the bytes end too early or too late.
@@ -217,7 +217,7 @@ def unpack(
         KeyMismatchError: they were made with another key.
         FormatError: they are not a sketch, or break its rules.
     """
-    fields, stored = _verified(data, key)
+    fields, stored = _verify_header(data, key)
     _require_size(fields, stored)
     return fields, _array(fields["kind"], *stored, own=own)
 
@@ -231,16 +231,16 @@ def unpack_header(data: bytes | bytearray | memoryview) -> dict[str, Any]:
     Raises:
         TruncatedError, ChecksumError, VersionError, FormatError: as `unpack`.
     """
-    return _verified(data, None)[0]
+    return _verify_header(data, None)[0]
 
 
 _Stored = tuple[memoryview, int, int, int, int, int]
 """The bytes of an array, and the codec, type and shape that the prefix gives for it: arguments of `_array`."""
 
 
-def _verified(data: bytes | bytearray | memoryview, key: Key | None) -> tuple[dict[str, Any], _Stored]:
+def _verify_header(data: bytes | bytearray | memoryview, key: Key | None) -> tuple[dict[str, Any], _Stored]:
     """The header and the array as it is stored, of bytes whose length, checksum and header are right."""
-    view = _viewed(data)
+    view = _flat_view(data)
     if len(view) < _PREFIX.size:
         if view != MAGIC[: len(view)] and view[:4] != MAGIC:
             raise FormatError("these bytes are not a sketch (they do not start with its mark)")
@@ -272,7 +272,7 @@ def _verified(data: bytes | bytearray | memoryview, key: Key | None) -> tuple[di
 
 def kind_of(data: bytes | bytearray | memoryview) -> str | None:
     """The kind that the bytes claim to be, nothing of them verified; None where that cannot be read."""
-    view = _viewed(data)
+    view = _flat_view(data)
     if len(view) < _PREFIX.size:
         return None
     magic, version, *_, head, _rows, _columns, _length = _PREFIX.unpack(view[: _PREFIX.size])
@@ -282,13 +282,13 @@ def kind_of(data: bytes | bytearray | memoryview) -> str | None:
     return kind
 
 
-def claimed(data: bytes) -> dict[str, Any]:
+def claimed_header(data: bytes) -> dict[str, Any]:
     """The header that bytes claim to have; nothing of it is verified.
 
     Raises:
         FormatError: it cannot be read.
     """
-    view = _viewed(data)
+    view = _flat_view(data)
     try:
         head = _PREFIX.unpack(view[: _PREFIX.size])[-4]
         heading.require_length(head)
@@ -319,7 +319,7 @@ def noise_names(header: Mapping[str, Any]) -> set[bytes]:
     return found
 
 
-def _viewed(data: object) -> memoryview:
+def _flat_view(data: object) -> memoryview:
     """A flat view of any bytes."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise FormatError(f"expected bytes, found {type(data).__name__}")
@@ -329,7 +329,7 @@ def _viewed(data: object) -> memoryview:
     return view.cast("B")
 
 
-def _described(body: npt.NDArray[Any]) -> tuple[int, int, tuple[int, int], npt.NDArray[Any]]:
+def _read_description(body: npt.NDArray[Any]) -> tuple[int, int, tuple[int, int], npt.NDArray[Any]]:
     """Type code, number of dimensions, shape as two numbers, and the values, flat and little-endian."""
     wanted = body.dtype.newbyteorder("<")
     code = next((code for code, dtype in _DTYPES.items() if dtype == wanted), _NO_BODY)

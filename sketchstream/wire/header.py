@@ -51,7 +51,7 @@ def _lowest_terms(text: str) -> bool:
     return _RATIONAL.fullmatch(text) is not None and str(Fraction(text)) == text
 
 
-def _whole(low: int, high: int) -> Check:
+def _check_whole(low: int, high: int) -> Check:
     return lambda value: type(value) is int and low <= value <= high
 
 
@@ -96,12 +96,12 @@ _GOOD: Final[set[bytes]] = set()
 """Bytes of specs that are plain data."""
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     """A map of plain data, the same in header after header: what was found good once is not looked at again."""
     if not isinstance(value, dict):
         return False
     try:
-        text = _packed(value)
+        text = _pack_plain(value)
     except FormatError:
         return False
     if text in _GOOD:
@@ -116,7 +116,7 @@ def _plain(value: Any) -> bool:
 
 def _window(value: Any) -> bool:
     """[start, end) in milliseconds."""
-    return _list_of(_whole(-_FAR_MS, _FAR_MS), 2, 2)(value) and bool(value[0] < value[1])
+    return _list_of(_check_whole(-_FAR_MS, _FAR_MS), 2, 2)(value) and bool(value[0] < value[1])
 
 
 _LAYER = _map_of(
@@ -133,7 +133,7 @@ _COUNTER = _map_of(
 
 def _counts(value: Any) -> bool:
     """Numbers of partitions, ascending."""
-    return _list_of(_whole(1, 1 << 32), 1, 64)(value) and all(a < b for a, b in itertools.pairwise(value))
+    return _list_of(_check_whole(1, 1 << 32), 1, 64)(value) and all(a < b for a, b in itertools.pairwise(value))
 
 
 def _ledger(value: Any) -> bool:
@@ -150,14 +150,14 @@ def _flag(value: Any) -> bool:
 
 
 _OPEN: dict[str, Check] = {
-    "slots": _whole(1, 1 << 40),
+    "slots": _check_whole(1, 1 << 40),
     "layers": _list_of(_LAYER),
     "ledger": _ledger,
     "name": _text,
-    "revision": _whole(0, 1 << 32),
+    "revision": _check_whole(0, 1 << 32),
     "window": _window,
-    "partition": _whole(0, 1 << 32),
-    "partitions_open": _whole(1, 1 << 32),
+    "partition": _check_whole(0, 1 << 32),
+    "partitions_open": _check_whole(1, 1 << 32),
     "partitions": _counts,
     "partitioner": _text,
     "table": _list_of(_text, 2, 2),
@@ -165,20 +165,20 @@ _OPEN: dict[str, Check] = {
 }
 _SEALED: dict[str, Check] = {
     **_OPEN,
-    "partitions_seal": _whole(1, 1 << 32),
+    "partitions_seal": _check_whole(1, 1 << 32),
     "cost": _fraction,
     "seal_id": _blob(16),
 }
-_HISTOGRAM: dict[str, Check] = {"form": _text, "edges_version": _whole(1, 1 << 16), "final": _flag}
-_ALWAYS: dict[str, Check] = {"kind": _text, "spec": _plain}
+_HISTOGRAM: dict[str, Check] = {"form": _text, "edges_version": _check_whole(1, 1 << 16), "final": _flag}
+_ALWAYS: dict[str, Check] = {"kind": _text, "spec": _is_plain}
 _KEYED: dict[str, Check] = {"key_id": _blob(8)}
 
 FIELDS: dict[str, dict[str, Check]] = {
     "sketch": {**_ALWAYS, **_KEYED, **_OPEN, "items": _bytes},
     "sealed-state": {**_ALWAYS, **_KEYED, **_SEALED},
     "release": {**_ALWAYS, **_KEYED, **_SEALED, **_HISTOGRAM},
-    "instalment": {**_ALWAYS, **_KEYED, **_SEALED, "first": _whole(0, 1 << 40), "stop": _whole(1, 1 << 40)},
-    "stack": {**_ALWAYS, **_KEYED, "lengths": _list_of(_whole(1, 1 << 40), 1)},
+    "instalment": {**_ALWAYS, **_KEYED, **_SEALED, "first": _check_whole(0, 1 << 40), "stop": _check_whole(1, 1 << 40)},
+    "stack": {**_ALWAYS, **_KEYED, "lengths": _list_of(_check_whole(1, 1 << 40), 1)},
 }
 """For each kind: the fields it may have, and what each must look like.
 
@@ -232,7 +232,7 @@ def write(header: Mapping[str, Any]) -> bytes:
     """The canonical bytes of a header."""
     plain = _canonical(header)
     check(plain)
-    data = _packed(plain)
+    data = _pack_plain(plain)
     require_length(len(data))
     return data
 
@@ -249,13 +249,13 @@ def read(data: bytes) -> dict[str, Any]:
 
     require_few_objects(data)
     try:
-        header = _unpacked(data, in_order)
+        header = _unpack_plain(data, in_order)
     except Exception as error:  # msgpack's errors share no base class below this one
         raise FormatError("the header is not readable") from error
     if not isinstance(header, dict):
         raise FormatError("the header is not a map")
     check(header)
-    if not ordered or _packed(header) != data:
+    if not ordered or _pack_plain(header) != data:
         raise FormatError("the header is not written in its one canonical form")
     return header
 
@@ -280,7 +280,7 @@ def require_few_objects(data: bytes | memoryview) -> None:
         raise FormatError(f"a header has at most {MAX_OBJECTS:,} values and names, found more")
 
 
-def _unpacked(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], Any] | None = None) -> Any:
+def _unpack_plain(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], Any] | None = None) -> Any:
     """Plain data from untrusted bytes of a checked size."""
     limit = len(data)
     return msgpack.unpackb(
@@ -296,7 +296,7 @@ def _unpacked(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], Any] | None 
     )
 
 
-def _packed(plain: Any) -> bytes:
+def _pack_plain(plain: Any) -> bytes:
     try:
         out: bytes = msgpack.packb(plain, use_bin_type=True)
     except (TypeError, ValueError, OverflowError) as error:

@@ -16,7 +16,7 @@ UNCOUNTED_BYTES: Final = 1 << 20
 """Length in bytes up to which the objects of a header need not be counted."""
 
 
-def _fixed() -> list[int]:
+def _fixed_sizes() -> list[int]:
     """Bytes of an object by its first byte, without those that a length inside it gives; containers end with heads."""
     sizes = [1] * 256
     for code in range(0xA0, 0xC0):  # short texts
@@ -30,7 +30,7 @@ def _fixed() -> list[int]:
     return sizes
 
 
-FIXED: Final = _fixed()
+FIXED: Final = _fixed_sizes()
 LENGTHS: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4}
 """Bytes that give the length of a text, of bytes or of an extension."""
 

@@ -54,7 +54,7 @@ CASES = (
 def _changed(patch: Patch, change: Callable[[Any, Any], None], *kind_names: str) -> None:
     """Let `change(spec, layer)` alter what the kinds draw for a state."""
     for name in kind_names or kinds.names():
-        kind: Any = type(kinds.named(name))
+        kind: Any = type(kinds.by_name(name))
         honest = kind.draw
 
         def draw(self: Any, spec: Any, state: Any, cost: Any, progress: Any = None, honest: Any = honest) -> None:

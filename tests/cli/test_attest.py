@@ -88,7 +88,7 @@ def bodies_of(spec: ProfileSpec) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", SPECS)
 def test_verifier_accepts_honest_bodies_and_finds_the_losses_of_the_ledgers(name: str) -> None:
     bodies = bodies_of(SPECS[name])
-    found = verify_attestation.checked(bodies, attestation.state(bodies))  # type: ignore[arg-type]
+    found = verify_attestation.check_bodies(bodies, attestation.state(bodies))  # type: ignore[arg-type]
     read = [published.read(bodies[one]) for one in sorted(bodies)]
     wanted = [one.ledger.totals()["loss"] for one in read]  # type: ignore[union-attr]
     assert [one["loss"] for one in found] == wanted
@@ -100,12 +100,12 @@ def test_verifier_refuses_a_dropped_and_an_added_body(honest: dict[str, bytes]) 
     for name in honest:
         fewer = {one: data for one, data in honest.items() if one != name}
         with pytest.raises(verify_attestation.Refused, match=rf"not what was signed, or missing: \['{name}'\]$"):
-            verify_attestation.checked(fewer, statement)
+            verify_attestation.check_bodies(fewer, statement)
     with pytest.raises(verify_attestation.Refused, match=r"not what was signed, or missing: \['more'\]$"):
-        verify_attestation.checked({**honest, "more": honest["0-seal"]}, statement)
+        verify_attestation.check_bodies({**honest, "more": honest["0-seal"]}, statement)
     swapped = {**honest, "0-seal": honest["1-seal"]}
     with pytest.raises(verify_attestation.Refused, match=r"not what was signed, or missing: \['0-seal'\]$"):
-        verify_attestation.checked(swapped, statement)
+        verify_attestation.check_bodies(swapped, statement)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,11 +190,11 @@ def test_verifier_refuses_bytes_that_were_altered_even_if_they_were_signed_anew(
 ) -> None:
     bodies = {**honest, "0-seal": tampered(honest["0-seal"], change)}
     with pytest.raises(verify_attestation.Refused, match="not what was signed"):
-        verify_attestation.checked(bodies, attestation.state(honest))  # type: ignore[arg-type]
+        verify_attestation.check_bodies(bodies, attestation.state(honest))  # type: ignore[arg-type]
     with pytest.raises(verify_attestation.Refused):
-        verify_attestation.checked(bodies, forged(bodies))
+        verify_attestation.check_bodies(bodies, forged(bodies))
     unchanged = {**honest, "0-seal": tampered(honest["0-seal"], lambda header: None)}
-    verify_attestation.checked(unchanged, forged(unchanged))
+    verify_attestation.check_bodies(unchanged, forged(unchanged))
 
 
 @pytest.mark.parametrize(("field", "value"), [("loss", "1/100"), ("spec", {}), ("layers", []), ("window", [0, 1])])
@@ -204,7 +204,7 @@ def test_verifier_refuses_a_statement_that_says_other_things_than_the_bytes(
     statement: Any = attestation.state(honest)
     statement["predicate"]["sketches"][2][field] = value
     with pytest.raises(verify_attestation.Refused, match="other things than the bytes"):
-        verify_attestation.checked(honest, statement)
+        verify_attestation.check_bodies(honest, statement)
 
 
 @pytest.mark.parametrize("copied", [True, False])
@@ -214,10 +214,10 @@ def test_second_publication_of_one_window_is_refused(copied: bool) -> None:
     second = Sketch.from_bytes(first.to_bytes()) if copied else Sketch.create(SPECS["event"], origin=origin)
     bodies = {"a": first.seal().to_bytes(), "b": second.seal().to_bytes()}
     with pytest.raises(verify_attestation.Refused, match="copies" if copied else "two states"):
-        verify_attestation.checked(bodies, forged(bodies))
+        verify_attestation.check_bodies(bodies, forged(bodies))
     again = {"a": bodies["a"], "b": bodies["a"]}
     with pytest.raises(verify_attestation.Refused, match="given twice"):
-        verify_attestation.checked(again, forged(again))
+        verify_attestation.check_bodies(again, forged(again))
 
 
 @pytest.mark.parametrize("unit", ["event", "item"])
@@ -226,7 +226,7 @@ def test_gaussian_losses_are_mu_squared_of_the_ledger(unit: Any) -> None:
     sketch = Sketch.create(spec)
     body = sketch.seal()
     bodies = {"g": body.to_bytes()}
-    found = verify_attestation.checked(bodies, attestation.state(bodies))  # type: ignore[arg-type]
+    found = verify_attestation.check_bodies(bodies, attestation.state(bodies))  # type: ignore[arg-type]
     assert [(one["measure"], one["loss"]) for one in found] == [("mu2", str(body.ledger.loss().mu2))]
 
 

@@ -193,7 +193,7 @@ def verify_attested(bodies: dict[str, bytes]) -> None:
     from sketchstream import attestation
 
     found = attestation.state(bodies)
-    verify_attestation.checked(bodies, json.loads(json.dumps(found)))
+    verify_attestation.check_bodies(bodies, json.loads(json.dumps(found)))
 
 
 @pytest.mark.parametrize("unit", ["item", "event", "gaussian"])

@@ -18,7 +18,7 @@ import sketchstream as ss
 from helpers.commands import Run
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
-from sketchstream.kinds import planned
+from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.statement import statement
 
@@ -72,7 +72,7 @@ def test_memory_losses_and_sentences_are_those_of_the_configuration(
     assert found["memory"]["all_partitions"] == config.memory_bytes(4)
     assert found["memory"]["states"] == found["memory"]["window"] * found["memory"]["open_windows"]
     assert found["memory"]["window"] == 4 * 8192 * (4 if unit == "event" else 2)
-    says = statement(plan.spec, planned(plan.spec), context(config, plan))
+    says = statement(plan.spec, initial_ledger(plan.spec), context(config, plan))
     assert found["guarantee"]["protects"] == list(says.protects)
     assert found["guarantee"]["seen"] == list(says.seen)
     assert found["guarantee"]["total"] == str(says.total.pure)
@@ -258,7 +258,7 @@ def test_size_finds_groups_that_all_reach_the_error_within_one_loss(
     )
     config = Config.parse(INPUT + block, tmp_path / "c.toml", {})
     made = config.sketches[0].spec
-    assert planned(made).loss() == 1
+    assert initial_ledger(made).loss() == 1
     assert "is at most epsilon 1 against readers" in result.out
     found = json.loads(
         run(

@@ -10,7 +10,7 @@ import math
 import pytest
 
 from helpers.commands import Run
-from sketchstream.kinds.projection.forecast import expected, plan, with_columns
+from sketchstream.kinds.projection.forecast import expected_errors, plan, with_columns
 from sketchstream.kinds.projection.spec import ProjectionSpec
 
 EVENTS = ("plan", "--kind", "projection", "--rows", "50", "--features", "300", "--epsilon", "1", "--delta", "1e-6",
@@ -28,7 +28,7 @@ def test_the_best_k_is_that_of_the_closed_form(run: Run) -> None:
     assert data["best"]["distance"] / 10_000 == pytest.approx(4 * math.sqrt(2) * sigma / 100, rel=0.1)
     spec = ProjectionSpec(50, 300, 64, "1", "1e-6", matrix="rademacher")
     (own,) = [one for one in data["tried"] if one["k"] == 64]
-    assert own == expected(spec, 10_000.0).to_dict()
+    assert own == expected_errors(spec, 10_000.0).to_dict()
     rows = list(csv.DictReader(io.StringIO(run(*EVENTS, "--squared-distance", "10000", "--format", "csv").out)))
     assert [int(row["k"]) for row in rows] == [one["k"] for one in data["tried"]]
 
@@ -51,7 +51,7 @@ def test_it_advises_random_signs_where_they_have_a_smaller_error() -> None:
     found = plan(spec, 12_630.0, candidates=(64, 256))
     signs = with_columns(spec, 256, "rademacher")
     assert signs.matrix == "rademacher"
-    assert found.signs == expected(signs, 12_630.0)
+    assert found.signs == expected_errors(signs, 12_630.0)
     assert found.signs.distance < found.best.distance
     advice = "Take random signs: matrix = 'rademacher' with k = 256 has a standard error of 1,9"
     assert any(said.startswith(advice) for said in found.sentences())

@@ -122,7 +122,7 @@ def test_the_oldest_answers_go(answers: Path, monkeypatch: pytest.MonkeyPatch) -
     places = [stored.place("question", {"number": number}) for number in range(3)]
     for number, where in enumerate(places):
         assert where is not None
-        with stored.kept(where):
+        with stored.store_what_is_printed(where):
             print(number)
         os.utime(where, ns=(number, number))
     assert sorted(answers.iterdir()) == sorted(where for where in places[1:] if where is not None)
@@ -136,7 +136,7 @@ def test_a_bar_is_shown_and_not_kept(answers: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TERM", "xterm")
     where = stored.place("question", {})
     assert where is not None
-    with stored.kept(where):
+    with stored.store_what_is_printed(where):
         with progress.ProgressBar("reading", 10, patience_s=0.0) as bar:
             bar.advance(3)
         print("remark", file=sys.stderr)
@@ -151,7 +151,7 @@ def test_an_answer_that_is_too_long_is_only_printed(
     monkeypatch.setattr(stored, "MAX_ANSWER_CHARACTERS", 100)
     where = stored.place("question", {})
     assert where is not None
-    with stored.kept(where):
+    with stored.store_what_is_printed(where):
         print("x" * 90)
         print("y" * 90)
     assert capfd.readouterr().out == "x" * 90 + "\n" + "y" * 90 + "\n"

@@ -19,7 +19,7 @@ from sketchstream.config.budget import most_windows
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import BudgetError, ConfigError
-from sketchstream.kinds import planned
+from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise
@@ -113,12 +113,14 @@ def test_the_guarantee_counts_the_windows_of_the_longest_day() -> None:
     ]
     plans = parse("", *blocks).sketches
     both = [context(parse("", *blocks), plan) for plan in plans]
-    hourly, daily = (statement(plan.spec, planned(plan.spec), around) for plan, around in zip(plans, both, strict=True))
+    hourly, daily = (
+        statement(plan.spec, initial_ledger(plan.spec), around) for plan, around in zip(plans, both, strict=True)
+    )
     assert hourly.total.pure == daily.total.pure == 25 * F(1, 3) + F(1, 4), "a day of 23 hours is one window too"
     assert "over 2 sketches, 25 windows of the longest day: an item loses at most 103/12" in str(hourly)
     assert "over 2 sketches: an item loses at most 103/12" in str(daily)
     utc = parse("", sketch("hourly", "1h", "1/3"))
-    one = statement(utc.sketches[0].spec, planned(utc.sketches[0].spec), context(utc, utc.sketches[0]))
+    one = statement(utc.sketches[0].spec, initial_ledger(utc.sketches[0].spec), context(utc, utc.sketches[0]))
     assert "over 24 windows a day: an item loses at most 8" in str(one)
 
 
@@ -231,7 +233,7 @@ def test_the_ledger_finds_the_worst_period() -> None:
 
 def test_a_period_is_not_counted_again_beyond_the_budget() -> None:
     config = parse(day("12"), sketch("hourly", "1h", "1/3"))
-    specs = [planned(plan.spec) for plan in config.sketches]
+    specs = [initial_ledger(plan.spec) for plan in config.sketches]
     records = [record("hourly", hour * HOUR, HOUR, hour) for hour in range(24)]
     found = Deployment.from_records(records[:12], budget=config.budget)
     found.require_room(specs, config.items_in_a_period())

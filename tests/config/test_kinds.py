@@ -13,7 +13,7 @@ import sketchstream as ss
 from helpers.configurations import EVENTS_TOPIC
 from sketchstream import kinds
 from sketchstream.config.loader import Config
-from sketchstream.stream.input.partitioner import kept
+from sketchstream.stream.input.partitioner import items_kept
 from sketchstream.testing.driver import Driver
 
 GAUSSIAN = """[[sketch]]
@@ -133,7 +133,7 @@ def test_a_worker_counts_weights_of_kind_gaussian_whatever_is_killed() -> None:
     parts = window.parts
     assert [part.origin.partitioner for part in parts] == ["murmur2"] * 3
     domain = ss.ClosedDomain(size=40)
-    masks = [kept(domain, "murmur2", part.origin.partition_counts, part.origin.partition or 0) for part in parts]
+    masks = [items_kept(domain, "murmur2", part.origin.partition_counts, part.origin.partition or 0) for part in parts]
     answers = ss.stack(parts).estimate(kept=masks, method="raw")
     error = answers.values - truth
     assert np.abs(error).max() < 6 * answers.stderr.max() + 1  # the noise that the header names
@@ -156,7 +156,7 @@ def test_the_noise_of_a_worker_has_the_variance_that_is_published() -> None:
     driver.run()
     parts = driver.windows("flights")[0].parts
     masks = [
-        kept(ss.ClosedDomain(size=20000), "murmur2", part.origin.partition_counts, part.origin.partition or 0)
+        items_kept(ss.ClosedDomain(size=20000), "murmur2", part.origin.partition_counts, part.origin.partition or 0)
         for part in parts
     ]
     answers = ss.stack(parts).estimate(kept=masks, method="raw")

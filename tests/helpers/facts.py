@@ -121,7 +121,7 @@ def frames_of_update() -> int:
     """Own frames from `Sketch.update` to the kernel, both included in neither."""
     sketch = ss.Sketch.create(ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=64)))
     found: list[int] = []
-    spared = kernels.spared
+    spared = kernels.use_numpy_twin
 
     def counting(*arguments: object, **named: object) -> bool:
         frame, frames = sys._getframe(1), 0
@@ -132,7 +132,7 @@ def frames_of_update() -> int:
         return bool(spared(*arguments, **named))  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "spared", counting)
+        patch.setattr(kernels, "use_numpy_twin", counting)
         sketch.update(np.arange(5))
     return max(found)
 

@@ -158,7 +158,7 @@ class SteppedStore(MemoryStore):
             return found
         blobs = {}
         for name, data in found.blobs.items():
-            blobs[name] = wire.aligned(len(data), bytes(data[: wire.PREFIX_BYTES]))
+            blobs[name] = wire.aligned_memory(len(data), bytes(data[: wire.PREFIX_BYTES]))
             blobs[name][:] = data
         return replace(found, blobs=blobs)
 

@@ -19,7 +19,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.calibration import (
     _EPSILON,
     LATTICE_MARGIN,
-    _checked,
+    _check_arguments,
     _least,
     secret_delta,
     verify_public,
@@ -29,10 +29,10 @@ from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import _blocks
 from sketchstream.kinds.projection.mechanism import row_norm2, sensitivity2, unit_shift
 from sketchstream.kinds.projection.spec import ProjectionSpec
-from sketchstream.privacy.calibration.continuous import calibrate, checked
+from sketchstream.privacy.calibration.continuous import calibrate, check_number
 from sketchstream.privacy.calibration.discrete import verify_parts
 from sketchstream.privacy.calibration.divergence import log_divergence
-from sketchstream.spec import Epsilon, whole
+from sketchstream.spec import Epsilon, checked_int
 
 Ints = npt.NDArray[np.int64]
 
@@ -152,7 +152,7 @@ def paper_theorem_1_as_printed(epsilon: Epsilon, delta: Epsilon, k: int) -> floa
         delta: from 1e-300 to 0.5.
         k: columns.
     """
-    eps, target, k = _checked(epsilon, delta, k)
+    eps, target, k = _check_arguments(epsilon, delta, k)
     log2 = math.log(2 / target)
     inner = 2 * (math.log(1 / (2 * target)) + eps)
     return math.sqrt((k + 2 * math.sqrt(k * log2) + 2 * log2 * math.sqrt(inner) / eps) / k)
@@ -166,7 +166,7 @@ def paper_theorem_2(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
         delta: from 1e-300 to 0.5.
         k: columns.
     """
-    eps, target, k = _checked(epsilon, delta, k)
+    eps, target, k = _check_arguments(epsilon, delta, k)
     base = 2 * k * math.log(2 / target)
     one = (math.sqrt(base + 8 * k * eps) - math.sqrt(base)) / (4 * k)
     return math.sqrt(4 * math.log(4 * k / target) * (math.log(2 * k / target) + one) / k) / one
@@ -226,8 +226,8 @@ def mixture_delta(epsilon: Epsilon, scale: float, k: int) -> float:
     """
     from scipy.special import gammaln
 
-    eps = float(checked(epsilon, "epsilon", _EPSILON))
-    k = whole(k, "k", 1, 1 << 40)
+    eps = float(check_number(epsilon, "epsilon", _EPSILON))
+    k = checked_int(k, "k", 1, 1 << 40)
     low, high = max(0.0, math.sqrt(k) - 14), math.sqrt(k) + 16
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     half = (high - low) / PANELS / 2
@@ -250,7 +250,7 @@ def mixture(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     Returns:
         Sigma in JL units for rows of norm 1; at most a relative 2e-8 too large.
     """
-    eps, target, k = _checked(epsilon, delta, k)
+    eps, target, k = _check_arguments(epsilon, delta, k)
     root = math.sqrt(k)
     found = _least(
         lambda log_sigma: mixture_delta(eps, math.exp(-log_sigma) / root, k),
@@ -274,7 +274,7 @@ def split(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     from scipy.optimize import minimize_scalar
     from scipy.special import gammainccinv
 
-    eps, target, k = _checked(epsilon, delta, k)
+    eps, target, k = _check_arguments(epsilon, delta, k)
 
     def sigma(logit: float) -> float:
         share = 1 / (1 + math.exp(-logit))

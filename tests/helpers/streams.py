@@ -16,7 +16,7 @@ from sketchstream.items.events import Events
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Release, SealedState, read
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
-from sketchstream.stream.input.partition_counts import CountNeeded, Result, Steps, answered
+from sketchstream.stream.input.partition_counts import CountNeeded, Result, Steps, run_in_thread
 from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream.stream.kernels import ADMITTED, FUTURE
 from sketchstream.stream.state.partition import PartitionState
@@ -67,7 +67,7 @@ def asking(
         ask = answers[needed]
         return None if ask is None else ask()
 
-    return answered(steps, answer)
+    return run_in_thread(steps, answer)
 
 
 @dataclass

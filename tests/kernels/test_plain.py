@@ -245,16 +245,16 @@ def test_a_twin_gets_little_work_and_none_once_its_kernel_is_compiled(monkeypatc
     double = door.kernel(lambda x: x * 2)
     other = door.kernel(lambda x: x * 3)
     work = iter((40, 40, 40, 40, 100, 1)).__next__
-    assert [door.spared(double, work, None, (1,)) for _ in range(4)] == [True, True, False, False]
-    assert door.spared(double, work, "other types", (1.0,))
-    assert not door.spared(double, work, "too much at once", (1j,))
+    assert [door.use_numpy_twin(double, work, None, (1,)) for _ in range(4)] == [True, True, False, False]
+    assert door.use_numpy_twin(double, work, "other types", (1.0,))
+    assert not door.use_numpy_twin(double, work, "too much at once", (1j,))
     assert other(1) == 3
-    assert not door.spared(other, work, None, (1,)), "compiled for these types"
-    assert door.spared(other, work, "floats", (1.0,)), "not for those"
+    assert not door.use_numpy_twin(other, work, None, (1,)), "compiled for these types"
+    assert door.use_numpy_twin(other, work, "floats", (1.0,)), "not for those"
     assert other(1.0) == 3.0
-    assert not door.spared(other, work, "floats", (1.0,))
+    assert not door.use_numpy_twin(other, work, "floats", (1.0,))
     door.compile_first()
-    assert not door.spared(double, work, "third types", (1,))
+    assert not door.use_numpy_twin(double, work, "third types", (1,))
 
 
 @pytest.mark.parametrize(("longest", "least", "most"), [(8, 100, 300), (8000, 1, 3)])
@@ -284,13 +284,13 @@ def test_few_elements_are_processed_before_numba_is_imported(monkeypatch):
     monkeypatch.setattr(door, "_is_compiled", lambda *_: asked.append(1) or True)
     monkeypatch.delitem(sys.modules, "numba")
     one, other = door.kernel(lambda x: x), door.kernel(lambda x: x + 1)
-    assert door.spared(one, lambda: 60, None, (1,))
+    assert door.use_numpy_twin(one, lambda: 60, None, (1,))
     assert not asked
-    assert not door.spared(other, lambda: 60, None, (1,))
+    assert not door.use_numpy_twin(other, lambda: 60, None, (1,))
     assert asked
-    assert door.spared(one, lambda: 30, None, (1,))
+    assert door.use_numpy_twin(one, lambda: 30, None, (1,))
     door.compile_first()
-    assert not door.spared(one, lambda: 1, None, (1,))
+    assert not door.use_numpy_twin(one, lambda: 1, None, (1,))
 
 
 def test_a_kernel_is_pickled_by_its_name():
@@ -343,7 +343,7 @@ def test_histograms_of_counters_equal_those_of_the_compiled_loop(dtype, size, bi
     state = rng.integers(-(1 << bits), 1 << bits, size).clip(limits.min, limits.max).astype(dtype)
     state[: size // 50] = limits.max
     ends = np.unique(rng.integers(-(1 << bits), 1 << bits, edges))
-    low, width = tally._near(size)
+    low, width = tally._first_table_range(size)
     table, outer = np.zeros((4, width), np.int64), np.zeros(len(ends) + 1, np.int64)
     tally._tally(state, low, table, ends, outer)
     inner, beyond = tally._sorted_tally(state, low, width, ends)

@@ -124,7 +124,7 @@ def test_who_trusts_the_origin_raises_the_limit(monkeypatch: pytest.MonkeyPatch)
     ),
 )
 def test_whatever_a_stranger_declares_is_read_or_refused(plain: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
-    kind = kinds.named(plain["kind"])
+    kind = kinds.by_name(plain["kind"])
     found = kind.expansion({**plain, **changed})
     assert found.n_bytes >= 0
     assert found.operations >= 0

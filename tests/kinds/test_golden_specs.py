@@ -14,7 +14,7 @@ from sketchstream import kinds
 from sketchstream.kinds.linear.kind import LinearKind
 
 RECORD: Final = json.loads((GOLDEN / "specs" / "specs.json").read_text())
-KINDS: Final = tuple(name for name in kinds.names() if isinstance(kinds.named(name), LinearKind))
+KINDS: Final = tuple(name for name in kinds.names() if isinstance(kinds.by_name(name), LinearKind))
 NEVER_DEFAULT: Final = {"kernel", "users", "features", "k", "workload", "epsilon"}
 """Parameters without a default that every spec has."""
 
@@ -42,7 +42,7 @@ def test_recorded_data_are_read_and_written_again_key_by_key(name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_is_away_from_its_default_in_some_recorded_spec(kind: str) -> None:
-    parameters = inspect.signature(kinds.named(kind).spec_type).parameters
+    parameters = inspect.signature(kinds.by_name(kind).spec_type).parameters
     specs = [made(name) for name in SPECS if name.startswith(kind)]
     usual = {
         name: one.default

@@ -45,14 +45,14 @@ def test_the_tests_that_are_asked_exist() -> None:
 
 
 def test_a_child_runs_on_its_mutant_and_the_parent_on_the_package() -> None:
-    mutant = next(one for one in mutants() if one.function == "concentrated" and one.operator == "double")
+    mutant = next(one for one in mutants() if one.function == "rho_of_pure" and one.operator == "double")
 
     def work() -> str:
         applied(mutant)
-        return str(measures.concentrated(Fraction(2)))
+        return str(measures.rho_of_pure(Fraction(2)))
 
     assert in_child(work) == "4"
-    assert measures.concentrated(Fraction(2)) == 2
+    assert measures.rho_of_pure(Fraction(2)) == 2
 
 
 def test_a_reused_draw_is_the_first_one_for_ever() -> None:
@@ -71,15 +71,15 @@ def test_a_reused_draw_is_the_first_one_for_ever() -> None:
 
 
 def test_only_judges_that_pass_and_call_the_changed_function_are_asked() -> None:
-    mutant = next(one for one in mutants() if one.function == "concentrated" and one.operator == "double")
-    calls = Judge("suite", "calls", "a", lambda: "" if measures.concentrated(Fraction(2)) == 2 else "doubled")
-    blind = Judge("suite", "blind", "a", lambda: "" if measures.concentrated(Fraction(2)) > 0 else "negative")
+    mutant = next(one for one in mutants() if one.function == "rho_of_pure" and one.operator == "double")
+    calls = Judge("suite", "calls", "a", lambda: "" if measures.rho_of_pure(Fraction(2)) == 2 else "doubled")
+    blind = Judge("suite", "blind", "a", lambda: "" if measures.rho_of_pure(Fraction(2)) > 0 else "negative")
     other = Judge("verify", "other", "b", lambda: "")
-    broken = Judge("verify", "broken", "b", lambda: f"always {measures.concentrated(Fraction(2))}")
+    broken = Judge("verify", "broken", "b", lambda: f"always {measures.rho_of_pure(Fraction(2))}")
     told: list[str] = []
     seen = watched([calls, blind, other, broken], told.append)
     assert told == ["broken: always 2"]
-    assert {one.name: "privacy/losses/measures:concentrated" in one.called for one in seen} == {
+    assert {one.name: "privacy/losses/measures:rho_of_pure" in one.called for one in seen} == {
         "calls": True, "blind": True, "other": False
     }  # fmt: skip
     by_name = {one.name: one for one in (calls, blind, other, broken)}

@@ -103,7 +103,7 @@ def test_decided_columns_of_a_block_are_the_completed_ones(epsilon: str, digits:
     block = np.ascontiguousarray(np.array(every, np.uint32).T)
     noise = np.zeros(len(every), np.int32)
     assert laplace.numpy_block(block, ready, noise)
-    tied = set(laplace.undecided(block, ready).tolist())
+    tied = set(laplace.undecided_columns(block, ready).tolist())
     for i, column in enumerate(every):
         if i not in tied:
             assert laplace.complete(list(column), ready, none) == noise[i]  # and asks for nothing more

@@ -87,7 +87,7 @@ def narrow(epsilon: Fraction, width: int, samples: int, seed: int, finish: str) 
     source.fill(block.reshape(-1))
     out = np.zeros(samples, np.int64)
     laplace.numpy_block(block, ready, out)
-    tied = laplace.undecided(block, ready)
+    tied = laplace.undecided_columns(block, ready)
     if finish == "discard":
         return np.delete(out, tied)
 

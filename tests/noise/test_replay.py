@@ -96,7 +96,7 @@ def test_one_doubtful_word_among_decided_ones_is_noticed(epsilon: str, way: lapl
             block = calm.copy()
             block[row, column] = word
             assert way(block, ready, noise)
-            assert laplace.undecided(block, ready).tolist() == [column]
+            assert laplace.undecided_columns(block, ready).tolist() == [column]
 
 
 @pytest.mark.parametrize("way", RESPONSE_WAYS)
@@ -111,7 +111,7 @@ def test_one_doubtful_word_of_a_response_is_noticed(modulus: int, way: response.
             block = calm.copy()
             block[row, column] = word
             assert way(block, ready, shift)
-            assert response.undecided(block, ready).tolist() == [column]
+            assert response.undecided_columns(block, ready).tolist() == [column]
 
 
 def test_a_tie_of_more_than_256_bits_is_drawn_out_and_not_guessed() -> None:

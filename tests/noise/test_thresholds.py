@@ -10,7 +10,7 @@ import pytest
 
 from helpers.noise import oracle
 from sketchstream.noise.gaussian import GaussianTails
-from sketchstream.noise.thresholds import CACHED_BITS, Threshold, below, digit, exp_minus, exponential, response
+from sketchstream.noise.thresholds import CACHED_BITS, Threshold, digit, exp_minus, exponential, is_below, response
 
 EXPONENTS = [
     Fraction(e) for e in ("1/1000000", "1/10000", "1/100", "1/10", "3/7", "1", "22/7", "10", "50", "700", "1/3")
@@ -77,7 +77,7 @@ def test_comparing_every_word_gives_the_exact_probability(x: Fraction, width: in
         for tie, word in product(ties, range(words)):
             asked = iter([*tie, word])
             try:
-                sure += share * below(threshold, next(asked), lambda given=asked: next(given), width)
+                sure += share * is_below(threshold, next(asked), lambda given=asked: next(given), width)
             except StopIteration:
                 still.append([*tie, word])
         ties, open_ = still, share * len(still)

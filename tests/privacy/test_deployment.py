@@ -14,7 +14,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import BudgetError
-from sketchstream.kinds import planned
+from sketchstream.kinds import initial_ledger
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise
 
@@ -166,12 +166,12 @@ def test_events_are_not_counted_again_beyond_the_limit() -> None:
     item = ss.ProfileSpec(epsilon="1/2", unit="item", modulus=8, domain=ss.ClosedDomain(size=4))
     found = Deployment.from_records(hourly("event", 2, 2, "2"), limit=F(3))
     with pytest.raises(BudgetError) as caught:
-        found.require_room([planned(event), planned(item)])
+        found.require_room([initial_ledger(event), initial_ledger(item)])
     assert (caught.value.spent, caught.value.asked, caught.value.limit) == (F(2), F(3, 2), F(3))
     assert "events have lost up to 2 by what was published, and would lose 3/2 more" in str(caught.value)
-    found.require_room([planned(event)])
-    Deployment.from_records([], limit=F(1)).require_room([planned(event), planned(item)])
-    Deployment.from_records(hourly("event", 2, 2, "2")).require_room([planned(event), planned(item)])
+    found.require_room([initial_ledger(event)])
+    Deployment.from_records([], limit=F(1)).require_room([initial_ledger(event), initial_ledger(item)])
+    Deployment.from_records(hourly("event", 2, 2, "2")).require_room([initial_ledger(event), initial_ledger(item)])
 
 
 def test_plain_data_hold_every_ledger() -> None:

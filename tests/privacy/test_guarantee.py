@@ -14,9 +14,17 @@ from typing import Any
 import pytest
 
 import sketchstream as ss
-from sketchstream.kinds import planned
+from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.statement import statement
-from sketchstream.privacy.deployments.guarantee import DAY_MS, Beside, Context, Guarantee, duration, overlapping, plain
+from sketchstream.privacy.deployments.guarantee import (
+    DAY_MS,
+    Beside,
+    Context,
+    Guarantee,
+    duration,
+    loss_words,
+    overlapping,
+)
 from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, show
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.query.words import promise
@@ -168,7 +176,7 @@ def test_no_privacy_is_said_about_the_loss_that_it_is_true_of(number: int, epsil
         spec = ss.ProfileSpec(
             epsilon, "item", ss.ClosedDomain(size=9), modulus=8, epsilon_publish=publish, groups=groups
         )
-    found = statement(spec, planned(spec))
+    found = statement(spec, initial_ledger(spec))
     said = found.to_dict()
     readers, thief = number * min(F(epsilon), F(publish)), number * (F(epsilon) + F(publish))
     assert (found.published, found.looked) == (readers, thief)
@@ -226,7 +234,7 @@ def grouped(unit: str, context: Context | None = None, **more: Any) -> Guarantee
     """Three groups and one for all others; epsilon 1, published at 1/2."""
     promise = {name: more.pop(name) for name in ("max_groups", "of_item") if name in more}
     spec = spec_of(unit, epsilon_publish="1/2", groups=ss.Groups(["a", "b", "c"], other=True, **promise), **more)
-    return statement(spec, planned(spec), context)
+    return statement(spec, initial_ledger(spec), context)
 
 
 @pytest.mark.parametrize(
@@ -264,9 +272,9 @@ def test_groups_cost_what_the_theory_says_and_the_statement_says_so(
 
 def test_a_filter_is_protected_with_the_record_and_no_groups_are_mentioned_without_any() -> None:
     spec = spec_of(where={"country": ["DE"]})
-    found = statement(spec, planned(spec))
+    found = statement(spec, initial_ledger(spec))
     assert "the fields of where: part of a record's payload, and protected with it" in found.protects
-    bare = statement(spec_of(), planned(spec_of()))
+    bare = statement(spec_of(), initial_ledger(spec_of()))
     assert not [said for said in bare.protects + bare.assumes if "group" in said or "where" in said]
 
 
@@ -276,7 +284,7 @@ def test_a_copy_of_the_machine_takes_all_windows_that_overlap(
 ) -> None:
     """Windows of a week every day; one event is in 7, a day that clocks change might touch 9."""
     found = grouped(unit, Context(window_ms=7 * DAY_MS, overlap=7, a_day=9))
-    one = plain(F(published))
+    one = loss_words(F(published))
     assert (show(found.published), show(found.looked)) == (published, copied)
     assert found.seen[0].startswith("someone who sees everything that one window of this sketch publishes: ")
     assert found.seen[0].endswith(f"loses at most {one}")

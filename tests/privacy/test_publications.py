@@ -17,7 +17,7 @@ from helpers.paths import ROOT
 from sketchstream import kinds
 from sketchstream.components import Component
 from sketchstream.config.loader import Config
-from sketchstream.kinds import planned
+from sketchstream.kinds import initial_ledger
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.census import Census
 from sketchstream.privacy.deployments.deployment import Deployment, Record
@@ -43,7 +43,7 @@ UNLISTED = "not on the list of what a deployment publishes"
 
 
 def statement(spec: Any, **around: Any) -> str:
-    return str(kinds.of(spec).guarantee(spec, planned(spec), Context(**around)))
+    return str(kinds.of(spec).guarantee(spec, initial_ledger(spec), Context(**around)))
 
 
 def documented() -> None:
@@ -149,14 +149,16 @@ def test_every_statement_names_all_that_a_deployment_publishes(spec: Any) -> Non
 
 @each_kind
 def test_a_total_counts_all_sketches_on_the_topic_whatever_their_measure(spec: Any) -> None:
-    kind, ledger = kinds.of(spec), planned(spec)
+    kind, ledger = kinds.of(spec), initial_ledger(spec)
     around = tuple(
-        Beside.of(name, planned(one), DAY_MS) for name, one in SPECS.items() if one.kind in ("profile", "gaussian")
+        Beside.of(name, initial_ledger(one), DAY_MS)
+        for name, one in SPECS.items()
+        if one.kind in ("profile", "gaussian")
     )
     found = kind.guarantee(spec, ledger, Context(window_ms=DAY_MS, beside=around))
     expected = Losses.of_sketch(ledger.loss())
     for name in ("profile", "gaussian"):
-        expected += Losses.of_sketch(planned(SPECS[name]).loss())
+        expected += Losses.of_sketch(initial_ledger(SPECS[name]).loss())
     assert found.total == found.kept == expected
     alone = kind.guarantee(spec, ledger, Context(window_ms=DAY_MS))
     assert found.total.epsilon(F(1, 10**6)) > alone.total.epsilon(F(1, 10**6)) > 0

@@ -21,7 +21,7 @@ from sketchstream.privacy.deployments import deployment
 from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, View
 from sketchstream.privacy.losses.history import Entry, History, Loss
 from sketchstream.privacy.losses.looks import item_loss, worst_loss
-from sketchstream.privacy.losses.measures import concentrated
+from sketchstream.privacy.losses.measures import rho_of_pure
 from sketchstream.privacy.losses.zcdp import item_rho, to_approximate, worst_rho
 
 F = Fraction
@@ -129,7 +129,7 @@ def test_pure_losses_cover_every_adaptive_stream(choices: Choices) -> None:
 def test_a_rho_that_forgets_the_views_outside_of_blocks_is_refused() -> None:
     def blocks_alone(life: History) -> Loss:
         layers = [entry for entry in life.entries if isinstance(entry, LayerEntry)]
-        return sum((concentrated(layer.cost) for layer in layers), F(0))
+        return sum((rho_of_pure(layer.cost) for layer in layers), F(0))
 
     assert max(worst_share(blocks_alone, any_shift, 40, 33)) > 1
 
@@ -159,7 +159,7 @@ def test_sketches_that_steer_each_other_add_the_squares_of_their_losses() -> Non
     shares = []
     for _ in range(100):
         joint, pair = interleaved(rng)
-        claim = sum((concentrated(item_loss(history)) for history in pair), F(0))
+        claim = sum((rho_of_pure(item_loss(history)) for history in pair), F(0))
         shares += [sharpest(joint, any_shift, a, ring) / (a * float(claim)) for a in ALPHAS for ring in RINGS]
         losses = sum((item_loss(history) for history in pair), F(0))
         assert sharpest(joint, any_shift, math.inf) <= float(losses) + 1e-9
@@ -187,7 +187,7 @@ def every_block(entries: Sequence[Entry]) -> Loss:
 
 def test_items_pay_for_the_cheapest_blocks_or_for_all_as_one() -> None:
     for history in lives(35, 300, views=6):
-        assert item_rho(history.entries) == min(every_block(history.entries), concentrated(item_loss(history)))
+        assert item_rho(history.entries) == min(every_block(history.entries), rho_of_pure(item_loss(history)))
 
 
 def ledger(unit: str, promise: Promise, epsilon: str = "1") -> Ledger:
@@ -207,7 +207,7 @@ def test_numbers_of_the_common_lives(unit: str) -> None:
     for _ in range(24):
         many = many.charge_release(F(1, 10))
     # releases lie between the creation layer and the state that it hides: one block
-    assert many.zcdp() == concentrated(F(34, 10)) == concentrated(many.loss())
+    assert many.zcdp() == rho_of_pure(F(34, 10)) == rho_of_pure(many.loss())
     beside = ledger(unit, Promise("histogram", F(1, 10)), "30")
     for _ in range(24):
         beside = beside.charge_release(F(1, 10))
@@ -217,12 +217,12 @@ def test_numbers_of_the_common_lives(unit: str) -> None:
 def test_rho_is_never_above_the_squared_loss_and_merges_and_looks_have_that() -> None:
     for unit in ("event", "item"):
         for history in lives(36, 200, views=5):
-            assert worst_rho(history, unit=unit) <= concentrated(worst_loss(history, unit=unit))
+            assert worst_rho(history, unit=unit) <= rho_of_pure(worst_loss(history, unit=unit))
     parts = [ledger("item", Promise("histogram", F(1))).charge_release(F(1, 4)) for _ in range(2)]
     merged = Ledger.merge(parts)
-    assert merged.zcdp() == concentrated(merged.loss())
+    assert merged.zcdp() == rho_of_pure(merged.loss())
     one = parts[0]
-    assert one.zcdp(intrusion=True) == concentrated(one.loss(intrusion=True)) == concentrated(F(9, 4))
+    assert one.zcdp(intrusion=True) == rho_of_pure(one.loss(intrusion=True)) == rho_of_pure(F(9, 4))
 
 
 def test_events_pay_by_their_gap() -> None:
@@ -233,9 +233,9 @@ def test_events_pay_by_their_gap() -> None:
         .add_layer(LayerEntry(bytes(range(16)), "discrete-laplace", F(1, 4)))
     )
     # before the release 1/2; between release and look (1 + 1/2)^2/2; after the look the layer that came then
-    assert held.zcdp() == concentrated(F(3, 2))
+    assert held.zcdp() == rho_of_pure(F(3, 2))
     refreshed = History(held.history.entries[2:], (), None).then(View("publication", None))
-    assert worst_rho(refreshed, unit="event") == concentrated(F(1, 4))
+    assert worst_rho(refreshed, unit="event") == rho_of_pure(F(1, 4))
 
 
 def test_deployments_add_the_squares_of_their_sketches_losses() -> None:
@@ -245,10 +245,10 @@ def test_deployments_add_the_squares_of_their_sketches_losses() -> None:
         made = Ledger.create("item", 1, layer, Promise("bare")).charge_release(F(1, 10)).charge_publication()
         span = (hour * 3_600_000, (hour + 1) * 3_600_000)
         records.append(deployment.Record("hourly", 0, span, 0, (), made))
-    assert deployment.Deployment.from_records(records).total().item_zcdp == 24 * concentrated(F(2, 10))
+    assert deployment.Deployment.from_records(records).total().item_zcdp == 24 * rho_of_pure(F(2, 10))
 
 
 def test_zcdp_as_epsilon_and_delta() -> None:
     assert to_approximate(F(36, 10)) == pytest.approx(17.7, abs=0.05)
     assert to_approximate(math.inf) == math.inf
-    assert concentrated(math.inf) == math.inf
+    assert rho_of_pure(math.inf) == math.inf

@@ -17,14 +17,14 @@ from sketchstream.errors import DataLossError, FormatError, MergeError, StoreErr
 from sketchstream.published import SealedState, Stack
 from sketchstream.quality import Quality, Verdict
 from sketchstream.query.sealed import SealedReader
-from sketchstream.serve.page.wording import status
+from sketchstream.serve.page.wording import status_in_words
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence
 from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.window_ranges import Mark
-from sketchstream.stream.windows.windows import within
+from sketchstream.stream.windows.windows import is_within
 from sketchstream.wire import envelope
 from sketchstream_connectors.files.publisher import (
     Both,
@@ -202,7 +202,7 @@ class Listed:
 
     def read(self, sketch: str | None = None, since: int | None = None, until: int | None = None) -> list[object]:
         chosen = [one for one in self._entries if sketch in (None, one.sketch)]
-        return [*self.frontiers(sketch), *(one for one in chosen if within(one.window, since, until))]
+        return [*self.frontiers(sketch), *(one for one in chosen if is_within(one.window, since, until))]
 
     def sketches(self) -> list[str]:
         return sorted({entry.sketch for entry in self._entries})
@@ -316,7 +316,7 @@ def test_the_words_on_a_window_begin_with_whether_it_is_complete(
     window = replace(window, partial=partial, of=of)
     window.__dict__["quality"] = Quality(verdict, "90% counted")
     assert window.describe() == said
-    told = status({"status": said, "quality": {"reason": "90% counted"}})
+    told = status_in_words({"status": said, "quality": {"reason": "90% counted"}})
     assert told.count("90% counted") == 1
 
 

@@ -23,7 +23,7 @@ from helpers.paths import ROOT
 from helpers.serving import MINUTE
 from helpers.streams import EPOCH
 from sketchstream.pictures import charts
-from sketchstream.pictures.charts import said
+from sketchstream.pictures.charts import with_interval
 from sketchstream.pictures.numbers import spelling
 from sketchstream.stream.windows.windows import iso
 
@@ -307,7 +307,7 @@ def test_a_new_user_finds_the_month_with_the_most_aircraft_seen_once_by_keyboard
         for number, row in enumerate(rows):
             one = row["exactly"]["1"]
             name = row["window_start"][:7]
-            expected = f"{name}: {said(one['value'], one['low'], one['high'], whole)}"
+            expected = f"{name}: {with_interval(one['value'], one['low'], one['high'], whole)}"
             assert page.inner_text(".wide output") == expected
             assert page.get_attribute(".wide input", "aria-valuetext") == expected
             if number < len(rows) - 1:
@@ -329,7 +329,7 @@ def test_the_pointer_reads_the_same_numbers(browser, demo, run):
             x, y, _ = points[number]
             page.mouse.move(box["x"] + x * box["width"] + 3, box["y"] + y * box["height"] + 40)
             one = rows[number]["exactly"]["1"]
-            assert page.inner_text(".wide output").endswith(said(one["value"], one["low"], one["high"], whole))
+            assert page.inner_text(".wide output").endswith(with_interval(one["value"], one["low"], one["high"], whole))
         # the mark stands on the dot that matplotlib drew
         mark = page.locator(".mark").bounding_box()
         assert mark is not None

@@ -26,7 +26,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
 from sketchstream.kinds.exports import read_csv
-from sketchstream.pictures.charts import said
+from sketchstream.pictures.charts import with_interval
 from sketchstream.pictures.numbers import MAX_ROWS
 from sketchstream.query.differences import difference
 from sketchstream.serve import service as serve_service
@@ -150,7 +150,7 @@ def test_distances_between_rows_are_a_heat_map(site, run: Run) -> None:
     assert len(text) == 11
     drawn = unescape(client.get("/sketches/rows/window", params=given(2)).text)
     for one in shown.rows_of(found):
-        told = said(*(one[end] for end in ("value", "low", "high")))
+        told = with_interval(*(one[end] for end in ("value", "low", "high")))
         assert f"{one['user']}, {one['other']}: {told}" in drawn
         assert f"{one['other']}, {one['user']}: {told}" in drawn
     html = folder / "rows.html"
@@ -408,7 +408,7 @@ def test_groups_and_windows_are_one_heat_map(site) -> None:
     found = client.get("/sketches/reach/over-time/by-group.svg", params={"metric": "at_least.2"})
     assert found.status_code == 200
     value = answers["autumn", 2]["at_least"]["2"]
-    told = said(*(value[end] for end in ("value", "low", "high")), "{:,.0f}".format)
+    told = with_interval(*(value[end] for end in ("value", "low", "high")), "{:,.0f}".format)
     assert f"autumn, 01-01 02:00: {told}" in unescape(client.get("/sketches/reach?metric=at_least.2").text)
 
 

@@ -20,8 +20,8 @@ from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.naming import USUAL
 from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import draw_numbers, spelling
 from sketchstream.pictures.numbers import interval as interval_cell
-from sketchstream.pictures.numbers import listed, spelling
 from sketchstream.pictures.numbers import value as value_cell
 from sketchstream.query import differences, words
 from sketchstream.query.times import read_time
@@ -136,12 +136,13 @@ def test_charts_say_the_numbers_of_their_tables(site):
     answer = client.get("/v1/sketches/minutes/profile", params=given).json()
     found = re.findall(r'data-points="([^"]*)"', text)
     reach, exact = (json.loads(one.replace("&#34;", '"')) for one in found)
-    from sketchstream.pictures.charts import said
+    from sketchstream.pictures.charts import with_interval
 
     whole = spelling("exactly")
-    told = said(*(answer["distinct"][end] for end in ("value", "low", "high")), whole)
+    told = with_interval(*(answer["distinct"][end] for end in ("value", "low", "high")), whole)
     assert [point[2] for point in exact] == [
-        f"exactly {k} times: {said(*(answer['exactly'][str(k)][end] for end in ('value', 'low', 'high')), whole)}"
+        f"exactly {k} times: "
+        f"{with_interval(*(answer['exactly'][str(k)][end] for end in ('value', 'low', 'high')), whole)}"
         for k in range(1, 13)
     ]
     assert reach[0][2] == f"1 times or more: {told}"
@@ -433,7 +434,7 @@ def test_calendars_have_a_cell_for_each_window():
     ],
 )
 def test_a_window_has_one_state(answer, complete, expected):
-    assert calendar.state({"answer": answer, "complete": complete}) == expected
+    assert calendar.state_of_window({"answer": answer, "complete": complete}) == expected
 
 
 # ---------------------------------------------------------------------- all kinds
@@ -626,8 +627,8 @@ def test_no_digits_are_shown_of_which_an_interval_tells_nothing(numbers, said):
     tile = home.tile("title", numbers, "")
     assert (re.sub("<[^>]*>", "", tile.value), tile.interval.removeprefix("95% interval ")) == tuple(said)
     if numbers[1] is not None:
-        assert charts.said(*numbers) == f"{said[0]}, 95% interval {said[1]}"
-        (row,) = listed("name", "title", ["x"], tuple([one] for one in numbers), ("a", "b")).table.rows
+        assert charts.with_interval(*numbers) == f"{said[0]}, 95% interval {said[1]}"
+        (row,) = draw_numbers("name", "title", ["x"], tuple([one] for one in numbers), ("a", "b")).table.rows
         assert [re.sub("<[^>]*>", "", str(cell)) for cell in row[1:]] == said
 
 

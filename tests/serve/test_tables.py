@@ -180,7 +180,7 @@ def test_a_restricted_token_has_the_tables_of_its_sketches(tmp_path):
 
 
 def test_a_column_of_a_cell_that_is_named_like_one_of_a_window_stays_apart():
-    assert [tables._own(name) for name in ("group", "value", "complete")] == ["group_", "value", "complete_"]
+    assert [tables._own_column(name) for name in ("group", "value", "complete")] == ["group_", "value", "complete_"]
 
 
 def test_missing_columns_are_there_without_values_and_others_are_left_out():

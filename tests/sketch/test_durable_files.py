@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sketchstream import files
-from sketchstream.cli.sketches import locked
+from sketchstream.cli.sketches import lock
 from sketchstream.errors import StoreError
 from sketchstream.files import remove_durably, sweep, write_durably, written_for
 
@@ -130,5 +130,5 @@ def test_what_killed_writers_of_a_file_left_is_swept(tmp_path: Path, name: str) 
 def test_a_command_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     (tmp_path / "s.sketch").write_bytes(b"state")
     (tmp_path / ".s.sketch.0123456789abcdef.sketchstream-tmp").write_bytes(b"secret")
-    with locked(tmp_path / "s.sketch"):
+    with lock(tmp_path / "s.sketch"):
         assert names(tmp_path) == ["s.sketch"]

@@ -189,7 +189,7 @@ def test_only_large_states_of_kinds_that_can_defer_are_imaged() -> None:
 def test_a_restored_sketch_takes_over_memory_that_is_its_own() -> None:
     sketch = made("event")
     data = sketch.to_bytes()
-    room = wire.aligned(len(data), data[: wire.PREFIX_BYTES])
+    room = wire.aligned_memory(len(data), data[: wire.PREFIX_BYTES])
     room[:] = data
     again = Sketch.from_bytes(room, KEY, take_over=True)
     state = again._open_state("test")
@@ -201,9 +201,9 @@ def test_a_restored_sketch_takes_over_memory_that_is_its_own() -> None:
     for given, own in ((data, True), (bytearray(data), False), (memoryview(bytearray(data)).toreadonly(), True)):
         copied = Sketch.from_bytes(given, KEY, take_over=own)._open_state("test")
         assert not np.shares_memory(copied, np.frombuffer(given, np.uint8))
-    room = wire.aligned(len(data), data[: wire.PREFIX_BYTES])
+    room = wire.aligned_memory(len(data), data[: wire.PREFIX_BYTES])
     room[:] = data
     room[len(data) // 2] ^= 1
     with pytest.raises(FormatError):
         Sketch.from_bytes(room, KEY, take_over=True)
-    assert len(wire.aligned(5, b"short")) == 5
+    assert len(wire.aligned_memory(5, b"short")) == 5

@@ -211,9 +211,9 @@ def test_merge_refuses_itself_descendants_other_specs_and_histograms() -> None:
 def test_parts_with_other_epsilons_may_be_stacked() -> None:
     specs = [ss.ProfileSpec(epsilon=e, domain=ss.ClosedDomain(size=50)) for e in ("1", "2")]
     stacked = ss.stack([sealed(spec, [1]) for spec in specs])
-    from sketchstream.kinds.profile.observations import observed
+    from sketchstream.kinds.profile.observations import observed_counts
 
-    assert len(observed(stacked)) == 2
+    assert len(observed_counts(stacked)) == 2
 
 
 def test_refresh_adds_a_layer_that_protects_against_a_second_look() -> None:

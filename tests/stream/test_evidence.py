@@ -33,7 +33,7 @@ from sketchstream.stream.state.evidence import (
     WINDOWS_KEPT,
     Evidence,
     due,
-    passed,
+    windows_passed,
 )
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream.stream.worker.account import Recent, main_reason, published_reason
@@ -210,9 +210,9 @@ def test_the_law_of_misplaced_events_is_that_of_the_two_draws_of_each_window() -
 
 def test_the_last_windows_of_a_plan_are_as_many_as_are_kept() -> None:
     through = EPOCH + 3 * WINDOWS_KEPT * MINUTE
-    found = passed(plan(), EPOCH, through)
+    found = windows_passed(plan(), EPOCH, through)
     assert found == [(through - i * MINUTE, through - (i - 1) * MINUTE) for i in range(WINDOWS_KEPT, 0, -1)]
-    assert passed(plan(), through - 2 * MINUTE, through) == found[-2:]
+    assert windows_passed(plan(), through - 2 * MINUTE, through) == found[-2:]
 
 
 @pytest.mark.statistics
@@ -230,9 +230,9 @@ def test_cells_follow_their_law_with_and_without_misplaced_items(items: int, see
         found.seal(plan(), EPOCH, EPOCH + MINUTE)
         published.append(found.report().windows[WINDOW].misplaced)
     mean, variance = misplaced_law(given, 1)
-    from sketchstream.stream.input.partitioner import spread
+    from sketchstream.stream.input.partitioner import public_hashes
 
-    cells = len(np.unique(spread(batch) % np.uint64(1024)))
+    cells = len(np.unique(public_hashes(batch) % np.uint64(1024)))
     expected = mean + cells * (1.0 - 2.0 / (1.0 + np.e))
     error = 5.0 * (variance / runs) ** 0.5
     assert abs(np.mean(published) - expected) < error

@@ -26,7 +26,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DomainError, EstimateError, ItemError, MergeError, SpecError, WeightError
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.hashing import Key
-from sketchstream.kinds import planned
+from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile import groups as groups_module
 from sketchstream.kinds.profile.groups import Grouped
@@ -343,7 +343,7 @@ def test_the_ledger_counts_the_groups_that_a_unit_may_be_in(
         assert part.ledger.loss(intrusion=True) == sealed.ledger.loss(intrusion=True)
     found = Deployment.of([sealed])
     assert (found.total().event if unit == "event" else found.total().item) == each[0]
-    said = str(statement(made, planned(made)))
+    said = str(statement(made, initial_ledger(made)))
     assert f"{'an event' if unit == 'event' else 'an item'} loses at most {pays * F(1, 3)}" in said
     assert (replaced in said) if replaced else ("of every number" not in said)
 
@@ -362,8 +362,8 @@ def test_an_item_in_several_groups_against_exact_enumeration() -> None:
     for x, y in itertools.product(range(4), repeat=2):  # what the item adds to the two groups
         ratios = np.log(np.outer(law, law)) - np.log(np.outer(np.roll(law, x), np.roll(law, y)))
         worst = max(worst, float(abs(ratios).max()))
-    assert worst == pytest.approx(float(planned(made).loss()))
-    assert planned(made).loss() == 1
+    assert worst == pytest.approx(float(initial_ledger(made).loss()))
+    assert initial_ledger(made).loss() == 1
     only = spec(
         "1/2",
         names=["a", "b"],
@@ -374,7 +374,7 @@ def test_an_item_in_several_groups_against_exact_enumeration() -> None:
         intrusion=False,
         max_groups=1,
     )
-    assert planned(only).loss() == F(1, 2)
+    assert initial_ledger(only).loss() == F(1, 2)
 
 
 @pytest.mark.parametrize("most", [None, 1, 2])
@@ -403,7 +403,7 @@ def test_other_payloads_of_an_item_in_several_groups_against_exact_enumeration(m
     nothing = max(float(np.log(laws[one] / laws[0, 0, 0]).max()) for one in worlds)
     others = max(float(np.log(laws[one] / laws[two]).max()) for one, two in itertools.product(worlds, repeat=2))
     assert made.groups is not None
-    loss = float(planned(made).loss())
+    loss = float(initial_ledger(made).loss())
     assert nothing == pytest.approx(loss)
     assert others == pytest.approx(loss * made.groups.of_one_replaced / made.groups.of_one_item)
     assert made.groups.of_one_replaced == min(3, 2 * (most or 3))
@@ -423,7 +423,7 @@ def test_budgets_and_guarantees_of_a_configuration_know_groups() -> None:
     with pytest.raises(ConfigError, match=r"an item could lose 12 .*reach 12"):
         Config.parse(head + item + "other_group = true\n", "/etc/c.toml", {})
     plan = Config.parse(head + item + "max_groups = 2\n", "/etc/c.toml", {}).sketches[0]
-    said = statement(plan.spec, planned(plan.spec), context(config, plan))
+    said = statement(plan.spec, initial_ledger(plan.spec), context(config, plan))
     assert said.published == 6
     assert "an item has events in at most 2 groups of one window, as its source promises" in str(said)
     assert plan.fields == {"group": "ad.campaign"}
@@ -443,7 +443,7 @@ def test_an_event_of_a_sketch_that_protects_items_pays_for_its_group_alone(promi
     exact = max(moved) * made_parameter(made)
     assert exact == 3
     groups = KIND.accounting.groups_of_item(made)
-    found = Beside.of("reach", planned(made), 3_600_000, groups=groups)
+    found = Beside.of("reach", initial_ledger(made), 3_600_000, groups=groups)
     assert (found.event.pure, found.item.pure) == (exact, groups * exact)
     # beside a sketch of events, in a budget and in that sketch's statement: 7 + 3 in each of two overlapping windows
     said = "".join(
@@ -464,7 +464,7 @@ def test_an_event_of_a_sketch_that_protects_items_pays_for_its_group_alone(promi
     config = Config.parse(head + event + item + LISTED + said, "/etc/c.toml", {})
     assert config.check_budget() == "an event loses at most 26 of 26 per 1h"
     first = config.sketches[0]
-    assert statement(first.spec, planned(first.spec), context(config, first)).total.pure == 26
+    assert statement(first.spec, initial_ledger(first.spec), context(config, first)).total.pure == 26
 
 
 # Bad input.

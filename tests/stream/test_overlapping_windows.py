@@ -21,7 +21,7 @@ from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, MergeError
 from sketchstream.items.hashing import Key
-from sketchstream.kinds import planned
+from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment
@@ -293,7 +293,7 @@ def test_several_lengths_in_one_block_are_several_series() -> None:
     assert {config.quality_rule(plan.name).warn.share for plan in config.sketches} == {0.3}
     around = context(config, config.plan("reach.1d"))
     assert [one.name for one in around.beside] == ["reach.1h", "reach.1w", "reach.28d"]
-    said = statement(config.plan("reach.1d").spec, planned(config.plan("reach.1d").spec), around)
+    said = statement(config.plan("reach.1d").spec, initial_ledger(config.plan("reach.1d").spec), around)
     assert said.total.pure == F(4, 7), "an event lies in one window of each series"
     with pytest.raises(ConfigError, match=r"no sketch is named 'reach' .*reach.1h, reach.1d"):
         config.plan("reach")
@@ -344,7 +344,7 @@ def test_a_planned_event_pays_once_for_each_window_that_holds_it() -> None:
         'window = "7d"\nevery = "1d"', HEAD + '[privacy]\nmax_epsilon = 1\nbudget = { epsilon="1", per="1d" }'
     )
     plan = config.sketches[0]
-    said = statement(plan.spec, planned(plan.spec), context(config, plan))
+    said = statement(plan.spec, initial_ledger(plan.spec), context(config, plan))
     assert (said.published, said.total.pure, said.kept.pure) == (F(1, 7), F(1), F(1))
     assert "everything that one window of this sketch publishes: an event loses at most 1/7" in str(said)
     assert "over 7 overlapping windows that hold it: an event loses at most 1" in str(said)
@@ -356,7 +356,7 @@ def test_a_planned_event_pays_once_for_each_window_that_holds_it() -> None:
         parse('window = "7d"\nevery = "1d"', HEAD + '[privacy]\nbudget = { epsilon="0.9", per="1d" }')
     beside = parse('window = "7d"\nevery = "1d"\n' + BLOCK.replace("reach", "daily") + 'window = "1d"')
     daily = beside.plan("daily")
-    assert statement(daily.spec, planned(daily.spec), context(beside, daily)).total.pure == F(8, 7)
+    assert statement(daily.spec, initial_ledger(daily.spec), context(beside, daily)).total.pure == F(8, 7)
 
 
 @pytest.mark.parametrize(
@@ -418,10 +418,10 @@ def test_the_ledger_finds_what_each_event_and_item_lost(unit: str, steps: int, s
     assert found.total().event_zcdp == r * F(1, 8)
     if unit == "item":
         assert found.total().item == len(parts) * F(1, 2) == (20 // stride + r - 1) * F(1, 2)
-        whole = [PlannedLoss(plan.name, plan.starts, planned(made), r)]
+        whole = [PlannedLoss(plan.name, plan.starts, initial_ledger(made), r)]
         assert item_losses(whole, Calendar(Width(20, "minute"))).pure == found.total().item
         around = Context(window_ms=steps * MINUTE, published_ms=20 * MINUTE, overlap=r, every_ms=stride * MINUTE)
-        assert statement(made, planned(made), around).kept.pure == found.total().item
+        assert statement(made, initial_ledger(made), around).kept.pure == found.total().item
 
 
 # Answers.

@@ -35,7 +35,7 @@ from sketchstream.items.events import Events
 from sketchstream.items.hashing import Key
 from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.input.partition_counts import Steps
-from sketchstream.stream.input.partitioner import belongs, kept
+from sketchstream.stream.input.partitioner import belongs, items_kept
 from sketchstream.stream.interfaces import Chunk, Restored
 from sketchstream.stream.state.checkpoint import capture, mark_diverged, mark_partial, restore
 from sketchstream.stream.state.partition import PartitionState
@@ -472,7 +472,7 @@ def test_misplaced_items_are_no_ops() -> None:
     assert outcome.updates == here.sum()
     assert asked == ["items", "windows"], "once a chunk for items, and afresh for what the watermark passed"
     (found,) = finish(state).values()
-    assert found.slots == here.sum() == kept(spec().domain, "murmur2", 4, 1).sum()  # type: ignore[arg-type]
+    assert found.slots == here.sum() == items_kept(spec().domain, "murmur2", 4, 1).sum()  # type: ignore[arg-type]
     assert exact(found, 1) == here.sum()
 
 

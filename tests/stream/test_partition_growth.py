@@ -18,7 +18,7 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Release, SealedState
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.input.partitioner import belongs, kept
+from sketchstream.stream.input.partitioner import belongs, items_kept
 from sketchstream.stream.interfaces import Frontier, Restored
 from sketchstream.stream.state.checkpoint import capture, capturing, restore
 from sketchstream.stream.state.partition import PartitionState
@@ -238,5 +238,5 @@ def test_slots_can_be_taken_from_items_of_lists_and_samples_too() -> None:
 
 def test_slots_of_a_partition_are_those_of_all_counts() -> None:
     domain = ClosedDomain(size=SIZE)
-    union = kept(domain, "murmur2", [4, 6], 1)
+    union = items_kept(domain, "murmur2", [4, 6], 1)
     assert np.array_equal(np.flatnonzero(union), np.union1d(here(4), here(6)))

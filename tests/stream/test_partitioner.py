@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sketchstream.items.arrays import Items
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.input.partitioner import PARTITIONERS, Partitioner, belongs, kept
+from sketchstream.stream.input.partitioner import PARTITIONERS, Partitioner, belongs, items_kept
 
 
 def reference(key: bytes, way: str, count: int) -> int:
@@ -67,5 +67,5 @@ def test_any_of_several_partition_counts_is_enough() -> None:
 
 @pytest.mark.parametrize("domain", [ClosedDomain(size=100), ClosedDomain(items=["a", b"a", 5, "5", -1, "é"])])
 def test_partitions_of_a_closed_domain_are_disjoint_and_cover_it(domain: ClosedDomain) -> None:
-    masks = [kept(domain, "murmur2", 4, partition) for partition in range(4)]
+    masks = [items_kept(domain, "murmur2", 4, partition) for partition in range(4)]
     assert sum(mask.astype(int) for mask in masks).tolist() == [1] * (domain.size or 0)  # type: ignore[union-attr]

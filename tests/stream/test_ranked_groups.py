@@ -22,9 +22,9 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DomainError, KeyMismatchError, MergeError, SpecError
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.hashing import Key
-from sketchstream.kinds import planned
+from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.groups.group_list import Groups, GroupSample
-from sketchstream.kinds.profile.groups import Grouped, alone
+from sketchstream.kinds.profile.groups import Grouped, spec_of_group
 from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.ranking import smallest_prime
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -171,13 +171,13 @@ def test_an_item_in_all_groups_loses_what_the_ledger_says_and_without_the_limit_
 ) -> None:
     names = [f"g{i}" for i in range(groups)]
     made = spec("1/2", names, most, domain=ClosedDomain(size=1), publish="state", intrusion=False, modulus=8)
-    loss = planned(made).loss()
+    loss = initial_ledger(made).loss()
     assert loss == F(most, 2)
     assert Sketch.create(made, KEY).layers[0].parameter == F(1, 2), "each group has the whole epsilon"
     for others in (False, True):
         assert exact_loss(made, others=others) == loss
     promised = ProfileSpec.from_dict({**made.to_dict(), "groups": {"names": names, "max_groups": most}})
-    assert planned(promised).loss() == loss
+    assert initial_ledger(promised).loss() == loss
     assert exact_loss(promised, others=False) == groups / 2, "a promise that is broken"
 
     def without(hashes: Any, codes: Any, most: int, groups: int, prime: int, out: Any) -> None:
@@ -211,7 +211,7 @@ def test_guarantee_budget_and_ledger_count_the_limit_without_a_promise() -> None
     with pytest.raises(ConfigError, match=r"an item could lose 9 .*reach 9"):
         Config.parse(head + block.replace("max_groups = 2", "max_groups = 3"), "/etc/c.toml", {})
     plan = config.sketches[0]
-    said = statement(plan.spec, planned(plan.spec), context(config, plan))
+    said = statement(plan.spec, initial_ledger(plan.spec), context(config, plan))
     assert said.published == 6
     text = str(said)
     assert "in all of its 5 groups; it counts in at most 2 of them, those that a keyed hash of it ranks first" in text
@@ -341,7 +341,7 @@ def test_a_ranking_needs_the_key_and_a_sample_is_nothing_to_create() -> None:
     with pytest.raises(KeyMismatchError):
         Sketch.create(closed)
     with pytest.raises(SpecError, match="create the sketch with all its groups"):
-        Sketch.create(alone(closed, 1), KEY)
+        Sketch.create(spec_of_group(closed, 1), KEY)
     with pytest.raises(SpecError, match="sample belongs to what was published of one group"):
         ProfileSpec("1", domain=ClosedDomain(size=9), sample=GroupSample(0, 3, 1))
     assert Groups(NAMES, max_groups=2).to_dict() == {"names": NAMES, "max_groups": 2}, "specs of before are as before"

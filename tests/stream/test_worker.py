@@ -17,7 +17,7 @@ from helpers.workers import STATE, TEXT, close_windows, config, counts, driver, 
 from sketchstream.errors import BrokerError, DataLossError, FencedError, StoreError
 from sketchstream.items.arrays import Items
 from sketchstream.published import SealedState
-from sketchstream.stream.input.partitioner import belongs, kept
+from sketchstream.stream.input.partitioner import belongs, items_kept
 from sketchstream.stream.interfaces import (
     Chunk,
     Fresh,
@@ -80,7 +80,7 @@ def test_at_epsilon_one_the_noise_is_there_and_drawn_once() -> None:
     noise = []
     for partition, part in enumerate(window.parts):
         assert isinstance(part, SealedState)
-        keep = kept(d.config.plan("hours").spec.domain, "murmur2", 2, partition)  # type: ignore[arg-type]
+        keep = items_kept(d.config.plan("hours").spec.domain, "murmur2", 2, partition)  # type: ignore[arg-type]
         expected = np.array([true[i] for i in np.flatnonzero(keep)])
         noise.append(part.state - expected)
     joined = np.concatenate(noise)
@@ -512,7 +512,7 @@ def test_the_history_of_a_sketch_does_not_move_the_watermark_of_its_neighbours()
     end = EPOCH + 24 * HOUR
     d.publisher.boundaries["hours", 0] = Boundary().with_history(end, "a", "hours")
     here, there = (
-        np.flatnonzero(kept(d.config.plan("minutes").spec.domain, "murmur2", 2, partition))  # type: ignore[arg-type]
+        np.flatnonzero(items_kept(d.config.plan("minutes").spec.domain, "murmur2", 2, partition))  # type: ignore[arg-type]
         for partition in (0, 1)
     )
     records = [(int(here[i % here.size]), EPOCH + i * MINUTE) for i in range(40)]

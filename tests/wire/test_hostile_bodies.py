@@ -24,7 +24,7 @@ def look(data: bytes) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            header = wire.claimed(data)
+            header = wire.claimed_header(data)
             shape_of(header)
             published.read(data)
         except SketchstreamError as error:

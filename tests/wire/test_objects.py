@@ -63,7 +63,7 @@ def test_a_header_of_small_objects_is_refused_before_it_is_read(inner: Any) -> N
     with pytest.raises(FormatError, match="values and names"):
         header.read(body)
     with pytest.raises(FormatError, match="values and names"):
-        wire.claimed(data)
+        wire.claimed_header(data)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000
 
 
@@ -80,6 +80,6 @@ def test_a_header_longer_than_any_is_refused_before_it_is_read(monkeypatch: pyte
     data = with_header(body)
     for name in ("unpackb", "packb"):
         monkeypatch.setattr(msgpack, name, None)
-    for read in (wire.claimed, wire.unpack_header):
+    for read in (wire.claimed_header, wire.unpack_header):
         with pytest.raises(FormatError, match="a header has at most 67108864 bytes, found 67108"):
             read(data)

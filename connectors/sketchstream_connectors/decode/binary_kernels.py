@@ -121,7 +121,7 @@ def number(text: Any, p: Any, end: Any) -> Any:
 
 
 @part
-def signed(raw: Any) -> Any:
+def unzigzag(raw: Any) -> Any:
     """The number that a zigzag varint stands for."""
     return np.int64(raw >> U(1)) ^ -np.int64(raw & U(1))
 
@@ -139,7 +139,7 @@ def small(text: Any, p: Any, end: Any) -> Any:
 def behind_bytes(text: Any, p: Any, end: Any) -> Any:
     """Find where bytes with their length in front begin and end; an end of -1: malformed."""
     raw, begin = number(text, p, end)
-    size = signed(raw)
+    size = unzigzag(raw)
     stop = np.int64(-1)
     if begin >= 0 and 0 <= size <= end - begin:
         stop = begin + size
@@ -366,14 +366,14 @@ def scan_avro(
                 if p < 0:
                     break
                 kinds[U(a), U(i)] = INTEGER
-                found_start[U(a), U(i)] = signed(raw)
+                found_start[U(a), U(i)] = unzigzag(raw)
                 found_end[U(a), U(i)] = -1
             elif op == TAKE_INT:
                 raw, p = small(text, p, end)
                 if p < 0:
                     break
                 kinds[U(a), U(i)] = INTEGER
-                found_start[U(a), U(i)] = signed(raw)
+                found_start[U(a), U(i)] = unzigzag(raw)
                 found_end[U(a), U(i)] = -1
             elif op == END:
                 verdict = GOOD if p == end or framing == ADJOINING else BROKEN
@@ -411,7 +411,7 @@ def scan_avro(
                     raw, p = number(text, p, end)
                     if p < 0:
                         break
-                    count = signed(raw)
+                    count = unzigzag(raw)
                     if count == 0:
                         pc = a
                         good = True
@@ -554,7 +554,7 @@ def message_indexes(data: Bytes, p: Any, end: Any) -> Any:
     """The path of a message in its file, packed into one word, 16 bits a level; and the position behind it, or -1."""
     text = first_byte(data)
     raw, p = number(text, p, end)
-    count = signed(raw)
+    count = unzigzag(raw)
     if p < 0 or count < 0 or count > MAX_INDEXES:
         return U(0), np.int64(-1)
     if count == 0:
@@ -562,7 +562,7 @@ def message_indexes(data: Bytes, p: Any, end: Any) -> Any:
     packed = U(0)
     for level in range(count):
         raw, p = number(text, p, end)
-        index = signed(raw)
+        index = unzigzag(raw)
         if p < 0 or index < 0 or index >= 0xFFFF:
             return U(0), np.int64(-1)
         packed |= U(index + 1) << U(16 * level)
@@ -813,9 +813,9 @@ def scan_protobuf(
                 elif op == P_LOW32:
                     value = np.int64(raw & U(0xFFFFFFFF))
                 elif op == P_ZIGZAG:
-                    value = signed(raw)
+                    value = unzigzag(raw)
                 elif op == P_ZIGZAG32:
-                    value = signed(raw & U(0xFFFFFFFF))
+                    value = unzigzag(raw & U(0xFFFFFFFF))
                 elif op == P_ENUM:
                     value = np.int64(np.int32(raw & U(0xFFFFFFFF)))
                     first = np.int64(word_at(this + U(24)))

@@ -45,7 +45,7 @@ class Decoder(Fields):
     reader: Reader = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        form = formats.named(self.format)
+        form = formats.by_name(self.format)
         if self.item_type not in {"text", "int", "bytes"}:
             raise ConfigError(f"item_type must be text, int or bytes, found {self.item_type!r:.40}")
         if len(self.columns) > MAX_COLUMNS:

@@ -15,18 +15,18 @@ import numpy as np
 
 from sketchstream.array_types import Bytes, Ints
 from sketchstream.items.events import Events
-from sketchstream.kernels import spared
+from sketchstream.kernels import use_numpy_twin
 from sketchstream.kernels.tokens import ASK, DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, TOMBSTONE, UNREAD
 from sketchstream.stream.formats import Fields, PayloadFormat
 from sketchstream_connectors.decode import json, layouts
-from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
+from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nest_fields, wanted_fields
 from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import column_times
 
 _Column = tuple[list[int], list[bytes]]
 WORK = 4
-"""Elements of `kernels.spared` that a text counts for where orjson reads all of them, so that nothing is compiled.
+"""Elements for `kernels.use_numpy_twin` that a text counts as where orjson reads all, so that nothing is compiled.
 
 It takes as long as some ten elements, and the loops take three times as long to compile as others.
 """
@@ -64,7 +64,7 @@ class JsonFormat(PayloadFormat):
 
     def example(self, fields: Fields, now_ms: int) -> tuple[JsonReader, bytes]:
         """A text with all fields."""
-        return JsonReader(fields), encoder.dumps(nested(fields, now_ms)).encode()
+        return JsonReader(fields), encoder.dumps(nest_fields(fields, now_ms)).encode()
 
 
 FORMATS = {"json": JsonFormat()}
@@ -93,7 +93,7 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     wanted = np.frombuffer(b"".join(flat), dtype=np.uint8), bounds, paths
     read = asked = 0
     texts = (buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
-    if spared(json.scan_json, lambda: WORK * n, None, texts):
+    if use_numpy_twin(json.scan_json, lambda: WORK * n, None, texts):
         kinds[:], found_start[:], found_end[:] = MISSING, 0, 0
         status[:] = np.where(starts < 0, TOMBSTONE, ASK)
         asked = n
@@ -151,7 +151,7 @@ def ask_orjson(texts: list[memoryview], paths: list[list[str]]) -> tuple[list[bo
         ]
         for i in [i for i, kind in enumerate(kinds) if kind == DECIMAL]:
             # the text of the number: parse the document again, with each number in quotes
-            quoted = orjson.loads(_NUMBERS.sub(_quoted, bytes(texts[i])))
+            quoted = orjson.loads(_NUMBERS.sub(_quote_number, bytes(texts[i])))
             spelled[i] = str(_values_at([quoted], path)[0]).encode()
         columns.append((kinds, spelled))
     return broken, columns
@@ -165,7 +165,7 @@ def _values_at(documents: list[object], path: list[str]) -> list[object]:
     return values
 
 
-def _quoted(found: re.Match[bytes]) -> bytes:
+def _quote_number(found: re.Match[bytes]) -> bytes:
     """A number in quotes; a string as it is."""
     token = found.group()
     return token if token.startswith(b'"') else b'"' + token + b'"'

@@ -125,7 +125,7 @@ def assemble(fields: Fields, records: Records, found: Found, read_times: Callabl
     return Events(None, items, weights, valid, times, null, weight, {name: of[name] for name in fields.columns})
 
 
-def nested(fields: Fields, now_ms: int) -> dict[str, object]:
+def nest_fields(fields: Fields, now_ms: int) -> dict[str, object]:
     """A document with one value in each wanted field, nested as their paths say."""
     values: dict[str, object] = dict.fromkeys(fields.columns, "1")
     values |= {fields.item or "": 1 if fields.item_type == "int" else "1", fields.weight or "": 1}

@@ -97,7 +97,7 @@ PAYLOADS = MemoryPool(kept=64, kept_bytes=1 << 26)
 """Memory for decompressed batches, which hold keys and values."""
 
 
-def rest() -> None:
+def clear_pools() -> None:
     """All pools that consumers share."""
     ARRAYS.rest()
     PAYLOADS.rest()

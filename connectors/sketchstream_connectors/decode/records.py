@@ -197,6 +197,6 @@ def from_client_records(
     )
 
 
-def empty(from_position: int, next_position: int, leader_epoch: int = -1) -> Records:
+def no_records(from_position: int, next_position: int, leader_epoch: int = -1) -> Records:
     """No records between two positions."""
     return from_client_records([], from_position=from_position, next_position=next_position, leader_epoch=leader_epoch)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Ints
 from sketchstream.items.columns import RecordColumn
-from sketchstream.kernels import spared
+from sketchstream.kernels import use_numpy_twin
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
@@ -68,7 +68,7 @@ def text_times(column: RecordColumn, unit: TimeUnit = "ms") -> Ints:
 
 
 WORK = 4
-"""Elements of `kernels.spared` that the twin of `json.read_times` costs for each time."""
+"""Elements of `kernels.use_numpy_twin` that the twin of `json.read_times` costs for each time."""
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 _SECONDS = re.compile(rb"0*([0-9]{1,16})\.([0-9]*)")
 _INSTANT = re.compile(
@@ -82,7 +82,7 @@ _ERA_DAYS = 146_097
 def _read_times(column: RecordColumn, kinds: npt.NDArray[np.uint8], unit: TimeUnit, times: Ints) -> None:
     """Fill in times; see `json.read_times`."""
     arguments = (column.buffer, kinds, column.starts, column.ends, unit == "s", times)
-    twin = spared(json.read_times, lambda: WORK * len(times), None, arguments)
+    twin = use_numpy_twin(json.read_times, lambda: WORK * len(times), None, arguments)
     (read_plainly if twin else json.read_times)(*arguments)
 
 
@@ -90,14 +90,14 @@ def read_plainly(
     data: npt.NDArray[np.uint8], kinds: npt.NDArray[np.uint8], starts: Ints, ends: Ints, seconds: bool, times: Ints
 ) -> None:
     """Read times; see `json.read_times`, whose results these are."""
-    readers = {INTEGER: _whole, STRING: _instant} | ({DECIMAL: _in_seconds} if seconds else {})
+    readers = {INTEGER: _parse_whole, STRING: _instant} | ({DECIMAL: _in_seconds} if seconds else {})
     for i, (kind, start, end) in enumerate(zip(kinds.tolist(), starts.tolist(), ends.tolist(), strict=True)):
         read = readers.get(kind)
         found = None if read is None else read(data.data[start:end].tobytes())
         times[i] = NO_TIME if found is None else found
 
 
-def _whole(text: bytes) -> int | None:
+def _parse_whole(text: bytes) -> int | None:
     """An integer of milliseconds, or of another unit."""
     number = int(text) if _NUMBER.fullmatch(text) else MAX_INT64 + 1
     return number if abs(number) <= MAX_INT64 else None

@@ -59,7 +59,7 @@ def parts(
         data = rest + block if rest else block
         final = not block
         if final and growing and path is not None and form == "jsonl":
-            data = data[: _whole(data)]
+            data = data[: _whole_lines(data)]
         starts, ends, used = split(data, final)
         if len(data) - used > MAX_RECORD_BYTES:
             raise FormatError(
@@ -83,8 +83,8 @@ def _blocks(path: Path | None, position: int, wait_s: float | None) -> Iterator[
             yield block
             if not block:
                 return
-    if compression.compressed(path):
-        yield from _decompressed(path, position)
+    if compression.is_compressed(path):
+        yield from _decompress_blocks(path, position)
         return
     with reading(path), path.open("rb") as file:
         require_length(path, os.fstat(file.fileno()).st_size, position, "bytes")
@@ -96,7 +96,7 @@ def _blocks(path: Path | None, position: int, wait_s: float | None) -> Iterator[
                 return
 
 
-def _decompressed(path: Path, position: int) -> Iterator[bytes]:
+def _decompress_blocks(path: Path, position: int) -> Iterator[bytes]:
     """Blocks of a compressed file from a position on; an empty one at the end."""
     skip = position
     with reading(path):
@@ -108,7 +108,7 @@ def _decompressed(path: Path, position: int) -> Iterator[bytes]:
     yield b""
 
 
-def _whole(data: bytes) -> int:
+def _whole_lines(data: bytes) -> int:
     """Bytes of JSON lines without the last one, if that has no end yet and is not JSON: its writer is not done."""
     import orjson
 

@@ -27,7 +27,7 @@ def _null(data: bytes, most: int) -> bytes | None:
     return data if len(data) <= most else None
 
 
-def _finished(inflater: Any, data: bytes, most: int, spare: int = 0) -> bytes | None:
+def _finish_inflating(inflater: Any, data: bytes, most: int, spare: int = 0) -> bytes | None:
     """What one stream holds; at most `spare` bytes may follow it."""
     try:
         plain: bytes = inflater.decompress(data, most)
@@ -38,15 +38,15 @@ def _finished(inflater: Any, data: bytes, most: int, spare: int = 0) -> bytes | 
 
 def _deflate(data: bytes, most: int) -> bytes | None:
     """Deflate without a wrapper; fastavro leaves most of zlib's checksum behind it."""
-    return _finished(zlib.decompressobj(-zlib.MAX_WBITS), data, most, spare=ADLER - 1)
+    return _finish_inflating(zlib.decompressobj(-zlib.MAX_WBITS), data, most, spare=ADLER - 1)
 
 
 def _bzip2(data: bytes, most: int) -> bytes | None:
-    return _finished(bz2.BZ2Decompressor(), data, most)
+    return _finish_inflating(bz2.BZ2Decompressor(), data, most)
 
 
 def _xz(data: bytes, most: int) -> bytes | None:
-    return _finished(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=4 * most), data, most)
+    return _finish_inflating(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=4 * most), data, most)
 
 
 def _zstandard(data: bytes, most: int) -> bytes | None:

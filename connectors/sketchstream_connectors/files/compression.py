@@ -20,7 +20,7 @@ ZSTD_STEP: Final = 4096
 """Compressed bytes at a time: zstd says only afterwards how many they become, at worst some 30,000 times as many."""
 
 
-def compressed(path: Path) -> bool:
+def is_compressed(path: Path) -> bool:
     """Whether a file is compressed, by its name.
 
     Raises:

@@ -70,7 +70,7 @@ def documents(path: Path, most: int) -> Iterator[dict[str, Any]]:
         FormatError: see `files.source.chunks`.
     """
     for file in _files(path):
-        with _opened(file) as container:
+        with _open_container(file) as container:
             splitter = BlockSplitter(container.schema)
             for block in container.blocks(0):
                 data, starts, ends, _ = _split(splitter, [block])
@@ -156,7 +156,7 @@ class _Container:
                 yield _Block(at, count, plain if plain is not None and count <= len(plain) else None)
 
 
-def _opened(path: Path) -> _Container:
+def _open_container(path: Path) -> _Container:
     """Open a file and read its header.
 
     Raises:
@@ -220,7 +220,7 @@ def _number(file: IO[bytes], path: Path) -> int:
 
 def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[Chunk, None, int]:
     """Rows of one file whose first row has the number `number`; returns the number behind its last row."""
-    with _opened(path) as container:
+    with _open_container(path) as container:
         fields = cast("Fields", replace(layout, time=layout.time or RECORD_TIME))
         sources.require_fields(wanted_fields(fields), leaf_names(container.schema, sources.DEPTH), path)
         schema = container.schema
@@ -228,7 +228,7 @@ def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[C
         splitter = BlockSplitter(schema)
         damaged = 0
         first = number
-        for blocks in _together(container.blocks(position - first)):
+        for blocks in _gather_blocks(container.blocks(position - first)):
             if number == first:
                 number += container.skipped
             data, starts, ends, broken = _split(splitter, blocks)
@@ -247,7 +247,7 @@ def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[C
         return max(number, first + container.skipped)
 
 
-def _together(blocks: Iterator[_Block]) -> Iterator[list[_Block]]:
+def _gather_blocks(blocks: Iterator[_Block]) -> Iterator[list[_Block]]:
     """Blocks of about `GATHERED` bytes together; those before an error are given before it is raised."""
     gathered: list[_Block] = []
     size = 0

@@ -51,7 +51,7 @@ def encode_frontier(frontier: Frontier) -> bytes:
         3
     """
     named = {name: getattr(frontier, name) for name in _NAMES}
-    fields = {**named, "partial_through": frontier.partial.through, **frontiers.plain(frontier)}
+    fields = {**named, "partial_through": frontier.partial.through, **frontiers.plain_frontier(frontier)}
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -18,7 +18,7 @@ from sketchstream.files import reading
 from sketchstream.kinds.expansion import limit_bytes
 from sketchstream.published import Instalment, Origin, well_formed
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream.stream.windows.windows import iso, within
+from sketchstream.stream.windows.windows import is_within, iso
 from sketchstream_connectors.files.publisher import (
     CLOSED_NAME,
     EARLY_NAME,
@@ -96,7 +96,7 @@ class DirectorySealed:
                     entries.append((start, order(int(revision[1]), named), path))
             for _, _, path in sorted(one for one in entries if None not in one[1]):
                 entry = read_entry(read_regular(path, limit_bytes()), str(path))
-                if within(entry.window, since, until):
+                if is_within(entry.window, since, until):
                     yield entry
 
     def close(self) -> None:

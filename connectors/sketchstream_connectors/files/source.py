@@ -72,7 +72,7 @@ def end_of(path: Path | None, layout: Layout) -> int | None:
     """
     if path is None or not path.exists():
         return None
-    if layout.format not in COUNTED and not compression.compressed(path):
+    if layout.format not in COUNTED and not compression.is_compressed(path):
         return path.stat().st_size
     end = 0
     for chunk in chunks(path, layout):
@@ -131,7 +131,7 @@ class FileSource(Source):
             self._chunks = None
             return [PartitionError(0, _halting(error))]
         if chunk is None:
-            pools.rest()
+            pools.clear_pools()
             return []
         if self._wanted is not None:
             self._look(chunk, first=begin == 0)

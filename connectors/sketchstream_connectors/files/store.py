@@ -175,7 +175,7 @@ class DirectoryStore:
             digests = {}
             for name in snapshot.blobs:
                 digest = hashlib.blake2b(digest_size=_DIGEST)
-                pieces = _digested(snapshot.pieces(name)[1], digest)
+                pieces = _digest_pieces(snapshot.pieces(name)[1], digest)
                 files.write_durably(folder / f"{name}.blob", pieces, step="blob")
                 digests[name] = digest.digest()
             digests.update({name: before[name] for name in snapshot.keep})
@@ -215,7 +215,7 @@ class DirectoryStore:
             and (_SNAPSHOT.fullmatch(file.name) or _BLOB.fullmatch(file.name) or files.written_for(file) is not None)
         ]
         for file in sorted(ours, key=lambda path: (path.suffix != ".snapshot") != everything):
-            faults.reach("sweep")
+            faults.checkpoint("sweep")
             if _SNAPSHOT.fullmatch(file.name):
                 file.unlink(missing_ok=True)
             else:
@@ -243,7 +243,7 @@ class DirectoryStore:
         """Begin a new revision: all snapshots are erased, positions go back to the beginning. Returns the revision."""
         self._write_about(self.revision + 1)
         self.revision += 1
-        faults.reach("reset")
+        faults.checkpoint("reset")
         for partition in partitions_in(self.root):
             self._sweep(self._folder(partition), set(), everything=True)
             shutil.rmtree(self._folder(partition))
@@ -305,7 +305,7 @@ def open_windows(root: Path) -> dict[str, list[tuple[int, int]]]:
     return checkpoint.open_windows(header["manifest"] for header in headers if header is not None)
 
 
-def _digested(pieces: Iterator[Bytes], digest: hashlib.blake2b) -> Iterator[Bytes]:
+def _digest_pieces(pieces: Iterator[Bytes], digest: hashlib.blake2b) -> Iterator[Bytes]:
     """Yield the pieces, and update the digest with them."""
     for piece in pieces:
         digest.update(piece)
@@ -337,7 +337,7 @@ def _read_blob(folder: Path, name: str, digest: bytes, partition: int) -> Bytes:
     data: Bytes = b""
     with contextlib.suppress(FileNotFoundError), (folder / f"{name}.blob").open("rb") as file:
         first = file.read(wire.PREFIX_BYTES)
-        room = wire.aligned(os.fstat(file.fileno()).st_size, first)
+        room = wire.aligned_memory(os.fstat(file.fileno()).st_size, first)
         room[: len(first)] = first
         at = len(first)
         while at < len(room) and (n := file.readinto(room[at:])):

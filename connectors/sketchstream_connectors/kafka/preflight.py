@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.errors import BrokerError
 from sketchstream.stream.formats import RECORD_TIME
 from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, ours
-from sketchstream_connectors.kafka.cluster.topics import Right, TopicNames, create, rights, wanted
+from sketchstream_connectors.kafka.cluster.topics import Right, TopicNames, create, rights, wanted_topics
 from sketchstream_connectors.kafka.input import sample as kafka_sample
 from sketchstream_connectors.kafka.state.group_validation import foreign_offsets
 from sketchstream_connectors.kafka.state.pointer import MAX_POINTER_BYTES
@@ -50,7 +50,7 @@ def check(
     """
     problems = list(_access(connection, names))
     try:
-        wanted(connection, names)
+        wanted_topics(connection, names)
         problems += [f"topic {c.topic}: {c.text}" for c in create(connection, names, dry_run=True) if c.kind == "wrong"]
         problems += _timestamps_and_retention(connection, config, names)
         problems += _brokers(connection)
@@ -172,13 +172,13 @@ def missing_rights(connection: Connection, names: TopicNames) -> list[Right]:
             continue
         hidden = place in allowed and allowed[place] is None
         if place not in allowed:
-            allowed[place] = _allowed(connection, *place)
+            allowed[place] = _allowed_operations(connection, *place)
         if not hidden and right.operation not in (allowed[place] or ()):
             missing.append(right)
     return missing
 
 
-def _allowed(connection: Connection, kind: str, name: str) -> set[str] | None:
+def _allowed_operations(connection: Connection, kind: str, name: str) -> set[str] | None:
     """The operations on one topic or group that the brokers allow us, in lower case; None if we may not describe it.
 
     Brokers that have just started answer with passing errors, which say nothing about rights: they are asked again.

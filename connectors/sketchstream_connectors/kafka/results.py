@@ -42,7 +42,7 @@ def result_key(window: SealedWindow) -> str:
     return f"{window.sketch}/{window.revision}/{window.window[0]}{group}{early}"
 
 
-def _shown(window: SealedWindow) -> tuple[int, int]:
+def _result_time(window: SealedWindow) -> tuple[int, int]:
     """What tells two preliminary results of one window apart: the time that they hold, and the number of parts."""
     return window.as_of or 0, len(window.parts)
 
@@ -116,7 +116,7 @@ class KafkaResults:
                 headers += [(PRELIMINARY, b"1")] * window.preliminary
                 self._outlet.send(topic, 0, [(key.encode(), value, headers)], f"publishing a result to {topic!r}")
                 if window.preliminary:
-                    self._early[key] = _shown(window)
+                    self._early[key] = _result_time(window)
                 else:
                     done.add(key)
                 n += 1
@@ -125,7 +125,7 @@ class KafkaResults:
 
     def _is_news(self, key: str, window: SealedWindow) -> bool:
         """Whether a preliminary result differs from the one that was published last."""
-        return window.preliminary and self._early.get(key) != _shown(window)
+        return window.preliminary and self._early.get(key) != _result_time(window)
 
     def _answerable(self, reader: SealedReader, plan: SketchPlan) -> Iterator[SealedWindow]:
         """Unsettled windows, each once for each of its groups."""

@@ -70,7 +70,7 @@ class _Several(Generic[Part]):
                 stack.callback(part.close)
 
 
-def _routed(method: F) -> F:
+def _route(method: F) -> F:
     """The method of the part that has a partition, by the number that the partition has there."""
 
     @wraps(method)
@@ -96,22 +96,22 @@ class Sources(_Several[Source]):
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """Poll each topic; if none has anything, wait a short while for each."""
         for wait_s in (0.0, min(timeout_s / len(self._parts), WAIT_S)):
-            events = [_numbered(event, t) for t, one in enumerate(self._parts) for event in one.poll(wait_s)]
+            events = [_number_event(event, t) for t, one in enumerate(self._parts) for event in one.poll(wait_s)]
             if events:
                 break
         return events
 
-    seek = _routed(Source.seek)
-    pause = _routed(Source.pause)
-    resume = _routed(Source.resume)
+    seek = _route(Source.seek)
+    pause = _route(Source.pause)
+    resume = _route(Source.resume)
 
     def numbers(self) -> Sequence[int]:
         """Partitions of all topics."""
         return [TOPIC_STRIDE * t + p for t, one in enumerate(self._parts) for p in one.numbers()]
 
-    partition_count = _routed(Source.partition_count)
-    beginning = _routed(Source.beginning)
-    former_counts = _routed(Source.former_counts)
+    partition_count = _route(Source.partition_count)
+    beginning = _route(Source.beginning)
+    former_counts = _route(Source.former_counts)
 
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Fresh high watermarks."""
@@ -129,7 +129,7 @@ class Sources(_Several[Source]):
                 stack.callback(part.close, leave=leave)
 
 
-def _numbered(event: SourceEvent, topic: int) -> SourceEvent:
+def _number_event(event: SourceEvent, topic: int) -> SourceEvent:
     """An event of one topic with the numbers of the whole input."""
     if isinstance(event, Assigned | Revoked):
         return replace(event, partitions=tuple(TOPIC_STRIDE * topic + p for p in event.partitions))
@@ -154,20 +154,20 @@ class Stores(_Several[StateStore]):
     def broker_time(self, value: tuple[int, float] | None) -> None:
         raise AttributeError
 
-    take = _routed(StateStore.take)
-    commit = _routed(StateStore.commit)
+    take = _route(StateStore.take)
+    commit = _route(StateStore.commit)
 
     def peers(self) -> Sequence[Peer]:
         """The snapshots of all partitions of all topics."""
         return [peer for one in self._parts for peer in one.peers()]
 
-    drop = _routed(StateStore.drop)
+    drop = _route(StateStore.drop)
 
 
 class Publishers(_Several[Publisher]):
     """A `Publisher` over one of each topic: keys have the number of a partition, the partition is the topic's."""
 
-    publish = _routed(Publisher.publish)
+    publish = _route(Publisher.publish)
 
     def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
         """Add a claim at the first topic: a history has no topics."""
@@ -185,9 +185,9 @@ class Sinks(_Several[Sink]):
         """Whether there is a topic for them."""
         return self._parts[0].takes(reason)
 
-    send = _routed(Sink.send)
-    flush = _routed(Sink.flush)
-    forget = _routed(Sink.forget)
+    send = _route(Sink.send)
+    flush = _route(Sink.flush)
+    forget = _route(Sink.forget)
 
 
 class SealedSources(_Several[SealedSource]):

@@ -82,7 +82,7 @@ def warm_up(config: Config, rules: Rules) -> None:
     try:
         for part in config.apart():
             decoder = factory.decoder_of(part)
-            reader, payload = formats.named(decoder.format).example(decoder, now)
+            reader, payload = formats.by_name(decoder.format).example(decoder, now)
             for size in CHUNKS:
                 samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(size)]
                 records = from_client_records(samples)

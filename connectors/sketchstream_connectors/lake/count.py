@@ -163,7 +163,7 @@ class Rows:
             layout = replace(layout, weight=None)
         try:
             for batch in self._grouped(plan, layout, window, weight):
-                yield _judged(plan, layout, window, batch)
+                yield _judge_rows(plan, layout, window, batch)
         except self._engine.errors as error:  # its message may show a value of the files
             raise FormatError(
                 f"{self._engine.name} cannot count these rows ({type(error).__name__}): text that is not UTF-8, a "
@@ -278,7 +278,7 @@ def require_history(plan: SketchPlan) -> None:
         raise ConfigError(f'sketch "{plan.name}" has early answers, and a history has no open windows: leave them out')
 
 
-def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: Any) -> CountedRows:
+def _judge_rows(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: Any) -> CountedRows:
     """Distinct rows as a worker judges records: how many records they were, and the events that count."""
     import pyarrow as pa
 
@@ -295,7 +295,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     counted = kind.intake.events(spec, replace(decoded, columns=columns, window=window))
     good = decoded.valid if counted.good is None else decoded.valid & counted.good
     if SUM in batch.schema.names:
-        return CountedRows(int(events.sum()), *_summed(spec, batch, counted.items, good))
+        return CountedRows(int(events.sum()), *_sum_rows(spec, batch, counted.items, good))
     units, valid = _units(spec, counted.weights, len(events))
     good = good & valid
     items, numbers = counted.items, events
@@ -309,7 +309,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     return CountedRows(int(events.sum()), items, units * numbers, numbers)
 
 
-def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> tuple[Any, Ints, Ints]:
+def _sum_rows(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> tuple[Any, Ints, Ints]:
     """Distinct rows whose weights the engine judged and added up.
 
     Args:

@@ -156,7 +156,7 @@ class Backfill:
         ledger.
         """
         path = self._folder / "ledger.secret"
-        return _named(path, b"sketch-snapshot", self.input) if path.exists() else ""
+        return _secret_name(path, b"sketch-snapshot", self.input) if path.exists() else ""
 
     @property
     def table(self) -> str:
@@ -171,19 +171,19 @@ class Backfill:
     @property
     def begins_revision(self) -> bool:
         """Whether this job is one that was asked for again, and no run of it has begun its revision."""
-        rows = [row for row, _ in booked(self._folder) if row["revision"] == self.revision]
+        rows = [row for row, _ in booked_rows(self._folder) if row["revision"] == self.revision]
         ours = any(row.get("again") == self._again and row["input"] == self.input for row in rows)
         return bool(self._again and rows and not ours)
 
     def _revisions(self, plan: SketchPlan) -> set[int]:
         """The revisions in which windows of the range are booked for a sketch."""
         starts = {iso(start) for start, _ in self.windows(plan)}
-        rows = [row for row, _ in booked(self._folder) if row["sketch"] == plan.name]
+        rows = [row for row, _ in booked_rows(self._folder) if row["sketch"] == plan.name]
         return {row["revision"] for row in rows if row["window"][0] in starts}
 
     def charged(self, plan: SketchPlan) -> int:
         """Number of revisions in which windows of this sketch are booked, this job's own included."""
-        revisions = {row["revision"] for row, _ in booked(self._folder) if row["sketch"] == plan.name}
+        revisions = {row["revision"] for row, _ in booked_rows(self._folder) if row["sketch"] == plan.name}
         return len(revisions | {self.revision + self.begins_revision})
 
     def boundary(self, plan: SketchPlan) -> Boundary:
@@ -202,7 +202,7 @@ class Backfill:
             boundary: boundary between its history and live records.
         """
         secret = self._folder / "ledger.secret"
-        ledger = _named(secret, b"sketch-ledger", None) if secret.exists() else "of the first run"
+        ledger = _secret_name(secret, b"sketch-ledger", None) if secret.exists() else "of the first run"
         for window in self.windows(plan):
             try:
                 boundary.with_history(plan.calendar.end(window[0]), ledger, plan.name)
@@ -350,7 +350,7 @@ class Backfill:
     def _store(self, plan: SketchPlan, window: tuple[int, int], body: bytes) -> bytes:
         """Store a body unless one is there; what is stored."""
         path = self._path(plan, window, "body")
-        faults.reach("backfill:sealed")
+        faults.checkpoint("backfill:sealed")
         while not files.write_new(path, body, step="body"):
             if (stored := self._stored(plan, window)) is not None:
                 return stored
@@ -371,13 +371,13 @@ class Backfill:
             return boundary.with_history(through, self._ledger(), plan.name)
 
         self._series.publisher.settle(plan.name, self.revision, claim)
-        faults.reach("backfill:claimed")
+        faults.checkpoint("backfill:claimed")
 
     def _ledger(self) -> str:
         """Name of the folder in which this job books, whose secret is made with its first claim."""
         path = self._folder / "ledger.secret"
         files.write_new(path, secrets.token_hex(16).encode(), step="ledger")
-        return _named(path, b"sketch-ledger", None)
+        return _secret_name(path, b"sketch-ledger", None)
 
     def _require_uncharged(self, plan: SketchPlan) -> None:
         """Refuse to charge windows again that are booked in an earlier revision, unless a reason is given."""
@@ -418,13 +418,13 @@ class Backfill:
         self._series.publisher.publish(HISTORY, [], [frontier])
 
 
-def _named(secret: Path, use: bytes, content: Any) -> str:
+def _secret_name(secret: Path, use: bytes, content: Any) -> str:
     """A name that tells nothing to anybody who does not have the secret in this file."""
     key = files.read_file(secret)[0]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16, key=key, person=use).hexdigest()
 
 
-def booked(folder: Path) -> list[tuple[dict[str, Any], bool]]:
+def booked_rows(folder: Path) -> list[tuple[dict[str, Any], bool]]:
     """Rows of the ledger of backfills, in the order of sketch, revision and window, and whether each has a body.
 
     A row without a body was charged and never seen: its run ended before it, or is still counting.

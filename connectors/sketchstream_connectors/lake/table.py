@@ -127,7 +127,7 @@ def backfill(
     decimals = kinds.of(plan.spec).intake.decimal_weights(plan.spec)
     layout = Layout("parquet", item, item_type, weight, time, columns, decimals)
     source, used, source_text = _source(table, engine)
-    return _sealed(source, used, layout, plan, plan.within(start, end), key, revision, (source_text, snapshot))
+    return _seal_windows(source, used, layout, plan, plan.within(start, end), key, revision, (source_text, snapshot))
 
 
 def _text(time: Time | None) -> str | None:
@@ -150,7 +150,7 @@ def _source(table: object, engine: str | None) -> tuple[Any, str, str]:
     return table, own, f"a {type(table).__name__} of {home}"
 
 
-def _sealed(
+def _seal_windows(
     source: Any,
     engine: str,
     layout: Layout,

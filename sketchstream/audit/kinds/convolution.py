@@ -23,7 +23,7 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.audit import histories
 from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.kinds.linear import LinearAudit, case, creation, moves_of
-from sketchstream.audit.observed import Outcome, counters_of, repeated, state_of, variance_of_unit
+from sketchstream.audit.observed import Outcome, counters_of, find_repeated_noise, state_of, variance_of_unit
 from sketchstream.kinds.convolution.filtering.group import Coordinates
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws
@@ -42,12 +42,12 @@ LATTICE: Final = ("counts", "tree")
 """Noises of equal words on the integers."""
 
 
-def _reach(spec: ConvolutionSpec) -> int:
+def _l1_sensitivity(spec: ConvolutionSpec) -> int:
     """Largest L1 change of the words by one unit, from the fields of a spec."""
     return spec.bound * (sum(weight for _, weight in spec.levels) if spec.noise == "tree" else 1)
 
 
-def _spread(spec: ConvolutionSpec) -> bool:
+def _spreads_noise(spec: ConvolutionSpec) -> bool:
     """Whether noise is spread over the counts of a long series."""
     return spec.noise == "toeplitz" and not spec.scheme.by_columns
 
@@ -104,7 +104,7 @@ class ConvolutionAudit(LinearAudit):
 
     def cases(self, slots: int = 0) -> tuple[Case, ...]:
         """See `LinearAudit`; noise that takes long to draw has the checks of this kind."""
-        return tuple(one for one in super().cases(slots) if not _spread(one.spec))
+        return tuple(one for one in super().cases(slots) if not _spreads_noise(one.spec))
 
     def promises(self, name: str, spec: ConvolutionSpec) -> Case:
         """mu^2, sqrt(2 rho) or epsilon of a unit."""
@@ -112,7 +112,7 @@ class ConvolutionAudit(LinearAudit):
         def cost(epsilon: Fraction, delta: Fraction) -> Number:
             if spec.measure == "epsilon":
                 return epsilon
-            claim = _claimed(spec, float(epsilon), float(delta))
+            claim = _claimed_loss(spec, float(epsilon), float(delta))
             return claim**2 if spec.measure == "mu2" else claim
 
         def coordinates(drawn: Ints) -> Floats:
@@ -131,23 +131,23 @@ class ConvolutionAudit(LinearAudit):
 
     def law(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteLaplace:
         """Laplace noise in every word; other noises are judged by their coordinates."""
-        return laws.DiscreteLaplace(epsilon * (1 - spec.counted_share) / _reach(spec))
+        return laws.DiscreteLaplace(epsilon * (1 - spec.counted_share) / _l1_sensitivity(spec))
 
     def judge(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
         if spec.noise in LATTICE:
             return super().judge(spec, epsilon, delta, drawn)
         scale = np.sqrt(_scales2(spec, float(epsilon), float(delta)))
         values = np.concatenate([_standard(spec, one, scale) for one in drawn])
-        return repeated(drawn) or _judge_standard(values, gaussian=spec.measure == "mu2")
+        return find_repeated_noise(drawn) or _judge_standard(values, gaussian=spec.measure == "mu2")
 
     def checks(self, quick: bool) -> Iterator[Check]:
         """The noise, what neighbours differ by, and positions that close."""
         most = 20 if quick else 300
         for name, spec in self.specs().items():
-            states = most // 10 if _spread(spec) else most  # its many words are as good as more states
+            states = most // 10 if _spreads_noise(spec) else most  # its many words are as good as more states
             if spec.publish == "closed":
                 yield f"create, {name}", partial(creation, spec, partial(self.judge, spec), states)
-                yield f"closed, {name}", lambda name=name, spec=spec: _closed(self.promises(name, spec))  # type: ignore[misc]
+                yield f"closed, {name}", lambda name=name, spec=spec: _check_closed_positions(self.promises(name, spec))  # type: ignore[misc]
             else:
                 yield from self.layers(name, spec, states)
             yield f"neighbours, {name}", partial(_neighbours, spec)
@@ -156,14 +156,14 @@ class ConvolutionAudit(LinearAudit):
 # Expected values, from the fields of a spec.
 
 
-def _concentrated(epsilon: float, delta: float) -> float:
+def _concentrated_loss(epsilon: float, delta: float) -> float:
     """sqrt(2 rho): the l2 norm of the losses of independent coordinates that are (epsilon, delta)-private by zCDP."""
     orders = 1 + np.exp(np.linspace(-12, 16, 200_001))
     logs = np.log(delta) + np.log(orders - 1) - orders * np.log1p(-1 / orders)
     return math.sqrt(2 * float(np.max((epsilon + logs / (orders - 1)) / orders)))
 
 
-def _claimed(spec: ConvolutionSpec, epsilon: float, delta: float) -> float:
+def _claimed_loss(spec: ConvolutionSpec, epsilon: float, delta: float) -> float:
     """The loss of a unit: mu, sqrt(2 rho) or epsilon.
 
     A Gaussian counter beside the words leaves a variance of 1 for the integers: its noise is sized for less loss.
@@ -171,7 +171,7 @@ def _claimed(spec: ConvolutionSpec, epsilon: float, delta: float) -> float:
     if spec.measure == "epsilon":
         return epsilon
     if spec.noise == "laplace":
-        return _concentrated(epsilon, delta)
+        return _concentrated_loss(epsilon, delta)
     mu = 1 / math.sqrt(variance_of_unit(Fraction(epsilon), Fraction(delta)))
     return mu / math.sqrt(1 + mu**2 * float(spec.counted_share))
 
@@ -196,7 +196,7 @@ def _magnitudes(spec: ConvolutionSpec) -> Floats:
 def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
     """(M,) variance (Gaussian) or squared scale (Laplace) of each real Fourier coordinate, in counts; of each word."""
     if spec.noise == "toeplitz":
-        return np.full(spec.length, (spec.bound / (_claimed(spec, epsilon, delta) * _words(spec))) ** 2)
+        return np.full(spec.length, (spec.bound / (_claimed_loss(spec, epsilon, delta) * _words(spec))) ** 2)
     magnitude, size = _magnitudes(spec), spec.transform_length
     if spec.noise == "laplace_pure":
         weight = np.where(magnitude > 0, magnitude, 1.0) ** (-2 / 3)
@@ -207,7 +207,7 @@ def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
         return (weight * float(worst.max()) * spec.bound / (epsilon * _words(spec))) ** 2
     stored = np.ones(size, np.bool_) if spec.layout == "time" else magnitude > 0
     share = (1 - FLOOR) * magnitude / magnitude.sum() + FLOOR / int(stored.sum())
-    claim = _claimed(spec, epsilon, delta) * _words(spec)
+    claim = _claimed_loss(spec, epsilon, delta) * _words(spec)
     return np.asarray(np.where(stored, spec.bound**2 / (size * claim**2 * share), np.inf))
 
 
@@ -271,7 +271,7 @@ def _neighbours(spec: ConvolutionSpec) -> Outcome:
         events = counters_of(with_unit).get("counted", 0) - counters_of(without).get("counted", 0)
         worst = max(worst, _loss(spec, state_of(with_unit) - state_of(without), events))
     power_of = 2 if spec.measure != "epsilon" else 1
-    claim = _claimed(spec, float(spec.epsilon), float(spec.delta)) ** power_of
+    claim = _claimed_loss(spec, float(spec.epsilon), float(spec.delta)) ** power_of
     measure = {"mu2": "mu^2", "rho": "2 rho"}.get(spec.measure, "epsilon")
     most = claim * (1 + (LOSS_SLACK if spec.noise in LATTICE else ROUNDING))
     power = f"{measure} above the claim by {most / claim - 1:.2g} of it, of one of these units"
@@ -280,9 +280,9 @@ def _neighbours(spec: ConvolutionSpec) -> Outcome:
 
 def _loss(spec: ConvolutionSpec, moved: Ints, events: int) -> float:
     """Privacy loss, by mu^2, 2 rho or epsilon, of sketches that differ by `moved` words and `events` counted."""
-    claim, share = _claimed(spec, float(spec.epsilon), float(spec.delta)), float(spec.counted_share)
+    claim, share = _claimed_loss(spec, float(spec.epsilon), float(spec.delta)), float(spec.counted_share)
     if spec.noise in LATTICE:
-        return float(np.abs(moved).sum()) * claim * (1 - share) / _reach(spec) + abs(events) * claim * share
+        return float(np.abs(moved).sum()) * claim * (1 - share) / _l1_sensitivity(spec) + abs(events) * claim * share
     scale = np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta)))
     distances = _standard(spec, moved, scale)
     if (
@@ -307,7 +307,7 @@ def _shorter(spec: ConvolutionSpec) -> ConvolutionSpec:
     return ConvolutionSpec("sum", 4, max_weight=spec.max_weight, **{name: data[name] for name in same})
 
 
-def _closed(case: Case) -> Outcome:
+def _check_closed_positions(case: Case) -> Outcome:
     """Check what is published of positions as they close: words that the seal shows, charged as one view with it."""
     claim, power = "the words of the sealed state, each once, charged as one bare view", "one word, or one entry"
     wrong: list[str] = []

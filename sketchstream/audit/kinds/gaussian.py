@@ -128,14 +128,14 @@ def _shift(spec: GaussianSpec) -> list[int]:
     return [most] * (total // most) + ([total % most] if total % most else [])
 
 
-def _reach(spec: GaussianSpec) -> int:
+def _squared_sensitivity(spec: GaussianSpec) -> int:
     """Squared length of the longest shift."""
     return sum(one * one for one in _shift(spec))
 
 
 def _sigma2(spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> float:
     """Variance of a slot's noise: the total beside the slots has its share of mu^2."""
-    return variance_of_unit(epsilon, delta) * _reach(spec) / float(1 - spec.total_share)
+    return variance_of_unit(epsilon, delta) * _squared_sensitivity(spec) / float(1 - spec.total_share)
 
 
 # Checks.
@@ -195,7 +195,7 @@ def _plainest(spec: GaussianSpec, rounds: int) -> Outcome:
             sketch.update(items, weights)
         seen[number % 2].append(state_of(sketch)[: items.size].reshape(trials, len(shift)) @ direction)
     quiet, active = (np.concatenate(one) for one in seen)
-    return mu_seen(quiet, active, math.sqrt(_reach(spec) / _sigma2(spec, spec.epsilon, spec.delta)))
+    return mu_seen(quiet, active, math.sqrt(_squared_sensitivity(spec) / _sigma2(spec, spec.epsilon, spec.delta)))
 
 
 AUDIT: Final = GaussianAudit(specs, WORKERS)

@@ -23,13 +23,13 @@ from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.observed import (
     Make,
     Outcome,
-    created,
+    check_untouched,
+    counters_of_new_sketches,
+    find_repeated_noise,
     judge,
-    repeated,
-    sealed,
+    noise_of_seals,
     shift_seen,
     state_of,
-    untouched,
     variance_of_unit,
 )
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
@@ -47,13 +47,13 @@ RELEASES: Final = 8
 
 def creation(spec: Any, judged: Judge, rounds: int, make: Make | None = None) -> Outcome:
     """Check the content of created sketches, by default of those without a key."""
-    return judged(spec.epsilon, spec.delta, created(make or partial(Sketch.create, spec), rounds))
+    return judged(spec.epsilon, spec.delta, counters_of_new_sketches(make or partial(Sketch.create, spec), rounds))
 
 
 def publication(spec: Any, judged: Judge, rounds: int, make: Make | None = None) -> Outcome:
     """Check the noise that a seal adds to the state."""
-    moved = sealed(make or partial(Sketch.create, spec), rounds if spec.intrusion else 1)
-    return judged(spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else untouched(moved)
+    moved = noise_of_seals(make or partial(Sketch.create, spec), rounds if spec.intrusion else 1)
+    return judged(spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else check_untouched(moved)
 
 
 def releases(spec: Any, judged: Judge, rounds: int, make: Make | None = None) -> Outcome:
@@ -229,7 +229,7 @@ class LinearAudit(ABC):
 
     def judge(self, spec: Any, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
         """Judge the noise of n layers; see `Judge`."""
-        return repeated(drawn) or judge(drawn.ravel(), self.law(spec, epsilon, delta))
+        return find_repeated_noise(drawn) or judge(drawn.ravel(), self.law(spec, epsilon, delta))
 
     def cases(self, slots: int = 0) -> tuple[Case, ...]:
         """What all kinds have in common is checked for these."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from sketchstream.array_types import Ints
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.observed import REFUSED_FROM, UNLIKELY, Outcome, judge, state_of, untouched
+from sketchstream.audit.observed import REFUSED_FROM, UNLIKELY, Outcome, check_untouched, judge, state_of
 from sketchstream.items.hashing import Key
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -215,14 +215,14 @@ def _paid(spec: ProfileSpec) -> int:
     return 1 if spec.overlap is not None and spec.overlap.noise == "joint" else _groups(spec)
 
 
-def _together(spec: ProfileSpec) -> int:
+def _groups_drawn_together(spec: ProfileSpec) -> int:
     """Groups whose noise is drawn together."""
     return len(spec.groups.names) if spec.groups is not None and _paid(spec) < _groups(spec) else 1
 
 
 def _vectors(spec: ProfileSpec, drawn: Ints) -> Ints:
     """One number for the noise of each slot, or of the counters that have it together: digits in base p."""
-    rows = drawn.reshape(_together(spec), -1)
+    rows = drawn.reshape(_groups_drawn_together(spec), -1)
     return np.asarray((spec.modulus or 1) ** np.arange(len(rows)) @ rows)
 
 
@@ -248,8 +248,8 @@ def _layer(spec: ProfileSpec, epsilon: Fraction) -> laws.Law:
         return laws.DiscreteLaplace(epsilon * _share(spec) / spec.max_weight)
     parameter = epsilon * _share(spec)
     if _presence(spec):
-        parameter = _of_presence(parameter, spec.modulus, _together(spec))
-    return laws.RandomizedResponse(spec.modulus ** _together(spec), parameter)
+        parameter = _of_presence(parameter, spec.modulus, _groups_drawn_together(spec))
+    return laws.RandomizedResponse(spec.modulus ** _groups_drawn_together(spec), parameter)
 
 
 def _presence(spec: ProfileSpec) -> bool:
@@ -300,7 +300,7 @@ def _patterns(spec: ProfileSpec, state: Ints) -> Ints:
     return counts.ravel()
 
 
-def _moved(spec: ProfileSpec, after: Ints, before: Ints) -> Ints:
+def _noise_added(spec: ProfileSpec, after: Ints, before: Ints) -> Ints:
     """Difference that was added to a state."""
     return after - before if spec.modulus is None else (after - before) % spec.modulus
 
@@ -340,7 +340,7 @@ def _refresh(spec: ProfileSpec) -> Outcome:
     sketch = _sketch(spec)
     before = state_of(sketch)
     sketch.refresh(FRESH)
-    moved = _vectors(spec, _moved(spec, state_of(sketch), before))
+    moved = _vectors(spec, _noise_added(spec, state_of(sketch), before))
     return judge(moved, _layer(spec, FRESH / _paid(spec)))
 
 
@@ -364,10 +364,10 @@ def _seal(spec: ProfileSpec) -> Outcome:
         return next((one for one in judged if not one[0]), judged[-1])
     sketch = _sketch(spec)
     before = state_of(sketch)
-    moved = _moved(spec, sketch.seal().state.astype(np.int64), before)
+    moved = _noise_added(spec, sketch.seal().state.astype(np.int64), before)
     if spec.intrusion:
         return judge(moved, _layer(spec, spec.epsilon_publish))
-    return untouched(moved)
+    return check_untouched(moved)
 
 
 def _residues(spec: ProfileSpec) -> Outcome:
@@ -376,7 +376,7 @@ def _residues(spec: ProfileSpec) -> Outcome:
     before, moved = state_of(sketch), []
     for _ in range(2):
         sketch.update([("south", item) for item in range(size)])
-        moved.append(_moved(spec, state_of(sketch), before).reshape(3, -1))
+        moved.append(_noise_added(spec, state_of(sketch), before).reshape(3, -1))
         before = state_of(sketch)
     if any(one[:2].any() for one in moved):
         return False, "uniform residues in one group", "WRONG: other groups moved", "one counter"

@@ -93,7 +93,7 @@ class ProjectionAudit(LinearAudit):
         def cost(epsilon: Fraction, delta: Fraction) -> float:
             sigma2 = _sigma(spec, epsilon, delta) ** 2 + EXCESS
             if public:
-                mu2 = _reach(spec) ** 2 / sigma2
+                mu2 = _sensitivity(spec) ** 2 / sigma2
                 return mu2 / (1 + mu2 * float(spec.counted_share))  # the integers of the counter need noise too
             assert spec.max_norm is not None
             return spec.k * (float(spec.max_norm) * 2.0**spec.fraction_bits * _size(spec)) ** 2 / sigma2
@@ -112,7 +112,7 @@ class ProjectionAudit(LinearAudit):
         """Gaussian noise in every cell: the events counted have their share."""
         sigma2, share = _sigma(spec, epsilon, delta) ** 2 + EXCESS, float(spec.counted_share)
         if share:  # the integers of that counter need noise too
-            sigma2 *= (1 + _reach(spec) ** 2 / sigma2 * share) / (1 - share)
+            sigma2 *= (1 + _sensitivity(spec) ** 2 / sigma2 * share) / (1 - share)
         return laws.DiscreteGaussian(Fraction(sigma2))
 
     def checks(self, quick: bool) -> Iterator[Check]:
@@ -159,7 +159,7 @@ def _words(seed: bytes, feature: int, number: int) -> list[int]:
     return out[:number]
 
 
-def _reach(spec: ProjectionSpec) -> float:
+def _sensitivity(spec: ProjectionSpec) -> float:
     """Sensitivity of the state to one unit, in lattice units; public matrices."""
     assert spec.seed is not None
     rows, unit = rows_of_the_matrix(spec, spec.seed), 2.0**spec.fraction_bits
@@ -191,7 +191,7 @@ def _log_divergence(epsilon: float, mu: Floats) -> Floats:
 def _sigma(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> float:
     """Standard deviation of one layer, lattice units."""
     if spec.matrix_seed == "public":
-        return _reach(spec) * math.sqrt(variance_of_unit(epsilon, delta))
+        return _sensitivity(spec) * math.sqrt(variance_of_unit(epsilon, delta))
     assert spec.max_norm is not None
     log_delta, norm = math.log(delta), float(spec.max_norm) * 2.0**spec.fraction_bits * _size(spec)
     squared, tilts = np.geomspace(spec.k / 20, spec.k * 50, 2000), np.linspace(0.005, 0.495, 99)

@@ -21,7 +21,7 @@ import numpy as np
 from sketchstream.array_types import Floats, Ints
 from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.kinds.linear import ERRORS, MatrixAudit, case, moves_of, reach_of
-from sketchstream.audit.observed import Outcome, repeated, variance_of_unit
+from sketchstream.audit.observed import Outcome, find_repeated_noise, variance_of_unit
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.implicit import Implicit
@@ -37,11 +37,11 @@ def specs(epsilon: str = "1") -> dict[str, WorkloadSpec]:
     common = {"mechanism": "gaussian", "epsilon_publish": "3/4"}
     return {
         name: WorkloadSpec(asked, epsilon, "1e-6", **{**common, **given})
-        for name, (asked, _, given) in _tried().items()
+        for name, (asked, _, given) in _specs_tried().items()
     }
 
 
-def _tried() -> dict[str, tuple[Any, Floats, dict[str, Any]]]:
+def _specs_tried() -> dict[str, tuple[Any, Floats, dict[str, Any]]]:
     """Queries of each spec, the same queries as a matrix, and the spec's other fields."""
     real = np.random.default_rng(8).normal(size=(6, 40)).round(3)
     prefixes, ranges, tables = np.tri(128), _ranges(48), _tables((2,) * 6, 2)
@@ -95,7 +95,7 @@ class WorkloadAudit(MatrixAudit):
 
     def questions(self, name: str, spec: WorkloadSpec) -> Floats:
         """The queries, written again."""
-        return _tried()[name][1]
+        return _specs_tried()[name][1]
 
     def promises(self, name: str, spec: WorkloadSpec) -> Case:
         """Epsilon, or mu^2 with the excess of variance."""
@@ -103,7 +103,7 @@ class WorkloadAudit(MatrixAudit):
         def cost(epsilon: Fraction, delta: Fraction) -> Number:
             if spec.pure:
                 return epsilon
-            mu2 = _reach(spec, 2) / (variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS)
+            mu2 = _sensitivity(spec, 2) / (variance_of_unit(epsilon, delta) * _sensitivity(spec, 2) + EXCESS)
             return mu2 / (1 + mu2 * float(spec.counted_share))  # the integers of the counter need noise too
 
         independent, slack = spec.mechanism != "l2ball", 2e-2 if spec.counted_share else 1e-3
@@ -114,22 +114,22 @@ class WorkloadAudit(MatrixAudit):
         """Laplace or Gaussian noise in every counter of the strategy; not that of mechanism "l2ball"."""
         share = Fraction(spec.counted_share)
         if spec.mechanism == "laplace":
-            return laws.DiscreteLaplace(epsilon * (1 - share) / _reach(spec, 1))
-        sigma2 = variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS
+            return laws.DiscreteLaplace(epsilon * (1 - share) / _sensitivity(spec, 1))
+        sigma2 = variance_of_unit(epsilon, delta) * _sensitivity(spec, 2) + EXCESS
         if share:  # the integers of that counter need noise too
-            sigma2 *= (1 + _reach(spec, 2) / sigma2 * float(share)) / float(1 - share)
+            sigma2 *= (1 + _sensitivity(spec, 2) / sigma2 * float(share)) / float(1 - share)
         return laws.DiscreteGaussian(Fraction(sigma2))
 
     def judge(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
         """See `LinearAudit`; vectors of mechanism "l2ball" by their lengths and directions."""
         if spec.mechanism != "l2ball":
             return super().judge(spec, epsilon, delta, drawn)
-        return repeated(drawn) or _judge_ball(float(epsilon) / math.sqrt(_reach(spec, 2)), drawn)
+        return find_repeated_noise(drawn) or _judge_ball(float(epsilon) / math.sqrt(_sensitivity(spec, 2)), drawn)
 
     def variance(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> float:
         if spec.mechanism != "l2ball":
             return super().variance(spec, epsilon, delta)
-        return (spec.length + 1) * _reach(spec, 2) / float(epsilon) ** 2
+        return (spec.length + 1) * _sensitivity(spec, 2) / float(epsilon) ** 2
 
     def answers_slack(self, spec: WorkloadSpec) -> tuple[float, float] | None:
         return None if spec.counted_share else (1e-3, 1e-6)
@@ -160,7 +160,7 @@ def _tables(sizes: tuple[int, ...], ways: int) -> Floats:
     return np.array(rows, np.float64)
 
 
-def _reach(spec: WorkloadSpec, power: int) -> int:
+def _sensitivity(spec: WorkloadSpec, power: int) -> int:
     """Sensitivity to one unit: the L1 norm, or the square of the L2 norm."""
     return reach_of(spec, spec.strategy.matrix, power)
 

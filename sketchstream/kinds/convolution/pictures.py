@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Number, Panel, listed
+from sketchstream.pictures.numbers import Number, Panel, draw_numbers
 
 PURPOSE: Final = "Keeps a series of counts, read through filters"
 
@@ -33,7 +33,9 @@ def headline(answer: Mapping[str, Any]) -> str:
             phrases.append(f"{entry['name']} has {entry['count']:,} answers")
             continue
         title, last = named
-        phrases.append(f"{title}: {charts.spelled(last['value'] or 0.0)} ({charts.between(last['low'], last['high'])})")
+        phrases.append(
+            f"{title}: {charts.number_text(last['value'] or 0.0)} ({charts.interval_text(last['low'], last['high'])})"
+        )
     return f"With 95% intervals, {'; '.join(phrases)}."
 
 
@@ -68,10 +70,10 @@ def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Panel]:
     """Charts of each filter's answers."""
     out = []
     for at, entry in enumerate(answer["filters"]):
-        series, places = "position" in entry["columns"], _places(entry)
+        series, places = "position" in entry["columns"], _places_of_filter(entry)
         names = [_cell(answer, entry, place) for place in places]
         what = "cell" if not series else "time, UTC" if "time" in entry["columns"] else "position"
-        panel = listed(
+        panel = draw_numbers(
             f"filter-{at}", f"{entry['name']}{remark}", names, _numbers(answer, entry), (what, "value"), ordered=series
         )
         partial = sum(answer["partial"][place] for place in places)
@@ -80,7 +82,7 @@ def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Panel]:
     return out
 
 
-def chained(answers: Sequence[Mapping[str, Any]]) -> list[Panel]:
+def chain_windows(answers: Sequence[Mapping[str, Any]]) -> list[Panel]:
     """Each filter's answers at the times of several windows, one after the other."""
     out = []
     for at, first in enumerate(answers[-1]["filters"]):
@@ -88,10 +90,10 @@ def chained(answers: Sequence[Mapping[str, Any]]) -> list[Panel]:
         several = len(parts) > 1 and all(each["name"] == first["name"] for _, each in parts)
         if not several or "time" not in first["columns"]:
             continue
-        names = [_cell(one, each, place) for one, each in parts for place in _places(each)]
+        names = [_cell(one, each, place) for one, each in parts for place in _places_of_filter(each)]
         value, low, high = map(np.concatenate, zip(*(_numbers(*part) for part in parts), strict=True))
         title = f"{first['name']}, the last {len(parts)} windows shown"
-        out.append(listed(f"chain-{at}", title, names, (value, low, high), ("time, UTC", "value"), ordered=True))
+        out.append(draw_numbers(f"chain-{at}", title, names, (value, low, high), ("time, UTC", "value"), ordered=True))
     return out
 
 
@@ -99,19 +101,19 @@ def so_far(answer: Mapping[str, Any]) -> tuple[str, list[Panel]]:
     """The answers at positions that have closed, at least one, in a sentence on the last one and in pictures."""
     phrases = []
     for entry in answer["filters"]:
-        last = _places(entry)[-1]
+        last = _places_of_filter(entry)[-1]
         low, high = answer["intervals"][last]
         part = " on a part of the filter" if answer["partial"][last] else ""
         phrases.append(
-            f"{entry['name']} is {charts.spelled(answer['values'][last])} ({charts.between(low, high)}){part}"
+            f"{entry['name']} is {charts.number_text(answer['values'][last])} ({charts.interval_text(low, high)}){part}"
         )
     first = answer["filters"][0]
-    where = _cell(answer, first, _places(first)[-1])
+    where = _cell(answer, first, _places_of_filter(first)[-1])
     sentence = f"At {where}, the last position that has closed, with 95% intervals: {'; '.join(phrases)}."
     return sentence, pictures(answer, " so far, in a window that is still open")
 
 
-def _places(entry: Mapping[str, Any]) -> range:
+def _places_of_filter(entry: Mapping[str, Any]) -> range:
     """Places of a filter's answers among all."""
     return range(entry["offset"], entry["offset"] + entry["count"])
 

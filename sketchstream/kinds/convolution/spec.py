@@ -49,12 +49,12 @@ from sketchstream.spec import (
     ClosedDomain,
     Epsilon,
     Unit,
+    checked_int,
     exact_delta,
     exact_epsilon,
     exact_rational,
     exact_share,
     require_choice,
-    whole,
 )
 
 LONG: Final = 1 << 13
@@ -159,11 +159,11 @@ class ConvolutionSpec(FilteredSpec):
         require_choice(layout, "layout", ("fourier", "time"))
         require_choice(noise, "noise", (*NOISES, "auto"))
         require_choice(publish, "publish", ("state", "closed"))
-        put(publish=publish, capacity=whole(capacity, "capacity", 1, 1 << 61))
+        put(publish=publish, capacity=checked_int(capacity, "capacity", 1, 1 << 61))
         self._put_unit(unit, max_weight, max_total)
         self._put_counters(counted_share, epsilon_records)
         self._put_group(kernel, length, group, columns, mode, origin, layout, transform_length)
-        put(step_ms=None if step_ms is None else whole(step_ms, "step_ms", 1, 1 << 40))
+        put(step_ms=None if step_ms is None else checked_int(step_ms, "step_ms", 1, 1 << 40))
         if step_ms is not None and self.mode != "linear":
             raise SpecError("step_ms is for series in mode 'linear': positions of groups and columns are no times")
         numbers = [1] * len(self.filters) if weights is None else list(weights)
@@ -184,14 +184,14 @@ class ConvolutionSpec(FilteredSpec):
                 raise SpecError(
                     "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
                 )
-            bound = whole(1 if max_weight is None else max_weight, "max_weight", 1, 1 << 30)
+            bound = checked_int(1 if max_weight is None else max_weight, "max_weight", 1, 1 << 30)
             put(unit=unit, max_weight=bound, max_total=None)
         else:
             if max_total is None or max_weight is not None:
                 raise SpecError(
                     "unit = 'item' needs max_total, the bound of an item's weights together, and no max_weight"
                 )
-            put(unit=unit, max_weight=None, max_total=whole(max_total, "max_total", 1, 1 << 30))
+            put(unit=unit, max_weight=None, max_total=checked_int(max_total, "max_total", 1, 1 << 30))
 
     def _put_group(
         self,
@@ -215,16 +215,16 @@ class ConvolutionSpec(FilteredSpec):
             columns = columns if isinstance(columns, DeclaredColumns) else DeclaredColumns(columns)
             shape = columns.shape
         elif series:
-            shape = (whole(length, "length", 1, MAX_COEFFICIENTS),)
+            shape = (checked_int(length, "length", 1, MAX_COEFFICIENTS),)
         elif group == "bool":
-            size = whole(length, "length", 2, MAX_COEFFICIENTS)
+            size = checked_int(length, "length", 2, MAX_COEFFICIENTS)
             if size & (size - 1):
                 raise SpecError(f"group = 'bool' needs a length that is a power of two, found {size}")
             shape = (2,) * (size.bit_length() - 1)
         elif isinstance(group, str):
             raise SpecError(f"group must be 'cyclic', 'bool' or a list of orders, found {group[:40]!r}")
         else:
-            shape = tuple(whole(order, "order of a cyclic factor", 2, MAX_COEFFICIENTS) for order in group)
+            shape = tuple(checked_int(order, "order of a cyclic factor", 2, MAX_COEFFICIENTS) for order in group)
         positions = math.prod(shape)
         if not shape or positions > MAX_COEFFICIENTS or (length is not None and length != positions):
             most = f"at most {MAX_COEFFICIENTS}; found {length!r:.40}"
@@ -232,7 +232,7 @@ class ConvolutionSpec(FilteredSpec):
         put(length=positions, columns=columns, mode=chosen)
         filters = _filters(kernel, positions, columns, trim=chosen == "linear")
         longest = max(map(len, filters))
-        put(filters=filters, origin=whole(origin, "origin", 0, longest - 1))
+        put(filters=filters, origin=checked_int(origin, "origin", 0, longest - 1))
         if self.origin and len(filters) > 1:
             raise SpecError("origin above 0 is for a single filter")
         if chosen == "circular":
@@ -251,7 +251,9 @@ class ConvolutionSpec(FilteredSpec):
             if transform_length is None:
                 size = choose_length(widest, self.origin, positions, layout)
             else:
-                size = whole(transform_length, "transform_length", positions + len(widest) - 1, 4 * MAX_COEFFICIENTS)
+                size = checked_int(
+                    transform_length, "transform_length", positions + len(widest) - 1, 4 * MAX_COEFFICIENTS
+                )
             put(group=Group((size,)))
 
     def _put_noise(self, noise: NoiseKind | Literal["auto"], request: Request) -> None:
@@ -349,8 +351,8 @@ class ConvolutionSpec(FilteredSpec):
         target = self.delta if delta is None else parse_delta(delta, "delta", zero=True)
         loss = self.scheme.loss(eps, target) if self.measure != "mu2" else self._lattice_loss(eps, target)
         if self.measure == "rho":
-            loss = _short(Fraction(math.sqrt(2 * loss) * (1 - 1e-15))) ** 2 / 2
-        return NoiseLayer(self.measure, _short(loss) if self.measure == "mu2" else loss, eps, target)
+            loss = _round_down_to_bits(Fraction(math.sqrt(2 * loss) * (1 - 1e-15))) ** 2 / 2
+        return NoiseLayer(self.measure, _round_down_to_bits(loss) if self.measure == "mu2" else loss, eps, target)
 
     def _lattice_loss(self, epsilon: Fraction, delta: Fraction) -> Fraction:
         """The mu^2 that fits a promise, for Gaussian noise on the integers.
@@ -447,7 +449,7 @@ class ConvolutionSpec(FilteredSpec):
         return made
 
 
-def _short(value: Fraction) -> Fraction:
+def _round_down_to_bits(value: Fraction) -> Fraction:
     """The largest number of LOSS_BITS binary digits that is not above a positive one."""
     shift = LOSS_BITS - (value.numerator.bit_length() - value.denominator.bit_length())
     return Fraction(math.floor(value * Fraction(2) ** shift)) / Fraction(2) ** shift

@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Floats, Ints
-from sketchstream.denoising.methods import METHODS, MIN_VARIANCE, Denoised, denoised, refined
+from sketchstream.denoising.methods import METHODS, MIN_VARIANCE, Denoised, apply_facts, denoise_by
 from sketchstream.errors import DomainError, EstimateError
 from sketchstream.kinds.answers import LEVEL, Column
 from sketchstream.kinds.estimates import Estimate, checked_level
-from sketchstream.kinds.gaussian.quantiles import reach, sure_width
+from sketchstream.kinds.gaussian.quantiles import interval_reach, sure_width
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.spec import Item
@@ -109,7 +109,7 @@ class GaussianEstimate(LinearAnswers):
         goal = None if target is None else np.asarray(target, np.float64) / self._step
         self._denoised: Denoised = self._by(method, goal)
         scaled = None if total is None else total / self._step
-        lattice = refined(self._denoised.values, nonnegative=nonnegative, total=scaled, whole=whole)
+        lattice = apply_facts(self._denoised.values, nonnegative=nonnegative, total=scaled, whole=whole)
         self.values = lattice * self._step
         self.method = self._denoised.method  # what "auto" stands for here
 
@@ -122,7 +122,7 @@ class GaussianEstimate(LinearAnswers):
                 "use 'raw', which is accurate here"
             )
         chosen = "raw" if little and method == "auto" else method
-        return denoised(self._state.astype(np.float64), self._variance, chosen, goal)
+        return denoise_by(self._state.astype(np.float64), self._variance, chosen, goal)
 
     @cached_property
     def raw(self) -> Floats:
@@ -158,12 +158,12 @@ class GaussianEstimate(LinearAnswers):
 
     @property
     def estimated_rmse(self) -> float:
-        """Root mean squared error of the values, estimated from them, before `refined`; above 0."""
+        """Root mean squared error of the values, estimated from them, before `apply_facts`; above 0."""
         return math.sqrt(self._denoised.expected_loss / len(self.values)) * self._step
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
         """Separate intervals for the published counts, whatever the method; for selected counts, see `top`."""
-        below, above = reach(self.variances, level)
+        below, above = interval_reach(self.variances, level)
         return self.raw - below * self._step, self.raw + above * self._step
 
     def count(self, item: Item, level: float = LEVEL) -> Estimate:
@@ -249,7 +249,9 @@ class GaussianEstimate(LinearAnswers):
         ranked = self.top(min(k, len(self._state)))
         value, low, high = np.array([(one.value, one.low, one.high) for one in ranked]).T
         title = f"The {len(ranked)} largest of {len(self._state):,} counts, {LEVEL:.0%} intervals for all of them"
-        return charts.bars_figure(title, charts.Bars([_named(one) for one in ranked], value, low, high), "counts")
+        return charts.bars_figure(
+            title, charts.Bars([_name_of_ranked(one) for one in ranked], value, low, high), "counts"
+        )
 
     def __str__(self) -> str:
         """Method, errors and the largest counts."""
@@ -258,7 +260,9 @@ class GaussianEstimate(LinearAnswers):
             f"(published counts: {self._error:.4g})"
         ]
         for slot in self.top(min(10, len(self.values))):
-            lines.append(f"{slot.rank:3d}. {_named(slot)}: {slot.value:,.6g} [{slot.low:,.6g}, {slot.high:,.6g}]")
+            lines.append(
+                f"{slot.rank:3d}. {_name_of_ranked(slot)}: {slot.value:,.6g} [{slot.low:,.6g}, {slot.high:,.6g}]"
+            )
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -277,18 +281,18 @@ class GaussianEstimate(LinearAnswers):
     def _answer(self, units: int, slots: int, level: float) -> Estimate:
         """A sum of published counts with its interval."""
         value = units * self._step
-        below, above = reach(self.variances, level, slots)
+        below, above = interval_reach(self.variances, level, slots)
         low, high = (units - below) * self._step, (units + above) * self._step
         return Estimate(value, low, high, stderr=self._error * math.sqrt(slots))
 
     def _selected_width(self, k: int, miss: float) -> int:
         """Half width in lattice units, simultaneous over all slots that may have been among the k largest."""
         d, screen = len(self._state), SCREEN_SHARE * miss
-        reach = sure_width(self.variances, _each(screen, d))
+        reach = sure_width(self.variances, _error_of_each(screen, d))
         counts = np.sort(self._state)
         bound = max(int(counts[d - k]) - 4 * reach, -(1 << 63))
         rivals = d - int(np.searchsorted(counts, bound, side="left"))
-        return sure_width(self.variances, _each(miss - screen, rivals))
+        return sure_width(self.variances, _error_of_each(miss - screen, rivals))
 
     def _slot(self, item: Item) -> int:
         """Slot of an item; no message holds the item."""
@@ -332,13 +336,13 @@ class GaussianEstimate(LinearAnswers):
         return int(value)
 
 
-def _named(one: Ranked) -> str:
+def _name_of_ranked(one: Ranked) -> str:
     """Text of a ranked item; without items, of its slot."""
     if one.item is None:
         return f"slot {one.slot}"
     return one.item.hex() if isinstance(one.item, bytes) else str(one.item)
 
 
-def _each(miss: float, slots: int) -> float:
+def _error_of_each(miss: float, slots: int) -> float:
     """Error of each of some independent intervals that gives this error for all: 1 - (1 - miss)^(1/slots)."""
     return -math.expm1(math.log1p(-miss) / slots)

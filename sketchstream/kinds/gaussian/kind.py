@@ -22,10 +22,10 @@ from sketchstream.errors import FormatError
 from sketchstream.items.domains import Index
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.exports import USUAL, AnswerRows, Types
-from sketchstream.kinds.gaussian.parts import joined
+from sketchstream.kinds.gaussian.parts import join_parts
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask
-from sketchstream.kinds.linear.events import hint_of, in_units, judged
+from sketchstream.kinds.linear.events import hint_of, in_units, valid_events
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.linear.publication import parts_of
 from sketchstream.kinds.options import require_options
@@ -157,7 +157,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         require_options(self.name, options.keys() - {"method"}, OPTIONS)
         spec = published.spec if items is None else self.read_spec(published.spec.to_dict(), items)
         parts = [(one.numbers, (*sorted(one.layers), *one.fresh)) for one in parts_of(self, published)]
-        state, variances, positions = joined(spec, parts, kept)
+        state, variances, positions = join_parts(spec, parts, kept)
         return GaussianEstimate(spec, variances, state, positions=positions, **options).about(published)
 
 
@@ -178,7 +178,7 @@ def lattice_weights(spec: GaussianSpec, weights: object, n: int, *, alone: bool)
     units, good = in_units(lattice, weights, n)
     if good.all():
         return units
-    judged(np.zeros(n, np.bool_), good, "noop" if alone else "skip", lattice.max_weight, hint=hint_of(lattice))
+    valid_events(np.zeros(n, np.bool_), good, "noop" if alone else "skip", lattice.max_weight, hint=hint_of(lattice))
     return np.where(good, units, lattice.most + 1)
 
 

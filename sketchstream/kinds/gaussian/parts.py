@@ -21,7 +21,9 @@ Variances = tuple[Fraction, ...]
 Joined = tuple[Ints, Variances, Ints | None]
 
 
-def joined(spec: GaussianSpec, parts: Sequence[tuple[Ints, Variances]], kept: Sequence[Flags] | None = None) -> Joined:
+def join_parts(
+    spec: GaussianSpec, parts: Sequence[tuple[Ints, Variances]], kept: Sequence[Flags] | None = None
+) -> Joined:
     """Join the parts of a stack, or a single part, into one vector.
 
     The count of an item in several parts is the sum of its counts.

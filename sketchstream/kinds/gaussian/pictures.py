@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Number, Panel, item_name, listed
+from sketchstream.pictures.numbers import Number, Panel, draw_numbers, item_name
 
 PURPOSE: Final = "Counts the events of each item of a list"
 
@@ -27,11 +27,11 @@ SUM: Final = "sum of all counts"
 def headline(answer: Mapping[str, Any]) -> str:
     """The sum and the largest counts in a sentence."""
     total, order = answer["sum"], _largest(answer)[:NAMED]
-    ends = charts.between(total["low"], total["high"])
+    ends = charts.interval_text(total["low"], total["high"])
     several = f"The {len(answer['raw']):,} counts add up" if len(answer["raw"]) > 1 else "The count comes"
-    first = ", ".join(f"{_name(answer, at)} ({charts.spelled(answer['raw'][at])})" for at in order)
+    first = ", ".join(f"{_name(answer, at)} ({charts.number_text(answer['raw'][at])})" for at in order)
     most = f"; the largest published ones are {first}" if len(answer["raw"]) > NAMED else ""
-    return f"{several} to about {charts.spelled(total['value'])} (95% interval {ends}){most}."
+    return f"{several} to about {charts.number_text(total['value'])} (95% interval {ends}){most}."
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
@@ -59,7 +59,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """The published counts, in the order of the domain."""
     low, high = np.array(answer["intervals"], np.float64).reshape(-1, 2).T
     names = [_name(answer, at) for at in range(len(answer["raw"]))]
-    panel = listed("counts", "Published counts", names, (answer["raw"], low, high), ("item", "count"))
+    panel = draw_numbers("counts", "Published counts", names, (answer["raw"], low, high), ("item", "count"))
     return [
         panel.noted(
             "In the order of the domain; each interval holds by itself. The API's parameter top gives the largest "

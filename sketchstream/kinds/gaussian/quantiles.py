@@ -26,7 +26,7 @@ NEGLIGIBLE: Final = 60.0
 """Probabilities below e^-NEGLIGIBLE are left out of computed laws."""
 
 
-def reach(variances: Sequence[Fraction], level: float, slots: int = 1) -> tuple[int, int]:
+def interval_reach(variances: Sequence[Fraction], level: float, slots: int = 1) -> tuple[int, int]:
     """How far the interval of a count, or of a sum of counts chosen independently of the data, reaches to each side.
 
     It is the shortest interval of whole numbers that covers at least `level`. If their number is even, one more lies

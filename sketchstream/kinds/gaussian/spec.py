@@ -17,7 +17,7 @@ import msgpack
 from sketchstream.errors import SpecError
 from sketchstream.items.lattice import MAX_FRACTION_BITS, MAX_UNITS, Lattice
 from sketchstream.kinds.linear.fields import parse_epsilon, stored_closed
-from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrated
+from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrate_shift
 from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_discrete, verify_discrete
 from sketchstream.privacy.losses.gaussian import Part, UnitShift
 from sketchstream.spec import (
@@ -26,12 +26,12 @@ from sketchstream.spec import (
     Epsilon,
     Item,
     Unit,
+    checked_int,
     exact_delta,
     exact_rational,
     exact_records,
     exact_share,
     require_choice,
-    whole,
 )
 
 Shape = tuple[int, ...]
@@ -125,7 +125,7 @@ class GaussianSpec(LinearSpec):
             raise SpecError(f"kind 'gaussian' needs a ClosedDomain, found {type(domain).__name__}")
         if domain.sample_rate is not None:
             raise SpecError("kind 'gaussian' answers for each item: leave sample_rate out")
-        self._put(domain=domain, fraction_bits=whole(fraction_bits, "fraction_bits", 0, MAX_FRACTION_BITS))
+        self._put(domain=domain, fraction_bits=checked_int(fraction_bits, "fraction_bits", 0, MAX_FRACTION_BITS))
         self._put_bounds(max_weight, max_total, max_per_slot)
         self._put_counters(total_share, counted, epsilon_records)
         self._put(capacity=self._bound(capacity, "capacity"))
@@ -302,8 +302,8 @@ class GaussianSpec(LinearSpec):
         """Noise for one release of (epsilon, delta) to this unit."""
         exact = parse_epsilon(epsilon, "epsilon", self.epsilons), exact_delta(delta)
         if self.total_share:
-            return calibrated(*exact, self.shift)
-        return _calibrated(*exact, self._reach)
+            return calibrate_shift(*exact, self.shift)
+        return _calibrate_again(*exact, self._reach)
 
     @cached_property
     def _reach(self) -> tuple[tuple[Shape, ...] | None, int, int]:
@@ -345,7 +345,7 @@ class GaussianSpec(LinearSpec):
 
 
 @lru_cache(maxsize=128)
-def _calibrated(
+def _calibrate_again(
     epsilon: Fraction, delta: Fraction, reach: tuple[tuple[Shape, ...] | None, int, int]
 ) -> DiscreteCalibration:
     """Calibrate noise, and verify its final parameter again as it will be used."""

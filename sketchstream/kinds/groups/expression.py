@@ -139,7 +139,7 @@ class _ExpressionReader:
         raise SpecError(f"expected {expected} at {place} of {self._text!r:.120}, found {token:.60}")
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as it is written in an expression."""
     if re.fullmatch(r"[\w.:]+", name) and name.lower() not in _WORDS:
         return name

@@ -20,10 +20,10 @@ from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.spec import (
+    checked_int,
     exact_noise,
     flag,
     require_choice,
-    whole,
 )
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ class OneOfGroups(GroupRule):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "patterns", exact_noise(self.patterns, "one_of.patterns"))
-        whole(self.number, "one_of.number", 1, MAX_GROUPS + 1)
+        checked_int(self.number, "one_of.number", 1, MAX_GROUPS + 1)
         if self.max_groups is not None:
-            whole(self.max_groups, "one_of.max_groups", 1, self.number)
+            checked_int(self.max_groups, "one_of.max_groups", 1, self.number)
 
     def __len__(self) -> int:
         return self.number
@@ -185,11 +185,13 @@ class Groups(GroupRule):
             )
         object.__setattr__(self, "names", listed)
         object.__setattr__(self, "other", other)
-        most = None if max_groups is None else whole(max_groups, "max_groups", 1, len(listed) + other)
+        most = None if max_groups is None else checked_int(max_groups, "max_groups", 1, len(listed) + other)
         object.__setattr__(self, "max_groups", most)
         object.__setattr__(self, "of_item", bool(of_item))
         object.__setattr__(self, "limit", limit)
-        object.__setattr__(self, "period_ms", None if period_ms is None else whole(period_ms, "period_ms", 1, 1 << 40))
+        object.__setattr__(
+            self, "period_ms", None if period_ms is None else checked_int(period_ms, "period_ms", 1, 1 << 40)
+        )
         self._check_limit()
         if period_ms is not None and (other or of_item or self.ranked):
             raise SpecError(
@@ -210,7 +212,9 @@ class Groups(GroupRule):
         Raises:
             SpecError: too many of them, or none.
         """
-        return cls([f"p{place + 1}" for place in range(whole(count, "periods", 1, MAX_GROUPS))], period_ms=period_ms)
+        return cls(
+            [f"p{place + 1}" for place in range(checked_int(count, "periods", 1, MAX_GROUPS))], period_ms=period_ms
+        )
 
     def _check_limit(self) -> None:
         """Refuse a limit that has nothing to limit.
@@ -318,9 +322,9 @@ class GroupSample:
     most: int
 
     def __post_init__(self) -> None:
-        whole(self.groups, "sample.groups", 2, MAX_GROUPS + 1)
-        whole(self.position, "sample.position", 0, self.groups - 1)
-        whole(self.most, "sample.most", 1, self.groups - 1)
+        checked_int(self.groups, "sample.groups", 2, MAX_GROUPS + 1)
+        checked_int(self.position, "sample.position", 0, self.groups - 1)
+        checked_int(self.most, "sample.most", 1, self.groups - 1)
 
     @property
     def share(self) -> Fraction:

@@ -23,9 +23,9 @@ from sketchstream.array_types import Flags, Floats, Ints
 from sketchstream.kinds import exports
 from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.estimates import Estimate, normal_quantile
-from sketchstream.kinds.groups.expression import member, quoted, regions_of
+from sketchstream.kinds.groups.expression import member, quote_name, regions_of
 from sketchstream.pictures import upset
-from sketchstream.spec import whole
+from sketchstream.spec import checked_int
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -157,7 +157,7 @@ class Overlap:
         Args:
             number: number of groups, from 1 on.
         """
-        return self._sum(self._sizes >= whole(number, "number", 1, len(self.groups)))
+        return self._sum(self._sizes >= checked_int(number, "number", 1, len(self.groups)))
 
     def exactly(self, number: int) -> SetEstimate:
         """Items in exactly this number of groups.
@@ -165,7 +165,7 @@ class Overlap:
         Args:
             number: number of groups, from 1 on.
         """
-        return self._sum(self._sizes == whole(number, "number", 1, len(self.groups)))
+        return self._sum(self._sizes == checked_int(number, "number", 1, len(self.groups)))
 
     # Ratios.
 
@@ -208,7 +208,7 @@ class Overlap:
 
     def usual(self) -> list[str]:
         """Expressions that are answered where none is given: each group, all pairs, all groups together, increments."""
-        names = [quoted(name) for name in self.groups]
+        names = [quote_name(name) for name in self.groups]
         pairs = [f"{a} & {b}" for a, b in combinations(names, 2)] if len(names) <= 8 else []
         adds = [f"{name} - ({' | '.join(names[:at])})" for at, name in enumerate(names) if at]
         return [*names, *pairs, *([" & ".join(names)] if len(names) > 2 else []), " | ".join(names), *adds]

@@ -21,7 +21,7 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import DomainError, EstimateError
 from sketchstream.kinds.answers import LEVEL, Column
 from sketchstream.kinds.estimates import Estimate, checked_level
-from sketchstream.kinds.hierarchy.fit import nonnegative, unbiased
+from sketchstream.kinds.hierarchy.fit import fit_unbiased, nonnegative
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.tails import BELOW_ZERO, below_zero
@@ -156,7 +156,7 @@ def estimate(
     if state.shape != (tree.nodes,) or variance <= 0:
         raise EstimateError(f"expected a published state of {tree.nodes} counters and the variance of its noise")
     counts = state / np.maximum(spec.scale, 1)
-    estimates, variances = unbiased(tree, counts, spec.precisions)
+    estimates, variances = fit_unbiased(tree, counts, spec.precisions)
     stderr = np.sqrt(variances) * math.sqrt(variance)
     negative = not spec.signed and below_zero(estimates, stderr, gaussian=True)
     if method == "auto":

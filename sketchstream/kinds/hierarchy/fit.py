@@ -20,7 +20,7 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.hierarchy.tree import Tree
 
 
-def unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tuple[Floats, Floats]:
+def fit_unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tuple[Floats, Floats]:
     """(nodes,) the best linear unbiased estimates, and their variances.
 
     Args:
@@ -90,7 +90,7 @@ def nonnegative(tree: Tree, counts: Floats, precisions: Sequence[float], whole: 
     Args:
         tree: the tree.
         counts: (nodes,) what each counter says.
-        precisions: see `unbiased`.
+        precisions: see `fit_unbiased`.
         whole: the root's count, at least 0.
     """
     own = _by_level(tree, counts)

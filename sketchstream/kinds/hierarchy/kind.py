@@ -22,7 +22,7 @@ from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.hierarchy.tree import BETWEEN
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Mask
-from sketchstream.kinds.linear.events import located
+from sketchstream.kinds.linear.events import place_indices
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
 from sketchstream.kinds.linear.publication import added_up, parts_of
@@ -42,7 +42,7 @@ class Leaves(ColumnIndex):
 
     def locate(self, items: Items) -> Ints:
         """(n,) leaf of each item; -1: it has none. Texts are paths, with tabs between their names."""
-        return located(items, self.spec.tree.leaves, self.spec.tree.leaf)
+        return place_indices(items, self.spec.tree.leaves, self.spec.tree.leaf)
 
     def add(self, state: Ints, places: Ints, weights: Ints | None) -> None:
         """Add weights along the ways to their leaves. Levels without a counter of their own stay noise alone."""

@@ -33,24 +33,24 @@ def specs() -> Mapping[str, HierarchySpec]:
 
 def questions(spec: HierarchySpec) -> Ints:
     """(nodes, leaves) which leaves each node has below it."""
-    return _placed(spec, [1] * len(spec.to_dict()["multipliers"]))
+    return _levels_by_leaf(spec, [1] * len(spec.to_dict()["multipliers"]))
 
 
 def matrix(spec: HierarchySpec) -> Ints:
     """(nodes, leaves) the same, times the multiplier of each node's level."""
-    return _placed(spec, spec.to_dict()["multipliers"])
+    return _levels_by_leaf(spec, spec.to_dict()["multipliers"])
 
 
-def _placed(spec: HierarchySpec, times: list[int]) -> Ints:
+def _levels_by_leaf(spec: HierarchySpec, times: list[int]) -> Ints:
     """(nodes, leaves) the number of its level at each node that has the leaf below it."""
-    ways = _walked(spec)
+    ways = _paths_of_leaves(spec)
     out = np.zeros((max(map(max, ways)) + 1, len(ways)), np.int64)
     for leaf, way in enumerate(ways):
         out[way, leaf] = times
     return out
 
 
-def _walked(spec: HierarchySpec) -> list[list[int]]:
+def _paths_of_leaves(spec: HierarchySpec) -> list[list[int]]:
     """For each leaf the numbers of the nodes on its way, found by walking down the numbers of children."""
     children = spec.to_dict()["tree"]["children"]
     starts = np.cumsum([0, 1, *map(sum, children)]).tolist()

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Number, Panel, listed
+from sketchstream.pictures.numbers import Number, Panel, draw_numbers
 
 PURPOSE: Final = "Counts events on all levels of a tree"
 OFFERED: Final = 100
@@ -24,7 +24,7 @@ OFFERED: Final = 100
 def headline(answer: Mapping[str, Any]) -> str:
     """The first number, and how many there are."""
     low, high = answer["intervals"][0]
-    total = f"{charts.spelled(answer['values'][0])} (95% interval {charts.between(low, high)})"
+    total = f"{charts.number_text(answer['values'][0])} (95% interval {charts.interval_text(low, high)})"
     return f"{len(answer['values']):,} counts; {_title(answer, 0)}: {total}."
 
 
@@ -55,7 +55,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
         at = np.flatnonzero(level == name)
         if len(at):
             names = [_title(answer, one) for one in at.tolist()]
-            out.append(listed(f"level-{place}", name, names, (values[at], low[at], high[at]), (name, "count")))
+            out.append(draw_numbers(f"level-{place}", name, names, (values[at], low[at], high[at]), (name, "count")))
     return out
 
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
-from sketchstream.kinds.hierarchy.fit import unbiased
+from sketchstream.kinds.hierarchy.fit import fit_unbiased
 from sketchstream.kinds.hierarchy.tree import Tree
-from sketchstream.kinds.linear.spec import CAPACITY, PlaceCountingSpec, calibrated
+from sketchstream.kinds.linear.spec import CAPACITY, PlaceCountingSpec, calibrate_shift
 from sketchstream.privacy.losses.gaussian import UnitShift
-from sketchstream.spec import ClosedDomain, Epsilon, Unit, flag, whole
+from sketchstream.spec import ClosedDomain, Epsilon, Unit, checked_int, flag
 
 MAX_TIMES: Final = 1000
 """Largest multiplier of a level."""
@@ -94,7 +94,7 @@ class HierarchySpec(PlaceCountingSpec):
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
         self._put_weights(unit, max_weight, max_total)
         self._put(signed=flag(signed, "signed"))
-        self._put(multipliers=self._multipliers(multipliers), capacity=whole(capacity, "capacity", 1, 1 << 62))
+        self._put(multipliers=self._multipliers(multipliers), capacity=checked_int(capacity, "capacity", 1, 1 << 62))
         self._put_counters(counted_share, epsilon_records)
         self._require_room()
         self._warn_of_privacy()
@@ -109,7 +109,10 @@ class HierarchySpec(PlaceCountingSpec):
                 f"multipliers must be {len(self.tree.sizes)} whole numbers, the root's first, found {multipliers!r:.80}"
             )
         *above, last = listed
-        return (*(whole(one, "multipliers", 0, MAX_TIMES) for one in above), whole(last, "multipliers", 1, MAX_TIMES))
+        return (
+            *(checked_int(one, "multipliers", 0, MAX_TIMES) for one in above),
+            checked_int(last, "multipliers", 1, MAX_TIMES),
+        )
 
     def _require_room(self) -> None:
         """Refuse a capacity that the counters cannot hold: no update looks at them."""
@@ -147,7 +150,7 @@ class HierarchySpec(PlaceCountingSpec):
 
     def sigma2(self, epsilon: Fraction, delta: Fraction) -> Fraction:
         """Parameter of a layer of this privacy: the variance of the noise in each counter."""
-        return calibrated(epsilon, delta, self.shift).sigma2
+        return calibrate_shift(epsilon, delta, self.shift).sigma2
 
     @property
     def domain(self) -> ClosedDomain:
@@ -162,7 +165,7 @@ class HierarchySpec(PlaceCountingSpec):
     @cached_property
     def variances(self) -> Floats:
         """(nodes,) variance of each node's estimate, for noise of variance 1 in each counter."""
-        return unbiased(self.tree, np.zeros(self.tree.nodes), self.precisions)[1]
+        return fit_unbiased(self.tree, np.zeros(self.tree.nodes), self.precisions)[1]
 
     @cached_property
     def scale(self) -> np.ndarray[Any, np.dtype[np.int64]]:

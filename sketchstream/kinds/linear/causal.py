@@ -57,7 +57,7 @@ class CausalFactor:
         """(N,) the power series 1 / r."""
         first = np.zeros(self.length)
         first[0] = 1.0
-        return np.asarray(_divided(first, self.root))
+        return np.asarray(_divide_series(first, self.root))
 
     @property
     def usable(self) -> bool:
@@ -76,7 +76,7 @@ class CausalFactor:
 
     def solve(self, words: Floats) -> Floats:
         """(N,) float64, estimates of the counts from (N,) words in units of 1; each from the words up to its own."""
-        return np.asarray(self.norms * _divided(words, self.root))
+        return np.asarray(self.norms * _divide_series(words, self.root))
 
     def variances(self, coefficients: Floats, rows: Ints, length: int) -> Floats:
         """(n,) variances of answers for noise of variance 1 in each word.
@@ -130,9 +130,9 @@ def block_energies(coefficients: Floats, first: int, stop: int, length: int, wid
     return out
 
 
-def filtered(counts: Floats, coefficients: Floats, rows: Ints) -> Floats:
+def filter_causally(counts: Floats, coefficients: Floats, rows: Ints) -> Floats:
     """(n,) sums of coefficient j times the count at k - j for each row k, from counts up to k, in a fixed order."""
-    return np.asarray(_filtered(counts, np.ascontiguousarray(coefficients), rows))
+    return np.asarray(_filter_rows(counts, np.ascontiguousarray(coefficients), rows))
 
 
 def dense_rows(coefficients: Floats, rows: Ints, length: int, size: int) -> Floats:
@@ -156,7 +156,7 @@ def _square_root(series: Any) -> Any:
 
 
 @kernel
-def _divided(above: Any, below: Any) -> Any:
+def _divide_series(above: Any, below: Any) -> Any:
     """The quotient of two power series."""
     out = np.zeros(len(above))
     for k in range(len(above)):
@@ -168,8 +168,8 @@ def _divided(above: Any, below: Any) -> Any:
 
 
 @kernel
-def _filtered(counts: Any, coefficients: Any, rows: Any) -> Any:
-    """See `filtered`."""
+def _filter_rows(counts: Any, coefficients: Any, rows: Any) -> Any:
+    """See `filter_causally`."""
     out = np.zeros(len(rows))
     for place in range(len(rows)):
         k = rows[place]

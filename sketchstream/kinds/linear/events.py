@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WHOLE: Final = "; weights with fractions need a spec with fraction_bits above 0"
 
 
-def located(items: Items, places: int, find: Callable[[str], int] | None) -> Ints:
+def place_indices(items: Items, places: int, find: Callable[[str], int] | None) -> Ints:
     """(n,) place of each item; -1: it has none. Integers are places themselves; of equal texts one is looked up.
 
     Args:
@@ -67,10 +67,10 @@ def in_units(lattice: Lattice, weights: object, n: int) -> tuple[Ints, Flags]:
     values = values.to_pylist() if hasattr(values, "to_pylist") else values
     units, good = lattice.weights(values)
     whole = isinstance(values, Units) or (isinstance(values, np.ndarray) and values.dtype.kind in "iu")
-    return units, good if lattice.bits or whole else good & _whole(values)
+    return units, good if lattice.bits or whole else good & _is_whole(values)
 
 
-def judged(
+def valid_events(
     outside: Flags,
     good: Flags | None,
     invalid: Invalid,
@@ -101,7 +101,7 @@ def hint_of(lattice: Lattice) -> str:
     return "" if lattice.bits else WHOLE
 
 
-def _whole(weights: Any) -> Flags:
+def _is_whole(weights: Any) -> Flags:
     """(n,) which weights are whole numbers."""
     if isinstance(weights, np.ndarray) and weights.dtype.kind == "f":
         return np.asarray(weights == np.trunc(weights))

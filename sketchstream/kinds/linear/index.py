@@ -16,7 +16,7 @@ import numpy as np
 from sketchstream.array_types import Ints
 from sketchstream.items.arrays import Items
 from sketchstream.items.lattice import Lattice
-from sketchstream.kinds.linear.events import hint_of, in_units, judged
+from sketchstream.kinds.linear.events import hint_of, in_units, valid_events
 
 if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid, Outside
@@ -51,7 +51,7 @@ class ColumnIndex(ABC):
         places = self.locate(items)
         lattice = self._lattice
         units, good = (None, None) if weights is None else in_units(lattice, weights, len(items))
-        valid = judged(places < 0, good, invalid, lattice.max_weight, hint=hint_of(lattice))
+        valid = valid_events(places < 0, good, invalid, lattice.max_weight, hint=hint_of(lattice))
         self.add(state, places if invalid != "noop" or units is None else np.where(valid, places, -1), units)
         if counters.size:
             counters[0] += np.count_nonzero(valid)
@@ -61,7 +61,7 @@ class ColumnIndex(ABC):
     ) -> None:
         """See `ItemIndex`."""
         places = self.locate(items)
-        valid = judged(places < 0, None, invalid)
+        valid = valid_events(places < 0, None, invalid)
         self.add(state, places, sums)
         if counters.size:
             counters[0] += events[valid].sum()

@@ -28,11 +28,11 @@ from sketchstream.spec import (
     Epsilon,
     NoPrivacyWarning,
     Unit,
+    checked_int,
     exact_counted_share,
     exact_records,
     flag,
     require_choice,
-    whole,
 )
 
 MAX_WEIGHT: Final = (1 << 30) - 1
@@ -255,17 +255,19 @@ class PlaceCountingSpec(EventCountingSpec):
 
     def _put_weights(self, unit: Unit, max_weight: int, max_total: int | None) -> None:
         """Check and set the unit and its bounds."""
-        self._put(unit=require_choice(unit, "unit", UNITS), max_weight=whole(max_weight, "max_weight", 1, MAX_WEIGHT))
+        self._put(
+            unit=require_choice(unit, "unit", UNITS), max_weight=checked_int(max_weight, "max_weight", 1, MAX_WEIGHT)
+        )
         if (unit == "item") != (max_total is not None):
             raise SpecError(
                 "unit = 'item' needs max_total=, the promised bound of an item's total weight; unit = 'event' has none"
             )
-        self._put(max_total=None if max_total is None else whole(max_total, "max_total", 1, MAX_WEIGHT))
+        self._put(max_total=None if max_total is None else checked_int(max_total, "max_total", 1, MAX_WEIGHT))
         if max_total is not None and self.max_weight > max_total:
             raise SpecError(f"max_weight must be at most max_total, found {max_weight} and {max_total}")
 
 
 @lru_cache(maxsize=128)
-def calibrated(epsilon: Fraction, delta: Fraction, shift: UnitShift) -> DiscreteCalibration:
+def calibrate_shift(epsilon: Fraction, delta: Fraction, shift: UnitShift) -> DiscreteCalibration:
     """Noise of a state whose parts share one mu^2, remembered: a configuration is read more than once."""
     return calibrate_parts(epsilon, delta, [(one.sensitivity2, one.coordinates, one.share) for one in shift.parts])

@@ -17,7 +17,7 @@ from sketchstream.array_types import Floats
 from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.profile.estimate.intervals.wrapping import marked
+from sketchstream.kinds.profile.estimate.intervals.wrapping import mark_bound
 from sketchstream.pictures import charts, numbers
 
 if TYPE_CHECKING:
@@ -147,9 +147,9 @@ def rows(profile: ProfileNumbers) -> list[tuple[str, str, str, str]]:
 
 def _row(title: str, name: str, estimate: Estimate) -> tuple[str, str, str, str]:
     """Title, estimate, low and high of one number."""
-    spell = charts.resolved(estimate.low, estimate.high, numbers.spelling(name))
+    spell = charts.speller(estimate.low, estimate.high, numbers.spelling(name))
     return (
-        marked(title, estimate.bound),
+        mark_bound(title, estimate.bound),
         spell(estimate.value),
         spell(estimate.low),
         "unknown" if estimate.high == math.inf else spell(estimate.high),

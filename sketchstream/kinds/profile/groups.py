@@ -294,7 +294,7 @@ def position(spec: ProfileSpec, name: str) -> int:
     return spec.groups.all.index(name)
 
 
-def alone(spec: ProfileSpec, group: int = 0, one_of: OneOfGroups | None = None) -> ProfileSpec:
+def spec_of_group(spec: ProfileSpec, group: int = 0, one_of: OneOfGroups | None = None) -> ProfileSpec:
     """The spec of one group's sketch.
 
     Args:
@@ -326,9 +326,9 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     counters = tuple(replace(one, name=names[one.name]) for one in part.counters if one.name in names)
     ledger: Any = part.ledger
     changed: dict[str, Any] = {
-        "spec": alone(spec, at, replace(spec.groups.one_of, patterns=spec.pattern_cost)),
-        "layers": tuple(replace(one, lineage=_derived(one.lineage, at)) for one in part.layers),
-        "seal_id": _derived(part.seal_id, at),
+        "spec": spec_of_group(spec, at, replace(spec.groups.one_of, patterns=spec.pattern_cost)),
+        "layers": tuple(replace(one, lineage=_derive_identifier(one.lineage, at)) for one in part.layers),
+        "seal_id": _derive_identifier(part.seal_id, at),
         "ledger": replace(ledger, history=_history(ledger.history, at), budget=None),
         "counters": counters,
     }
@@ -340,7 +340,7 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     return replace(part, **changed)
 
 
-def _derived(name: bytes, group: int) -> bytes:
+def _derive_identifier(name: bytes, group: int) -> bytes:
     """An identifier for the part of a noise layer, or of a publication, that belongs to one group."""
     return hashlib.blake2b(name + group.to_bytes(4, "little"), digest_size=16, person=b"sketch-group").digest()
 
@@ -355,4 +355,4 @@ def _history(history: History, group: int) -> History:
 
 
 def _entry(entry: Entry, group: int) -> Entry:
-    return replace(entry, lineage=_derived(entry.lineage, group)) if isinstance(entry, LayerEntry) else entry
+    return replace(entry, lineage=_derive_identifier(entry.lineage, group)) if isinstance(entry, LayerEntry) else entry

@@ -30,7 +30,7 @@ from sketchstream.kinds.options import require_options
 from sketchstream.kinds.profile import export, mechanism
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add_deferred, one_group
-from sketchstream.kinds.profile.observations import about, observed
+from sketchstream.kinds.profile.observations import facts_of_publication, observed_counts
 from sketchstream.kinds.profile.patterns import noised_patterns
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -38,7 +38,7 @@ from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.sketch_history import Promise
-from sketchstream.spec import Epsilon, Item, Unit, exact_epsilon, whole
+from sketchstream.spec import Epsilon, Item, Unit, checked_int, exact_epsilon
 
 if TYPE_CHECKING:
     from sketchstream.items.columns import Choices
@@ -314,13 +314,13 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
 
         limit = published.spec.max_count
         return reconstruction.reconstruct(
-            observed(published),
+            observed_counts(published),
             method=method,
-            max_count=limit if max_count is None else whole(max_count, "max_count", 1, limit),
+            max_count=limit if max_count is None else checked_int(max_count, "max_count", 1, limit),
             norm=norm,
             beta=beta,
             guarantee=published.guarantee().to_dict(),
-            about=about(published),
+            about=facts_of_publication(published),
         )
 
     def gain(self, spec: ProfileSpec, epsilons: Sequence[float]) -> float:

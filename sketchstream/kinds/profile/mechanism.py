@@ -52,7 +52,7 @@ def components(spec: ProfileSpec) -> tuple[Component, ...]:
     return slots, *counters
 
 
-def kept(domain: ClosedDomain | OpenDomain) -> tuple[int, Fraction] | None:
+def slots_kept(domain: ClosedDomain | OpenDomain) -> tuple[int, Fraction] | None:
     """Items of a closed domain of which a sample has slots, and the probability of each; None: all items have one."""
     if isinstance(domain, OpenDomain) or domain.sample_rate is None:
         return None

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.array_types import Ints
-from sketchstream.components import TOTAL, find, summed
+from sketchstream.components import TOTAL, find, sum_counters
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.estimate.about import About
 from sketchstream.kinds.profile.estimate.observed import Observed
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sketchstream.published import Published, Release, SealedState
 
 
-def observed(published: Published) -> list[Observed]:
+def observed_counts(published: Published) -> list[Observed]:
     """The published counts in the form that estimators take.
 
     Parts with equal layers of noise and equal costs are added up; those of open domains only if they have the same
@@ -40,21 +40,21 @@ def observed(published: Published) -> list[Observed]:
     out = []
     for (_, _, crowd), some in alike.items():
         if crowd is None or len(some) == 1:
-            out.append(_added(some, _digest(some) if stacked else some[0].digest))
+            out.append(_add_parts(some, _digest(some) if stacked else some[0].digest))
             continue
         from sketchstream.kinds.profile.estimate.open_domain.collisions import alike as as_crowded
 
-        for chosen in as_crowded([_added([part], part.digest) for part in some]):
+        for chosen in as_crowded([_add_parts([part], part.digest) for part in some]):
             same = [some[i] for i in chosen]
-            out.append(_added(same, _digest(same)))
+            out.append(_add_parts(same, _digest(same)))
     return out
 
 
-def about(published: Published) -> About:
+def facts_of_publication(published: Published) -> About:
     """Facts about the whole sketch: epsilons in one group (not the slots' shares), and the noisy total."""
     spec: ProfileSpec = published.spec
     parts = published.parts
-    total = find(summed([part.counters for part in parts]), TOTAL)
+    total = find(sum_counters([part.counters for part in parts]), TOTAL)
     promised = [mechanism.promised_epsilon(part.spec, layer.parameter) for part in parts for layer in part.layers]
     return About(
         epsilon=max(promised) / spec.group_losses,
@@ -62,7 +62,7 @@ def about(published: Published) -> About:
         total=None if total is None else (total.value, tuple(draw.parameter for draw in total.noise)),
         signed=any(part.spec.counted for part in parts),
         sample=spec.sample,
-        kept=mechanism.kept(spec.domain),
+        kept=mechanism.slots_kept(spec.domain),
         max_total=spec.max_total,
     )
 
@@ -87,7 +87,7 @@ def _digest(parts: Sequence[Release | SealedState]) -> bytes:
     return hashlib.blake2b(b"".join(sorted(part.digest for part in parts)), digest_size=16).digest()
 
 
-def _added(parts: Sequence[Any], digest: bytes) -> Observed:
+def _add_parts(parts: Sequence[Any], digest: bytes) -> Observed:
     """Parts with equal noise as one histogram; of states the exact histogram of their counters."""
     first = parts[0]
     spec: ProfileSpec = first.spec

@@ -15,11 +15,11 @@ import numpy as np
 
 from sketchstream import naming
 from sketchstream.array_types import Floats
-from sketchstream.kinds.profile.estimate.intervals.wrapping import always, marked
-from sketchstream.kinds.profile_answers import resolved
+from sketchstream.kinds.profile.estimate.intervals.wrapping import always, mark_bound
+from sketchstream.kinds.profile_answers import has_number
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.numbers import Number, Panel, drawn, ends, interval, spelling, value
+from sketchstream.pictures.numbers import Number, Panel, draw_chart, ends, interval, spelling, value
 from sketchstream.privacy.deployments.guarantee import summary
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def title_of(spec: Any, name: str, say: Names) -> str:
         name: name of the number.
         say: names of items.
     """
-    return marked(title(name, say), None if spec is None else bound_of(spec, name))
+    return mark_bound(title(name, say), None if spec is None else bound_of(spec, name))
 
 
 def bound_of(spec: Any, name: str) -> Bound | None:
@@ -102,7 +102,7 @@ def bound_of(spec: Any, name: str) -> Bound | None:
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
     """See `sketchstream.kinds.shown.Presentation`: the same for every profile up to the same `max_count`."""
     say, largest = naming.of(answer), answer.get("max_count", math.inf)
-    return {name: say(text) for name, text in OFFERED.items() if resolved(name, largest)}
+    return {name: say(text) for name, text in OFFERED.items() if has_number(name, largest)}
 
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
@@ -112,18 +112,18 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
         return None
     known = "wrapping" in answer and "bound" in data
     words = title(name, naming.of(answer))
-    return marked(words, always(name, counted=False) if known else None), data
+    return mark_bound(words, always(name, counted=False) if known else None), data
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """The k+ curve and the numbers of small counts."""
-    chart = drawn(lambda: exact_chart(curves(answer)[1], naming.of(answer)))
+    chart = draw_chart(lambda: exact_chart(curves(answer)[1], naming.of(answer)))
     return [*main(answer), Panel("exact", "Exactly k times (the profile)", chart, exact_table(answer))]
 
 
 def main(answer: Mapping[str, Any]) -> list[Panel]:
     """Chart of the k+ curve."""
-    chart = drawn(lambda: reach_chart(curves(answer)[0], naming.of(answer)))
+    chart = draw_chart(lambda: reach_chart(curves(answer)[0], naming.of(answer)))
     return [Panel("reach", "At least k times (k+ reach)", chart, reach_table(answer))]
 
 
@@ -193,7 +193,7 @@ def reach_table(data: Mapping[str, Any]) -> report.ReportTable:
         number = data["at_least"][str(k)]
         share = f"{number['value'] / items:.1%}" if items > 0 else "-"
         name = "at least once" if k == 1 else f"{k} times or more"
-        rows.append((marked(name, number.get("bound")), value(number, WHOLE), interval(number, WHOLE), share))
+        rows.append((mark_bound(name, number.get("bound")), value(number, WHOLE), interval(number, WHOLE), share))
         if number["value"] < MIN_ITEMS_DRAWN:  # nothing visible beyond
             break
     say = naming.of(data)
@@ -207,7 +207,7 @@ def exact_table(data: Mapping[str, Any]) -> report.ReportTable:
     for k in range(1, min(BARS, data["max_count"]) + 1):
         number = data["exactly"][str(k)]
         name = "once" if k == 1 else f"{k} times"
-        rows.append((marked(name, number.get("bound")), value(number, WHOLE), interval(number, WHOLE)))
+        rows.append((mark_bound(name, number.get("bound")), value(number, WHOLE), interval(number, WHOLE)))
     say = naming.of(data)
     return report.ReportTable(
         say("Items by their exact count"), ("counted exactly", say("items"), "95% interval"), rows
@@ -230,7 +230,7 @@ def tables(data: Mapping[str, Any]) -> list[report.ReportTable]:
         unseen = name == "above" and data["max_count"] + 1 >= data.get("wrapping", {}).get("modulus", math.inf)
         if number is not None and number["value"] is not None and not unseen:
             spell = spelling(name)
-            rows.append((marked(say(title), number.get("bound")), value(number, spell), interval(number, spell)))
+            rows.append((mark_bound(say(title), number.get("bound")), value(number, spell), interval(number, spell)))
     return [report.ReportTable("What follows from it", ("number", "estimate", "95% interval"), rows)]
 
 
@@ -244,7 +244,7 @@ def card(profile: Profile) -> str:
     return report.card(
         headline(data),
         tables=[reach_table(data)],
-        charts=[drawn(lambda: reach_chart(curves(data)[0], profile.names))],
+        charts=[draw_chart(lambda: reach_chart(curves(data)[0], profile.names))],
         note=note if profile.facts.wrapping is None else f"{note} {_sentence(profile.facts.wrapping.said)}",
     )
 

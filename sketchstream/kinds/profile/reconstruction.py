@@ -28,7 +28,7 @@ from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, top
 from sketchstream.kinds.profile.estimate.linear import inverse
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.profile_numbers import Facts
-from sketchstream.kinds.profile.estimate.uncertainty.falling import between
+from sketchstream.kinds.profile.estimate.uncertainty.falling import clip_inside
 from sketchstream.kinds.profile.reconstructed import ReconstructedProfile
 
 if TYPE_CHECKING:
@@ -83,9 +83,12 @@ def reconstruct(
         fit, population, uncertainty = reconstruction.reconstruct(parts, method, max_count)
     else:
         fit = _closed_fit(parts, method, max_count, chosen_norm, beta)
-        population, uncertainty = float(sum(part.slots[0] for part in parts)), bounds.closed(parts, max_count)
-    facts = _wrapped(facts, parts, uncertainty)
-    whole = _whole(fit, population, _with_total(uncertainty, about), about, facts)
+        population, uncertainty = (
+            float(sum(part.slots[0] for part in parts)),
+            bounds.closed_domain_bands(parts, max_count),
+        )
+    facts = _with_evidence_of_wraps(facts, parts, uncertainty)
+    whole = _extend_to_population(fit, population, _with_total(uncertainty, about), about, facts)
     return ReconstructedProfile(*_inside(*whole, facts), facts, guarantee)
 
 
@@ -99,10 +102,10 @@ def _closed_fit(parts: Sequence[Observed], method: str, max_count: int, norm: fl
         laws = [circulant.reconstruct(part, max_count, norm, beta) for part in parts]
     else:
         laws = [BASELINES[method](part, max_count) for part in parts]
-    return fits.mixed(laws, [part.slots[0] for part in parts])
+    return fits.mix_fits(laws, [part.slots[0] for part in parts])
 
 
-def _wrapped(facts: Facts, parts: Sequence[Observed], uncertainty: Uncertainty) -> Facts:
+def _with_evidence_of_wraps(facts: Facts, parts: Sequence[Observed], uncertainty: Uncertainty) -> Facts:
     """The facts with the evidence for counts beyond the modulus, if counters wrap."""
     modulus = parts[0].modulus
     if modulus is None:
@@ -113,12 +116,12 @@ def _wrapped(facts: Facts, parts: Sequence[Observed], uncertainty: Uncertainty) 
 
         uncertainty = reconstruction.reconstruct(parts, "inverse", modulus - 1)[2]
     elif top > resolved:
-        uncertainty = bounds.closed(parts, modulus - 1)
+        uncertainty = bounds.closed_domain_bands(parts, modulus - 1)
     share = 1.0 if facts.sample is None else float(Fraction(facts.sample["share"]))
     return replace(facts, wrapping=Wrapping(modulus, uncertainty.tails.at(top).scaled(1.0 / share)))
 
 
-def _whole(
+def _extend_to_population(
     fit: Fit, population: float, uncertainty: Uncertainty, about: About, facts: Facts
 ) -> tuple[Fit, float, Uncertainty]:
     """Fit, number of items and intervals of all items, where only a sample of them counted."""
@@ -155,7 +158,7 @@ def _inside(fit: Fit, population: float, uncertainty: Uncertainty, facts: Facts)
     value = fits.tails(fit, population)
     low, high, way = uncertainty.tails.ends_and_ways(normal_quantile(LEVEL))
     moved = value.copy()
-    moved[1:] = between(value[1:], low[1:], high[1:], way[1:], math.inf)
+    moved[1:] = clip_inside(value[1:], low[1:], high[1:], way[1:], math.inf)
     if not (moved != value).any() or moved[1] <= 0.0:
         return fit, population, uncertainty
     items = float(moved[1])

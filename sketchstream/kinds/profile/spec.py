@@ -36,12 +36,12 @@ from sketchstream.spec import (
     NoPrivacyWarning,
     OpenDomain,
     Unit,
+    checked_int,
     exact_epsilon,
     exact_records,
     exact_share,
     require_choice,
     stored_domain,
-    whole,
 )
 
 Publish = Literal["histogram", "state"]
@@ -175,7 +175,7 @@ class ProfileSpec:
             max_count = 1
         self._put_slots(max_count, modulus, max_weight, bits)
         self._put_publication(publish, epsilon_publish, intrusion)
-        self._put(max_total=None if max_total is None else whole(max_total, "max_total", 1, (1 << 30) - 1))
+        self._put(max_total=None if max_total is None else checked_int(max_total, "max_total", 1, (1 << 30) - 1))
         self._put_groups(groups, sample, one_of, where or {})
         self._put_counters(total_share, counted, epsilon_records)
         self._put_overlap(overlap, epsilon_overlap, histograms, counts, noise, epsilon_publish)
@@ -198,22 +198,24 @@ class ProfileSpec:
         """Check and set what the counters of the slots hold."""
         if self.unit == "item":
             if modulus is None:
-                largest = 0 if max_count is None else whole(max_count, "max_count", 1, MAX_MODULUS - 1)
+                largest = 0 if max_count is None else checked_int(max_count, "max_count", 1, MAX_MODULUS - 1)
                 modulus = max(MODULUS, largest + 1)
-            modulus = whole(modulus, "modulus", 2, MAX_MODULUS)
+            modulus = checked_int(modulus, "modulus", 2, MAX_MODULUS)
             if max_weight != 1:
                 raise SpecError("max_weight belongs to unit = 'event'; with unit = 'item' any weight costs the same")
             if bits != 32:
                 raise SpecError("bits belongs to unit = 'event'; with unit = 'item' counters live in Z_modulus")
         elif modulus is not None:
             raise SpecError("modulus belongs to unit = 'item'; counters of unit = 'event' wrap at 2**bits")
-        self._put(modulus=modulus, max_weight=whole(max_weight, "max_weight", 1, (1 << 30) - 1))
+        self._put(modulus=modulus, max_weight=checked_int(max_weight, "max_weight", 1, (1 << 30) - 1))
         if self.epsilon / self.max_weight < MIN_EPSILON:
             raise SpecError(f"epsilon / max_weight must be at least 1e-6, found {self.epsilon} / {self.max_weight}")
         if bits not in (32, 64):
             raise SpecError(f"bits must be 32 or 64, found {bits!r:.20}")
         usual, limit = (300, MAX_COUNT) if modulus is None else (modulus - 1, modulus - 1)
-        self._put(bits=int(bits), max_count=whole(usual if max_count is None else max_count, "max_count", 1, limit))
+        self._put(
+            bits=int(bits), max_count=checked_int(usual if max_count is None else max_count, "max_count", 1, limit)
+        )
 
     def _put_publication(self, publish: Publish, epsilon: Epsilon | None, intrusion: bool | None) -> None:
         """Check and set what is published at seal."""
@@ -502,10 +504,12 @@ class ProfileSpec:
     @cached_property
     def fingerprint(self) -> bytes:
         """16 bytes that are equal if and only if the specs are equal."""
-        return hashlib.blake2b(msgpack.packb(_sorted(self.to_dict())), digest_size=16, person=b"sketch-spec").digest()
+        return hashlib.blake2b(
+            msgpack.packb(_sort_values(self.to_dict())), digest_size=16, person=b"sketch-spec"
+        ).digest()
 
 
-def _sorted(value: Any) -> Any:
+def _sort_values(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _sorted(value[name]) for name in sorted(value)}
+        return {name: _sort_values(value[name]) for name in sorted(value)}
     return value

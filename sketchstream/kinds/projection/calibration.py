@@ -20,10 +20,10 @@ from typing import Final
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.privacy.calibration.continuous import DELTA_ERROR, MAX_DELTA, MIN_DELTA, calibrate, checked
+from sketchstream.privacy.calibration.continuous import DELTA_ERROR, MAX_DELTA, MIN_DELTA, calibrate, check_number
 from sketchstream.privacy.calibration.discrete import GRID, MAX_SIGMA2, smoothed_delta
 from sketchstream.privacy.calibration.divergence import log_divergence
-from sketchstream.spec import Epsilon, whole
+from sketchstream.spec import Epsilon, checked_int
 
 ROUNDING: Final = Fraction(4)
 """Variance of the random rounding with which discrete noise is compared."""
@@ -45,7 +45,7 @@ def paper_theorem_1(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
 
     Source: Tu, Theorem 1, with the split of delta that its proof needs and the radicals apart.
     """
-    eps, target, k = _checked(epsilon, delta, k)
+    eps, target, k = _check_arguments(epsilon, delta, k)
     log2 = math.log(2 / target)
     stretch = (k + 2 * math.sqrt(k * log2) + 2 * log2) / k
     return math.sqrt(stretch * 2 * (math.log(1 / target) + eps)) / eps
@@ -59,7 +59,7 @@ def sub_gaussian(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
 
     Source: docs/theory/projection.md, theorem 4.
     """
-    eps, target, k = _checked(epsilon, delta, k)
+    eps, target, k = _check_arguments(epsilon, delta, k)
     root = math.sqrt(k)
     sigma = _least(
         lambda log_sigma: math.exp(_search_bound(eps, math.exp(-log_sigma) / root, k)[0]),
@@ -76,8 +76,8 @@ def sub_gaussian_delta(epsilon: Epsilon, scale: float, k: int) -> float:
     Args:
         scale: the norm of the difference of two rows over sqrt(k) sigma; above 0.
     """
-    eps = float(checked(epsilon, "epsilon", _EPSILON))
-    k = whole(k, "k", 1, 1 << 40)
+    eps = float(check_number(epsilon, "epsilon", _EPSILON))
+    k = checked_int(k, "k", 1, 1 << 40)
     guess, tilt = _search_bound(eps, scale, k)
     factor = -k / 2 * math.log1p(-2 * tilt)
     return min(1.0, math.exp(factor + _certified_supremum(eps, scale, tilt, guess - factor)) * (1 + 1e-11))
@@ -114,7 +114,7 @@ def public_sigma2(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
         sensitivity2: the largest squared norm of a change of a row of the state, lattice units.
         k: number of columns, and so of cells that a neighbour can change.
     """
-    eps, target = _lowered(epsilon, delta)
+    eps, target = _lower_for_lattice(epsilon, delta)
     root = math.nextafter(math.sqrt(sensitivity2), math.inf)
     sigma2 = on_grid(Fraction(calibrate(eps, target, root)) ** 2 + ROUNDING)
     verify_public(epsilon, delta, sensitivity2, k, sigma2)
@@ -126,8 +126,8 @@ def verify_public(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
 
     The parameter of the noise is `sigma2`; the other arguments are as for `public_sigma2`.
     """
-    actual = smoothed_delta(float(checked(epsilon, "epsilon", _EPSILON)), sigma2, sensitivity2, k, ROUNDING)
-    return _verified(actual, delta, sigma2)
+    actual = smoothed_delta(float(check_number(epsilon, "epsilon", _EPSILON)), sigma2, sensitivity2, k, ROUNDING)
+    return _verify_delta(actual, delta, sigma2)
 
 
 def secret_sigma2(
@@ -138,7 +138,7 @@ def secret_sigma2(
     Args:
         norm2: the largest squared norm of a change of a row of the data, lattice units.
     """
-    eps, target = _lowered(epsilon, delta)
+    eps, target = _lower_for_lattice(epsilon, delta)
     sigma = Fraction(sub_gaussian(eps, target, k)) * (1 + TABLE_EXCESS)
     sigma2 = on_grid(sigma**2 * norm2 * k * entry_variance + ROUNDING)
     verify_secret(epsilon, delta, norm2, k, entry_variance, sigma2)
@@ -152,8 +152,8 @@ def verify_secret(
 
     The parameter of the noise is `sigma2`; the other arguments are as for `secret_sigma2`.
     """
-    eps = checked(epsilon, "epsilon", _EPSILON) * (1 - LATTICE_MARGIN)
-    return _verified(secret_delta(eps, norm2, k, entry_variance, sigma2), delta, sigma2)
+    eps = check_number(epsilon, "epsilon", _EPSILON) * (1 - LATTICE_MARGIN)
+    return _verify_delta(secret_delta(eps, norm2, k, entry_variance, sigma2), delta, sigma2)
 
 
 def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: Fraction | int, sigma2: Fraction) -> float:
@@ -183,21 +183,21 @@ _EPSILON: Final = (Fraction(0), None, "at least 0")
 _DELTA: Final = (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]")
 
 
-def _checked(epsilon: Epsilon, delta: Epsilon, k: int) -> tuple[float, float, int]:
+def _check_arguments(epsilon: Epsilon, delta: Epsilon, k: int) -> tuple[float, float, int]:
     """Epsilon and delta as floats, k as an int."""
-    eps, target = checked(epsilon, "epsilon", _EPSILON), checked(delta, "delta", _DELTA)
-    return float(eps), float(target), whole(k, "k", 1, 1 << 40)
+    eps, target = check_number(epsilon, "epsilon", _EPSILON), check_number(delta, "delta", _DELTA)
+    return float(eps), float(target), checked_int(k, "k", 1, 1 << 40)
 
 
-def _lowered(epsilon: Epsilon, delta: Epsilon) -> tuple[Fraction, Fraction]:
+def _lower_for_lattice(epsilon: Epsilon, delta: Epsilon) -> tuple[Fraction, Fraction]:
     """Epsilon and delta for which the noise is found, before it is made discrete."""
-    eps, target = checked(epsilon, "epsilon", _EPSILON), checked(delta, "delta", _DELTA)
+    eps, target = check_number(epsilon, "epsilon", _EPSILON), check_number(delta, "delta", _DELTA)
     return eps * (1 - LATTICE_MARGIN), max(MIN_DELTA, target * (1 - LATTICE_MARGIN))
 
 
-def _verified(actual: float, delta: Epsilon, sigma2: Fraction) -> float:
+def _verify_delta(actual: float, delta: Epsilon, sigma2: Fraction) -> float:
     """`found`, if it is at most delta."""
-    if actual > checked(delta, "delta", _DELTA):
+    if actual > check_number(delta, "delta", _DELTA):
         raise SpecError(f"sigma2 {sigma2} is too small: expected delta at most {delta}, found {actual:.6g}")
     return actual
 

@@ -16,7 +16,7 @@ from sketchstream.kinds.projection.matrices.matrix import MAX_COLUMNS, Family
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_fourth, noise_variance, publication_sigma2
 from sketchstream.kinds.projection.spec import ProjectionSpec
-from sketchstream.spec import whole
+from sketchstream.spec import checked_int
 
 CANDIDATES: Final = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Numbers of columns that are tried."""
@@ -161,7 +161,9 @@ def plan(
     return RowsPlan(with_columns(spec, best), distance2, parts, tuple(errors.values()), errors[best], signs)
 
 
-def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None, layers: int = 1) -> ExpectedErrors:
+def expected_errors(
+    spec: ProjectionSpec, distance2: float, norm2: float | None = None, layers: int = 1
+) -> ExpectedErrors:
     """Standard errors of the answers.
 
     Args:
@@ -172,7 +174,7 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
     for name, value in (("distance2", distance2), ("norm2", norm2)):
         if not 0 <= value < math.inf:
             raise SpecError(f"{name} must be at least 0 and finite, found {value!r:.40}")
-    whole(layers, "layers", 1, 1 << 20)
+    checked_int(layers, "layers", 1, 1 << 20)
     unprojected = spec if spec.matrix == "identity" else with_columns(spec, None, "identity")
     bare_tau, bare_excess = _noise(unprojected, layers)
     bare = MatrixLaw.of(unprojected.outline).squared_norm(distance2, 2 * bare_tau, excess=2 * bare_excess)
@@ -211,7 +213,7 @@ def best_columns(
     for k in candidates:
         if spec.matrix == "srht" and k > spec.outline.order:
             continue
-        errors[k] = expected(with_columns(spec, k), distance2, layers=layers)
+        errors[k] = expected_errors(with_columns(spec, k), distance2, layers=layers)
     if not errors:
         raise SpecError(
             f"candidates must hold a number of columns that is possible, from 1 to {MAX_COLUMNS}, found none"

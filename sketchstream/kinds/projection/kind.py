@@ -28,12 +28,12 @@ from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.linear.publication import added_up, parts_of
 from sketchstream.kinds.options import require_method
 from sketchstream.kinds.projection import mechanism
-from sketchstream.kinds.projection.forecast import expected
+from sketchstream.kinds.projection.forecast import expected_errors
 from sketchstream.kinds.projection.matrices.matrix import MAX_COLUMNS
 from sketchstream.kinds.projection.matrices.sensitivity import MAX_PAIR_PRODUCTS, MAX_PASSED
 from sketchstream.kinds.projection.places import NOWHERE, RowCells, matrix_of, secret_scope
 from sketchstream.kinds.projection.reading.answers import Projection
-from sketchstream.kinds.projection.reading.questions import asked
+from sketchstream.kinds.projection.reading.questions import answer_questions
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
@@ -226,7 +226,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
 
     def expected_error(self, spec: ProjectionSpec) -> tuple[str, float]:
         """The error that noise alone makes of the squared norm of an empty row."""
-        return "squared norm", expected(spec, 0.0).sq_norm
+        return "squared norm", expected_errors(spec, 0.0).sq_norm
 
     def estimate(self, published: Published, **options: Any) -> LinearAnswers:
         """Distances, norms and inner products.
@@ -236,13 +236,13 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         Args:
             options: `method`: "auto". `key`: of a secret matrix, for questions about features. `users`, `features`: the
                 lists, where they are listed, so that they can be named. At most one question, as of
-                `questions.asked`. `level` of the intervals.
+                `questions.answer_questions`. `level` of the intervals.
         """
         require_method(options.pop("method", "auto"), ("auto",))
         lists = {name: options.pop(name, None) for name in ("users", "features")}
         key = options.pop("key", None)
         projection = self._projection(published, key, lists)
-        return asked(projection, options, lambda one: self._projection(one, key, lists)).about(published)
+        return answer_questions(projection, options, lambda one: self._projection(one, key, lists)).about(published)
 
     def names(self, spec: ProjectionSpec) -> dict[str, Any]:
         both = {"users": spec.users, "features": spec.features}

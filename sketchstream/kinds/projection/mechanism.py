@@ -24,7 +24,7 @@ from sketchstream.kinds.projection.secret import SecretShift
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise.laws import DiscreteGaussian
 from sketchstream.privacy.calibration.discrete import GRID, calibrate_discrete, verify_discrete
-from sketchstream.privacy.ledgers.gaussian_ledger import raised
+from sketchstream.privacy.ledgers.gaussian_ledger import raise_noise
 from sketchstream.privacy.losses.gaussian import UnitShift
 
 LISTED_WEIGHTS: Final = 64
@@ -88,7 +88,7 @@ def sigma2(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction
     if not spec.counted_share:
         return alone
     beside = on_grid(alone / (1 - spec.counted_share))
-    return on_grid(raised(beside, Fraction(1, GRID), unit_shift(spec), spec.unit, epsilon, delta))
+    return on_grid(raise_noise(beside, Fraction(1, GRID), unit_shift(spec), spec.unit, epsilon, delta))
 
 
 def _shapes(spec: ProjectionSpec) -> list[tuple[int, ...]]:

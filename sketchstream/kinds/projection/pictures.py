@@ -21,11 +21,11 @@ from sketchstream.pictures.numbers import (
     MAX_UNFOLDED_ROWS,
     Number,
     Panel,
-    drawn,
+    draw_chart,
+    draw_numbers,
     ends,
     interval,
     item_name,
-    listed,
 )
 from sketchstream.pictures.numbers import value as cell
 from sketchstream.pictures.report import ReportTable
@@ -49,10 +49,10 @@ def headline(answer: Mapping[str, Any]) -> str:
     if not rows:
         return "No rows."
     longest = max(rows, key=lambda row: float(row["value"]))
-    ends = charts.between(longest["low"], longest["high"])
+    ends = charts.interval_text(longest["low"], longest["high"])
     return (
-        f"{len(rows):,} rows; the longest is that of {whose(longest)}, squared norm {charts.spelled(longest['value'])} "
-        f"(95% interval {ends})."
+        f"{len(rows):,} rows; the longest is that of {whose(longest)}, squared norm "
+        f"{charts.number_text(longest['value'])} (95% interval {ends})."
     )
 
 
@@ -89,7 +89,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
         title, columns = quantity.capitalize(), ("rows", quantity)
     else:
         title, columns = "Squared norms of rows", ("row", "squared norm")
-    return [listed("norms", title, [whose(row) for row in rows], (value, low, high), columns)]
+    return [draw_numbers("norms", title, [whose(row) for row in rows], (value, low, high), columns)]
 
 
 def _all_pairs(rows: Sequence[Row]) -> list[str]:
@@ -113,11 +113,11 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
     order = alike(np.sqrt(np.nan_to_num(np.maximum(squares[0], 0.0))))
     labels = [names[place] for place in order]
     grid = charts.GridChart(labels, labels, *(square[np.ix_(order, order)] for square in squares))
-    least, most = (charts.spelled(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
+    least, most = (charts.number_text(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
     title = "Squared distances between rows"
     caption = f"The stronger the color, the farther apart: {least} to {most}. Rows that look alike are side by side."
     chart, wide = (
-        drawn(lambda wide=wide: charts.heat_chart(grid, title, ("row", "row"), caption, wide=wide))  # type: ignore[misc]
+        draw_chart(lambda wide=wide: charts.heat_chart(grid, title, ("row", "row"), caption, wide=wide))  # type: ignore[misc]
         for wide in (False, True)
     )
     cells = [(item_name(one["user"]), item_name(one["other"]), cell(one), interval(one)) for one in rows[:MAX_ROWS]]

@@ -16,7 +16,7 @@ from sketchstream.items.arrays import Pairs
 from sketchstream.items.batch import Invalid, Outside
 from sketchstream.items.domains import Index
 from sketchstream.items.hashing import Key
-from sketchstream.kinds.linear.events import hint_of, in_units, judged
+from sketchstream.kinds.linear.events import hint_of, in_units, valid_events
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.spec import ProjectionSpec, secret_seed
@@ -80,7 +80,7 @@ class RowCells:
         users, features = self.places(items)
         try:
             outside, hint = (users < 0) | (features < 0), hint_of(lattice)
-            valid = judged(outside, good, invalid, lattice.max_weight, bound=self.spec.bounding, hint=hint)
+            valid = valid_events(outside, good, invalid, lattice.max_weight, bound=self.spec.bounding, hint=hint)
             users[~valid] = -1
             cells = state.reshape(-1, self.spec.k)
             mechanism.apply(self.spec, self.matrix, cells, users, features, amounts, counters)
@@ -94,7 +94,7 @@ class RowCells:
         """Add to each user's row the sum times the feature's row of the matrix, wrapping."""
         users, features = self.places(items)
         try:
-            valid = judged((users < 0) | (features < 0), None, invalid)
+            valid = valid_events((users < 0) | (features < 0), None, invalid)
             cells = state.reshape(-1, self.spec.k)
             mechanism.apply(self.spec, self.matrix, cells, users, features, sums, most=MAX_SUM)
             counters += events[valid].sum()
@@ -110,7 +110,7 @@ def matrix_of(spec: ProjectionSpec, key: Key | None, scope: tuple[str, str]) -> 
     partitions of a window share it, and nothing else does.
     """
     if spec.matrix_seed == "public":
-        return _shared(spec.projection_matrix())
+        return _share_matrix(spec.projection_matrix())
     assert key is not None
     return spec.projection_matrix(secret_seed(key, spec, *scope))
 
@@ -122,6 +122,6 @@ def secret_scope(origin: Origin) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=MATRICES)
-def _shared(matrix: Matrix) -> Matrix:
+def _share_matrix(matrix: Matrix) -> Matrix:
     """The one object for equal public matrices, which keeps its rows."""
     return matrix

@@ -25,7 +25,17 @@ from sketchstream.kinds.linear.fields import stored_closed
 from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.projection.matrices.matrix import FAMILIES, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import MAX_PASSED
-from sketchstream.spec import MAX_SLOTS, UNITS, ClosedDomain, Epsilon, Item, Unit, exact_rational, require_choice, whole
+from sketchstream.spec import (
+    MAX_SLOTS,
+    UNITS,
+    ClosedDomain,
+    Epsilon,
+    Item,
+    Unit,
+    checked_int,
+    exact_rational,
+    require_choice,
+)
 
 MatrixSeed = Literal["public", "secret"]
 
@@ -152,20 +162,22 @@ class ProjectionSpec(EventCountingSpec):
         counted_share: Epsilon = 0,
         epsilon_records: Epsilon = 0,
     ) -> None:
-        self._put(users=_closed(users, "users"), features=_closed(features, "features"))
+        self._put(users=_as_closed_domain(users, "users"), features=_as_closed_domain(features, "features"))
         identity = require_choice(matrix, "matrix", FAMILIES) == "identity"
-        self._put(k=whole(self.features.size if identity and k is None else k, "k", 1, MAX_SLOTS))
-        whole(self.users.size * self.k, "users x k", 1, MAX_SLOTS)
+        self._put(k=checked_int(self.features.size if identity and k is None else k, "k", 1, MAX_SLOTS))
+        checked_int(self.users.size * self.k, "users x k", 1, MAX_SLOTS)
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
         self._put(unit=require_choice(unit, "unit", UNITS))
-        self._put(fraction_bits=whole(fraction_bits, "fraction_bits", 0, MAX_FRACTION_BITS))
-        self._put(capacity=whole(capacity, "capacity", 1, (MAX_CAPACITY >> self.fraction_bits) - 1))
+        self._put(fraction_bits=checked_int(fraction_bits, "fraction_bits", 0, MAX_FRACTION_BITS))
+        self._put(capacity=checked_int(capacity, "capacity", 1, (MAX_CAPACITY >> self.fraction_bits) - 1))
         if unit == "event" and max_weight is None:
             max_weight = 1
         bounds = {"max_weight": max_weight, "max_total": max_total, "max_norm": max_norm}
         for name, value in bounds.items():
             self._put(**{name: None if value is None else self._bound(name, value)})
-        self._put(max_features=None if max_features is None else whole(max_features, "max_features", 1, MAX_SLOTS))
+        self._put(
+            max_features=None if max_features is None else checked_int(max_features, "max_features", 1, MAX_SLOTS)
+        )
         self._check_bounds()
         self._put(matrix=require_choice(matrix, "matrix", FAMILIES))
         self._put(matrix_seed=require_choice(matrix_seed, "matrix_seed", get_args(MatrixSeed)))
@@ -345,7 +357,7 @@ def secret_seed(key: Key, spec: ProjectionSpec, label: str, window: str = "") ->
     return digest.digest()
 
 
-def _closed(domain: Any, name: str) -> ClosedDomain:
+def _as_closed_domain(domain: Any, name: str) -> ClosedDomain:
     """Convert to a closed domain without sampling; a number is a size."""
     if isinstance(domain, int) and not isinstance(domain, bool):
         return ClosedDomain(size=domain)

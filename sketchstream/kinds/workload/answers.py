@@ -246,10 +246,10 @@ def estimate(
     if known_bound is not None and total is not None and total > bound + FAR_ABOVE * total_sd:
         notes.append("n_bound looks too small: the answers would be biased; it is not enlarged")
 
-    projected = _projected(spec, state, variance, bound, feasible, metric or "state")
+    projected = _project_state(spec, state, variance, bound, feasible, metric or "state")
     moved = float(np.sum((workload.apply(projected.histogram) - raw) ** 2))
     if metric is None and feasible == "auto" and moved > projection.MAX_MOVED_SHARE * variance * float(variances.sum()):
-        projected = _projected(spec, state, variance, bound, feasible, "both")
+        projected = _project_state(spec, state, variance, bound, feasible, "both")
     return WorkloadAnswers(
         spec,
         workload.apply(projected.histogram),
@@ -264,7 +264,7 @@ def estimate(
     )
 
 
-def _projected(
+def _project_state(
     spec: WorkloadSpec,
     state: Ints,
     variance: float,
@@ -282,7 +282,7 @@ def _projected(
     if isinstance(strategy, Implicit):
         return strategy.nearest(state, bound, tolerance, metric)
     point = state.astype(np.float64)
-    left, columns = projection.stretched(workload, strategy, metric, total)
+    left, columns = projection.stretch_metric(workload, strategy, metric, total)
     target = point if left is None else left @ point
     if feasible == "auto":
         return projection.nearest(target, columns, bound, strategy.estimate(point), tolerance)

@@ -19,7 +19,7 @@ from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Mask, Progress, State
-from sketchstream.kinds.linear.events import located
+from sketchstream.kinds.linear.events import place_indices
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
 from sketchstream.kinds.linear.publication import added_up, parts_of
@@ -54,7 +54,7 @@ class TableCells(ColumnIndex):
         with tabs between them.
         """
         universe = self.spec.universe
-        return located(items, self.spec.workload.size, None if universe is None else universe.locate_text)
+        return place_indices(items, self.spec.workload.size, None if universe is None else universe.locate_text)
 
     def add(self, state: Ints, places: Ints, weights: Ints | None) -> None:
         self.spec.columns.add(state, places, weights)

@@ -18,7 +18,7 @@ from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, drawn, listed, table
+from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, draw_chart, draw_numbers, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,9 +42,9 @@ def headline(answer: Mapping[str, Any]) -> str:
     first = number(answer, "answer.0")
     example = ""
     if first is not None:
-        example = f"; {first[0]}: {charts.spelled(first[1]['value'] or 0.0)}"
+        example = f"; {first[0]}: {charts.number_text(first[1]['value'] or 0.0)}"
         if first[1]["low"] is not None and first[1]["high"] is not None:
-            example += f" (95% interval {charts.between(first[1]['low'], first[1]['high'])})"
+            example += f" (95% interval {charts.interval_text(first[1]['low'], first[1]['high'])})"
     return f"{count:,} answer{'s' * (count != 1)} in {tables_there} table{'s' * (tables_there != 1)}{example}."
 
 
@@ -77,15 +77,17 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
         if len(shape) == 2 and int(np.prod(shape)) <= CELLS:
             grid = charts.GridChart(columns[0]["labels"], columns[1]["labels"], *(each.reshape(shape) for each in part))
             axes = (columns[0]["name"], columns[1]["name"])
-            least, most = (charts.spelled(float(end)) for end in (part[0].min(), part[0].max()))
+            least, most = (charts.number_text(float(end)) for end in (part[0].min(), part[0].max()))
             caption = f"The stronger the color, the larger the number: {least} to {most}."
             names = [f"{row}, {column}" for row in grid.rows for column in grid.columns]
             listing, note = table(title, names, part, (" and ".join(axes), "answer"))
-            chart = drawn(partial(charts.heat_chart, grid, title, axes, caption))
+            chart = draw_chart(partial(charts.heat_chart, grid, title, axes, caption))
             out.append(Panel(name, title, chart, listing, folded=len(names) > MAX_UNFOLDED_ROWS, note=note))
         else:
             what = " and ".join(column["name"] for column in columns) or "question"
-            out.append(listed(name, title, products([each["labels"] for each in columns]), part, (what, "answer")))
+            out.append(
+                draw_numbers(name, title, products([each["labels"] for each in columns]), part, (what, "answer"))
+            )
     return out
 
 
@@ -153,14 +155,14 @@ def _draw(axes: Axes, table: ProductTable, value: Floats, ends: Floats) -> None:
     widest = float((high - low).max()) / 2
     if len(table.axes) == 2:
         charts.draw_table(
-            axes, _titled(table.name, widest), value.reshape(table.shape), first.labels, table.axes[1].labels,
+            axes, _title_with_width(table.name, widest), value.reshape(table.shape), first.labels, table.axes[1].labels,
             (first.column, table.axes[1].column),
         )  # fmt: skip
     elif first.queries == "ranges":
         cells = [first.labels[place] for place in _diagonal(table.count)]
         grid = np.full((len(cells), len(cells)), np.nan)
         grid[np.triu_indices(len(cells))] = value
-        title = _titled(f"ranges of {first.column}", widest)
+        title = _title_with_width(f"ranges of {first.column}", widest)
         charts.draw_table(axes, title, grid, cells, cells, (f"from {first.column}", f"to {first.column}"))
     else:
         name = first.column if first.queries == "identity" else f"{first.queries} of {first.column}"
@@ -176,6 +178,6 @@ def _diagonal(ranges: int) -> list[int]:
     return [cell * size - cell * (cell - 1) // 2 for cell in range(size)]
 
 
-def _titled(name: str, widest: float) -> str:
+def _title_with_width(name: str, widest: float) -> str:
     """The name, and the half width of the intervals, which a heat map cannot show."""
     return f"{name}, each within {widest:,.3g}"

@@ -30,9 +30,9 @@ from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, LayerLa
 from sketchstream.kinds.workload.strategies.optimise import Objective
 from sketchstream.kinds.workload.strategies.strategy import MAX_SPREAD, Strategy
 from sketchstream.kinds.workload.update import StrategyColumns
-from sketchstream.privacy.ledgers.gaussian_ledger import raised
+from sketchstream.privacy.ledgers.gaussian_ledger import raise_noise
 from sketchstream.privacy.losses.gaussian import UnitShift
-from sketchstream.spec import ClosedDomain, Epsilon, Unit, require_choice, whole
+from sketchstream.spec import ClosedDomain, Epsilon, Unit, checked_int, require_choice
 
 WARNED_RATIO: Final = 1e6
 """Ratio of column norms above which a warning says that small queries will drown."""
@@ -120,11 +120,11 @@ class WorkloadSpec(PlaceCountingSpec):
         self._put(workload=queries)
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
         self._put_weights(unit, max_weight, max_total)
-        self._put(n_bound=None if n_bound is None else whole(n_bound, "n_bound", 1, 1 << 53))
+        self._put(n_bound=None if n_bound is None else checked_int(n_bound, "n_bound", 1, 1 << 53))
         require_choice(mechanism, "mechanism", MECHANISMS)
         self._put(objective=require_choice(objective, "objective", ("total", "max")))
         self._put(row_weights=_row_weights(row_weights, queries.count, objective))
-        self._put(capacity=whole(capacity, "capacity", 1, 1 << 62))
+        self._put(capacity=checked_int(capacity, "capacity", 1, 1 << 62))
         self._put_counters(counted_share, epsilon_records)
         if universe is not None and tuple((column.name, column.size) for column in universe.columns) != queries.columns:
             raise SpecError(
@@ -210,7 +210,7 @@ class WorkloadSpec(PlaceCountingSpec):
         # The noise of the events counted is small, so that the integers cost more there than `layer_law` knows: the
         # ledger's account decides.
         start = Fraction(math.ceil(alone.parameter / (1 - self.counted_share)))
-        return replace(alone, parameter=raised(start, Fraction(1), self.shift, self.unit, epsilon, delta))
+        return replace(alone, parameter=raise_noise(start, Fraction(1), self.shift, self.unit, epsilon, delta))
 
     @cached_property
     def shift(self) -> UnitShift:

@@ -72,7 +72,7 @@ def calibrate(epsilon: Epsilon | Arrays, delta: Epsilon | Arrays, sensitivity: E
     scalar, (eps, target, reach) = _arguments(
         epsilon=(epsilon, _EPSILON), delta=(delta, _DELTA), sensitivity=(sensitivity, _POSITIVE)
     )
-    return _returned(scalar, sigma_for(eps, target, reach))
+    return _in_shape(scalar, sigma_for(eps, target, reach))
 
 
 @overload
@@ -94,7 +94,7 @@ def delta_of(epsilon: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Ep
     scalar, (eps, deviation, reach) = _arguments(
         epsilon=(epsilon, _EPSILON), sigma=(sigma, _POSITIVE), sensitivity=(sensitivity, _POSITIVE)
     )
-    return _returned(scalar, delta_above(eps, _ratio(reach, deviation)))
+    return _in_shape(scalar, delta_above(eps, _ratio(reach, deviation)))
 
 
 @overload
@@ -116,7 +116,7 @@ def epsilon_of(delta: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Ep
     scalar, (target, deviation, reach) = _arguments(
         delta=(delta, _DELTA), sigma=(sigma, _POSITIVE), sensitivity=(sensitivity, _POSITIVE)
     )
-    return _returned(scalar, _epsilon_above(target, _ratio(reach, deviation)))
+    return _in_shape(scalar, _epsilon_above(target, _ratio(reach, deviation)))
 
 
 def sigma_for(epsilon: Floats, delta: Floats, sensitivity: Floats) -> Floats:
@@ -247,7 +247,7 @@ def _arguments(**arguments: tuple[Any, _Range]) -> tuple[tuple[int, ...] | None,
     return None if scalar else joined[0].shape, [np.array(one, np.float64).reshape(-1) for one in joined]
 
 
-def _returned(shape: tuple[int, ...] | None, flat: Floats) -> Any:
+def _in_shape(shape: tuple[int, ...] | None, flat: Floats) -> Any:
     """A float, or an array of this shape."""
     return float(flat[0]) if shape is None else flat.reshape(shape)
 
@@ -260,7 +260,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     low, high, range_text = allowed
     expected = f"{name} must be {range_text}"
     if not isinstance(value, (np.ndarray, list, tuple)):
-        return np.array(float(checked(value, name, allowed)))
+        return np.array(float(check_number(value, name, allowed)))
     try:
         array = np.asarray(value)
     except ValueError:
@@ -268,7 +268,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     if array.dtype.kind not in "iufOU" or (array.dtype.kind == "U" and array.ndim == 0):
         raise SpecError(f"{expected}: a number or an array of numbers, found an array of {array.dtype}")
     if array.dtype.kind in "OU":
-        flat = [float(checked(one, name, allowed)) for one in array.reshape(-1).tolist()]
+        flat = [float(check_number(one, name, allowed)) for one in array.reshape(-1).tolist()]
         return np.array(flat, np.float64).reshape(array.shape)
     narrow = array.dtype.kind == "f" and array.dtype.itemsize < 8
     floats = (array.astype(str) if narrow else array).astype(np.float64)
@@ -278,7 +278,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     return floats
 
 
-def checked(value: Any, name: str, allowed: _Range) -> Fraction:
+def check_number(value: Any, name: str, allowed: _Range) -> Fraction:
     """The exact number that a user wrote, which is in range."""
     low, high, range_text = allowed
     expected = f"{name} must be {range_text}"

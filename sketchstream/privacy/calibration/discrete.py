@@ -23,7 +23,7 @@ from typing import Final, Literal
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked, delta_above, sigma_for
+from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, check_number, delta_above, sigma_for
 from sketchstream.spec import Epsilon
 
 Shape = tuple[int, ...]
@@ -102,10 +102,10 @@ def calibrate_discrete(
         >>> calibrate_discrete("1", "1e-6", sensitivity2=64, coordinates=64).route
         'smoothing'
     """
-    eps, target = _checked(epsilon, delta)
+    eps, target = _check_promise(epsilon, delta)
     if sensitivity2 is not None or coordinates is not None:
-        return _smoothed(eps, target, *_reach(sensitivity2, coordinates))
-    vectors = normalised(shapes)
+        return _calibrate_by_smoothing(eps, target, *_check_sensitivity(sensitivity2, coordinates))
+    vectors = normalise_shapes(shapes)
     sigma2 = _on_grid(Fraction(_sigma(eps, float(target), math.sqrt(_longest(vectors)))) ** 2)
     _require_room(sigma2)
     fine = sigma2 >= MIN_SMOOTH_VARIANCE
@@ -121,7 +121,7 @@ def calibrate_discrete(
         if best is not None and (fine or bound > target):
             break
         sigma2 += Fraction(1 if best is None else -1, GRID)
-    return best or _smoothed(eps, target, _longest(vectors), max(map(len, vectors)))
+    return best or _calibrate_by_smoothing(eps, target, _longest(vectors), max(map(len, vectors)))
 
 
 def verify_discrete(
@@ -145,12 +145,12 @@ def verify_discrete(
         Traceback (most recent call last):
         sketchstream.errors.SpecError: sigma2 18329/1024 is too small: expected delta at most 1e-6, found 1.00003e-06
     """
-    eps, target = _checked(epsilon, delta)
-    parameter = checked(sigma2, "sigma2", _PARAMETER)
+    eps, target = _check_promise(epsilon, delta)
+    parameter = check_number(sigma2, "sigma2", _PARAMETER)
     if sensitivity2 is not None or coordinates is not None:
-        calibration = _best_smoothing(eps, parameter, *_reach(sensitivity2, coordinates))
+        calibration = _best_smoothing(eps, parameter, *_check_sensitivity(sensitivity2, coordinates))
     else:
-        vectors = normalised(shapes)
+        vectors = normalise_shapes(shapes)
         if _summable(vectors, float(parameter), float(target)):
             calibration = DiscreteCalibration(parameter, _worst(eps, parameter, vectors, target), "exact")
         else:
@@ -175,13 +175,13 @@ def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = 
         >>> round(discrete_delta_of(1, 16), 12)
         3.055455e-06
     """
-    return discrete_deltas(sigma2, shape)(float(checked(epsilon, "epsilon", _EPSILON)))
+    return discrete_deltas(sigma2, shape)(float(check_number(epsilon, "epsilon", _EPSILON)))
 
 
 def discrete_deltas(sigma2: Epsilon, shape: Sequence[int] = (1,)) -> Callable[[float], float]:
     """`discrete_delta_of` as a function of epsilon, whose law is computed once, for those that search."""
-    (vector,) = normalised([shape])
-    parameter = checked(sigma2, "sigma2", _PARAMETER)
+    (vector,) = normalise_shapes([shape])
+    parameter = check_number(sigma2, "sigma2", _PARAMETER)
     if not _summable([vector], float(parameter), float(MIN_DELTA)):
         raise SpecError(f"the sum has too many terms at sigma2 {parameter}: use verify_discrete, which can also smooth")
     return _Shifted(float(parameter), vector, float(MIN_DELTA)).delta
@@ -196,7 +196,7 @@ def calibrate_parts(
         parts: each component's largest squared L2 shift by a unit, the coordinates that it moves, and its share of
             the mu^2; the shares add up to 1. A part of shift D2 and share a has parameter D2 / (a mu^2).
     """
-    eps, target = _checked(epsilon, delta)
+    eps, target = _check_promise(epsilon, delta)
     square, _, share = parts[0]
     low, high = Fraction(0), _on_grid(Fraction(_sigma(eps, float(target), 1.0)) ** 2 * square / share)
     while _parts_bound(eps, high, parts)[0] > target:
@@ -218,8 +218,8 @@ def verify_parts(
     Args:
         sigma2: parameter of the first component's noise; those of the others follow from the shares.
     """
-    eps, target = _checked(epsilon, delta)
-    parameter = checked(sigma2, "sigma2", _PARAMETER)
+    eps, target = _check_promise(epsilon, delta)
+    parameter = check_number(sigma2, "sigma2", _PARAMETER)
     bound, rounding = _parts_bound(eps, parameter, parts)
     if bound > target:
         raise SpecError(
@@ -243,7 +243,7 @@ def _parts_bound(
     return min(bounds)
 
 
-def normalised(shapes: Iterable[Sequence[int]]) -> list[Shape]:
+def normalise_shapes(shapes: Iterable[Sequence[int]]) -> list[Shape]:
     """Shifts up to order and sign, each once: entries descending and positive."""
     expected = "shapes must be vectors of whole numbers other than 0, such as [(1,), (2, 1)]"
     vectors: dict[Shape, None] = {}
@@ -306,12 +306,12 @@ _DELTA: Final = (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]")
 _PARAMETER: Final = (Fraction(1, 10**6), MAX_SIGMA2, "from 1e-6 to 2^80")
 
 
-def _checked(epsilon: Epsilon, delta: Epsilon) -> tuple[float, Fraction]:
+def _check_promise(epsilon: Epsilon, delta: Epsilon) -> tuple[float, Fraction]:
     """Epsilon as a float, delta exactly."""
-    return float(checked(epsilon, "epsilon", _EPSILON)), checked(delta, "delta", _DELTA)
+    return float(check_number(epsilon, "epsilon", _EPSILON)), check_number(delta, "delta", _DELTA)
 
 
-def _reach(sensitivity2: object, coordinates: object) -> tuple[int, int]:
+def _check_sensitivity(sensitivity2: object, coordinates: object) -> tuple[int, int]:
     """Check both as integers; an integer vector has at most as many entries other than 0 as its squared norm."""
     for name, value in (("sensitivity2", sensitivity2), ("coordinates", coordinates)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value < 1 << 80:
@@ -404,7 +404,9 @@ class _Shifted:
         return min(1.0, value * (1 + error) + self.cut + terms * sys.float_info.min)
 
 
-def _smoothed(epsilon: float, delta: Fraction, sensitivity2: int, coordinates: int) -> DiscreteCalibration:
+def _calibrate_by_smoothing(
+    epsilon: float, delta: Fraction, sensitivity2: int, coordinates: int
+) -> DiscreteCalibration:
     """The smallest sigma2 that the smoothing lemma allows, over the roundings tried."""
     candidates = []
     for rounding in ROUNDINGS:

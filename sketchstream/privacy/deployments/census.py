@@ -39,7 +39,7 @@ from sketchstream.privacy.deployments.surroundings import DAY_MS
 from sketchstream.privacy.ledgers.ledger import Loss
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.privacy.losses.gaussian import GaussianLoss
-from sketchstream.privacy.losses.measures import concentrated
+from sketchstream.privacy.losses.measures import rho_of_pure
 
 INSTANT: Final = (0, 1)
 """The window of records of a kind: all of them are open at the same time."""
@@ -149,9 +149,9 @@ class Census(Deployment):
 
         return Total(
             event(Record.event, False),
-            event(lambda record: concentrated(record.event()), False),
+            event(lambda record: rho_of_pure(record.event()), False),
             item(Record.item, False),
-            item(lambda record: concentrated(record.item()), False),
+            item(lambda record: rho_of_pure(record.item()), False),
             self._gaussian(counts, lambda loss: event(loss, True), lambda record: True),
             self._gaussian(counts, lambda loss: item(loss, True), lambda record: record.ledger.unit == "item"),
             self._record(windows),

@@ -34,7 +34,7 @@ from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, Loss, show
 from sketchstream.privacy.losses.composition import Composed, Losses, compose
 from sketchstream.privacy.losses.gaussian import ROUNDINGS, GaussianLoss, Smoothed
-from sketchstream.privacy.losses.measures import concentrated
+from sketchstream.privacy.losses.measures import rho_of_pure
 from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import Epsilon
 
@@ -282,9 +282,9 @@ class Deployment:
         gaussian = [record for record in chosen if record.gaussian]
         return Total(
             event_sum(pure, Record.event, within),
-            event_sum(pure, lambda record: concentrated(record.event()), within),
+            event_sum(pure, lambda record: rho_of_pure(record.event()), within),
             self._item_total(pure, Record.item),
-            self._item_total(pure, lambda record: concentrated(record.item())),
+            self._item_total(pure, lambda record: rho_of_pure(record.item())),
             gaussian_total(gaussian, lambda loss: event_sum(gaussian, loss, within)),
             gaussian_total(
                 [record for record in gaussian if record.ledger.unit == "item"],
@@ -343,7 +343,7 @@ class Deployment:
         items = [record for record in self.records if record.gaussian and record.ledger.unit == "item"]
         item = Losses(
             self._worst_period(Record.item),
-            self._worst_period(lambda record: concentrated(record.item())),
+            self._worst_period(lambda record: rho_of_pure(record.item())),
             gaussian_total(items, lambda loss: self._worst_period(loss, gaussian=True)),
         )
         return Losses(total.event, total.event_zcdp, total.event_gaussian), item
@@ -614,7 +614,7 @@ def most_of_item(records: Sequence[Record]) -> Losses:
         return Losses.unlimited()
     pure = max((record.item() for record in records if not record.gaussian), default=Fraction(0))
     gaussian = GaussianLoss.worst(record.mu for record in records if record.gaussian)
-    return Losses(pure, concentrated(pure), gaussian)
+    return Losses(pure, rho_of_pure(pure), gaussian)
 
 
 def most_of_record(

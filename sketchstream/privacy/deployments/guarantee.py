@@ -34,7 +34,7 @@ from sketchstream.privacy.deployments.surroundings import (
 from sketchstream.privacy.ledgers.ledger import Loss, show
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.privacy.losses.gaussian import GaussianLoss
-from sketchstream.privacy.losses.loss_texts import MEANING, UNLIMITED, AnyLoss, loss_text, plain
+from sketchstream.privacy.losses.loss_texts import MEANING, UNLIMITED, AnyLoss, loss_text, loss_words
 from sketchstream.privacy.losses.sketch_history import SketchHistory
 from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY, no_privacy_warning
@@ -46,7 +46,7 @@ __all__ = [
     "Guarantee",
     "copies_of_item",
     "duration",
-    "plain",
+    "loss_words",
     "readers_of_the_topic",
     "windows_a_day",
     "windows_of",
@@ -203,11 +203,11 @@ class Guarantee(PrintedStatement):
             kept=all_windows,
             protects=tuple(protects),
             seen=(
-                *_seen(spec, delta, published, looked, total, all_windows, around, whole),
-                *_early(around),
+                *_losses_in_words(spec, delta, published, looked, total, all_windows, around, whole),
+                *_early_publications(around),
                 *[MEANING] * any(mixed),
             ),
-            lost=(*publications.uncovered(spec, around), *lost),
+            lost=(*publications.tell_uncovered(spec, around), *lost),
             assumes=tuple(assumes),
             table=around.table,
         )
@@ -289,15 +289,15 @@ def summary(unit: str, published: str, looked: str, warning: str | None = None) 
         looked: the same with one copy of the open state.
         warning: NO PRIVACY, and against whom; the sentence begins with it.
     """
-    text = f"The loss of one {unit} {_bound(published)} against readers of what is published; "
+    text = f"The loss of one {unit} {_bound_text(published)} against readers of what is published; "
     if looked == NOT_CLAIMED:
         text += "nothing is claimed against who can read the table that was counted."
     else:
-        text += f"against somebody who also copied the open state once, it {_bound(looked)}."
+        text += f"against somebody who also copied the open state once, it {_bound_text(looked)}."
     return text if warning is None else f"{warning}. {text}"
 
 
-def _bound(text: str) -> str:
+def _bound_text(text: str) -> str:
     """A loss, as `loss_text` puts it, in a sentence: its epsilon, at its delta if it has one."""
     if text == UNLIMITED:
         return "has no bound"
@@ -305,7 +305,7 @@ def _bound(text: str) -> str:
     return f"is at most epsilon {text if stated is None else f'{stated[1]} at delta {stated[2]}'}"
 
 
-def _early(around: Context) -> Iterator[str]:
+def _early_publications(around: Context) -> Iterator[str]:
     """What is published of windows that are still open."""
     if around.early:
         yield (
@@ -366,7 +366,7 @@ def overlapping(unit: str, overlap: int) -> str:
     return f" This is for one window: {overlap} overlapping ones hold {whom}, and their losses add."
 
 
-def _seen(
+def _losses_in_words(
     spec: CountingSpec,
     delta: Fraction,
     published: AnyLoss,
@@ -378,8 +378,8 @@ def _seen(
 ) -> list[str]:
     """Sentences with the losses."""
     unit = "an event" if spec.unit == "event" else "an item"
-    lines = [f"{reader_of(around)}: {unit} loses at most {plain(published, delta)}"]
-    reader, copied = intruder_of(around), plain(looked, delta)
+    lines = [f"{reader_of(around)}: {unit} loses at most {loss_words(published, delta)}"]
+    reader, copied = intruder_of(around), loss_words(looked, delta)
     if around.table is not None:
         lines.append(table_kept(around.table))
     elif copied == UNLIMITED:
@@ -394,7 +394,7 @@ def _seen(
         what += [f"{copies} partitions"] if copies > 1 else []
         pure = not total.gaussian.mu2 and to_approximate(total.rho, DELTA) < total.pure
         less = f", or {approximate(total.rho)} by zCDP" if pure else ""
-        lost = plain(total, delta)
+        lost = loss_words(total, delta)
         lost = f"no bound on what {unit} loses" if lost == UNLIMITED else f"{unit} loses at most {lost}{less}"
         lines.append(f"over {', '.join(what) or 'a day'}: {lost}")
     if around.overlap > 1 and copied != UNLIMITED:
@@ -402,11 +402,11 @@ def _seen(
         seized = Losses.of_sketch(looked).times(number * copies)
         lines.append(
             f"someone who once copied the open states of all these windows of this sketch ({number}), and sees "
-            f"everything that they publish: {unit} loses at most {plain(seized, delta)}"
+            f"everything that they publish: {unit} loses at most {loss_words(seized, delta)}"
         )
     if spec.unit == "item" and (around.window_ms is not None or around.beside):
         span = "kept without limit" if around.published_ms is None else f"kept for {duration(around.published_ms)}"
-        text = plain(all_windows, delta)
+        text = loss_words(all_windows, delta)
         bound = "no bound, every window adds its loss" if text == UNLIMITED else f"at most {text}"
         if all_windows != total:
             lines.append(f"over all windows, publications being {span}: {bound}")
@@ -414,7 +414,7 @@ def _seen(
 
 
 def not_protected(spec: CountingSpec, ledger: SketchHistory, around: Context, *, states: bool, bare: bool) -> list[str]:
-    """What is not protected, beside what else a deployment publishes (`publications.uncovered`).
+    """What is not protected, beside what else a deployment publishes (`publications.tell_uncovered`).
 
     Args:
         spec: spec of the sketch.

@@ -86,16 +86,16 @@ def _epsilon_records(spec: Any) -> Fraction:
     return Fraction(getattr(spec, "epsilon_records", 0))
 
 
-def _admitted(spec: Any, around: Context) -> Iterator[str]:
+def _tell_admitted(spec: Any, around: Context) -> Iterator[str]:
     if epsilon := _epsilon_records(spec):
         yield (
             f"the number of records admitted, a function of envelopes: published with noise of its own, epsilon "
             f"{epsilon} for a record that changes no other record's window"
-            f"{_over(epsilon, around)}; in none of the numbers above"
+            f"{_loss_of_record(epsilon, around)}; in none of the numbers above"
         )
 
 
-def _over(epsilon: Fraction, around: Context) -> str:
+def _loss_of_record(epsilon: Fraction, around: Context) -> str:
     """What a record loses in all windows that hold it, and to all sketches."""
     own = epsilon * around.overlap
     text = f", in each of the {around.overlap} overlapping windows that hold it: {own}" if around.overlap > 1 else ""
@@ -103,7 +103,7 @@ def _over(epsilon: Fraction, around: Context) -> str:
     return text + (f"; with such numbers of the other sketches {every}" if every > own else "")
 
 
-def _late(spec: Any, around: Context) -> Iterator[str]:
+def _tell_late(spec: Any, around: Context) -> Iterator[str]:
     if (epsilon := _epsilon_records(spec)) and around.store in ("kafka", "dir"):
         yield (
             f"the number of late records, also a function of envelopes: epsilon {epsilon} for a late "
@@ -111,7 +111,7 @@ def _late(spec: Any, around: Context) -> Iterator[str]:
         )
 
 
-def _refused(spec: Any, around: Context) -> Iterator[str]:
+def _tell_refused(spec: Any, around: Context) -> Iterator[str]:
     if around.refused:
         yield (
             "the number of records that each window refused (late, future, or of an unreadable time), also a function "
@@ -124,7 +124,7 @@ def _misplaced_item(unit: str, noise: FrontierNoise) -> Fraction:
     return noise.misplaced if unit == "item" else Fraction(0)
 
 
-def _misplaced(spec: Any, around: Context) -> Iterator[str]:
+def _tell_misplaced(spec: Any, around: Context) -> Iterator[str]:
     if epsilon := _misplaced_item(spec.unit, FrontierNoise(misplaced=around.misplaced)):
         yield (
             "an item with records in partitions where it does not belong: the number of such items is published, and "
@@ -207,13 +207,13 @@ PUBLICATIONS: Final[tuple[Publication, ...]] = (
     Publication("counted", "the number of events counted", "sealed sketches, releases", "ledger",
                 frozenset({"counted"})),
     Publication("admitted", "the number of records admitted", "sealed sketches", "record", frozenset({"admitted"}),
-                _epsilon_records, _admitted),
+                _epsilon_records, _tell_admitted),
     Publication("late", "the number of late records", "frontiers", "record",
-                frozenset({"late", "late_draws"}), says=_late),
+                frozenset({"late", "late_draws"}), says=_tell_late),
     Publication("refused", "the number of records that each window refused", "frontiers", "record",
-                frozenset({"evidence"}), says=_refused, cost_in_frontiers=lambda unit, noise: noise.refused),
+                frozenset({"evidence"}), says=_tell_refused, cost_in_frontiers=lambda unit, noise: noise.refused),
     Publication("misplaced", "the number of misplaced events or items", "frontiers", "misplaced",
-                frozenset({"evidence"}), says=_misplaced, cost_in_frontiers=_misplaced_item),
+                frozenset({"evidence"}), says=_tell_misplaced, cost_in_frontiers=_misplaced_item),
     Publication("parameters", "spec, noise laws, ledger, window, partitions", "headers of sealed sketches", "envelope",
                 frozenset({"kind", "spec", "layers", "ledger", "counters", "key_id", *_ORIGIN})),
     Publication("frontiers", "how far each partition is published", "sealed topic", "envelope",
@@ -268,7 +268,7 @@ def cost_in_frontiers(charge: Charge, unit: str, noise: FrontierNoise) -> Fracti
     return sum((one.cost_in_frontiers(unit, noise) for one in PUBLICATIONS if one.charge == charge), Fraction(0))
 
 
-def uncovered(spec: Any, around: Context) -> list[str]:
+def tell_uncovered(spec: Any, around: Context) -> list[str]:
     """The statement's sentences about what no loss covers, in the order of the list."""
     return [sentence for one in PUBLICATIONS for sentence in one.says(spec, around)]
 

@@ -18,7 +18,7 @@ from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import GaussianLoss
 from sketchstream.privacy.losses.history import History, Loss
 from sketchstream.privacy.losses.looks import worst_loss, worst_loss_with_look
-from sketchstream.privacy.losses.measures import EUCLIDEAN, Measure, concentrated
+from sketchstream.privacy.losses.measures import EUCLIDEAN, Measure, rho_of_pure
 from sketchstream.privacy.losses.sketch_history import show
 
 
@@ -47,7 +47,7 @@ class EuclideanLedger(GaussianLedger):
 
     def of_copies(self, cost: Loss) -> GaussianLoss:
         """See `GaussianLedger`: that of the norm of all of them."""
-        return GaussianLoss.of_rho(concentrated(cost))
+        return GaussianLoss.of_rho(rho_of_pure(cost))
 
     # Inside.
 
@@ -61,4 +61,4 @@ class EuclideanLedger(GaussianLedger):
             norm = worst_loss_with_look(history, unit=self.unit, measure=EUCLIDEAN, since=since)
         else:
             norm = worst_loss(history, unit=self.unit, measure=EUCLIDEAN)
-        return GaussianLoss.of_rho(concentrated(norm))
+        return GaussianLoss.of_rho(rho_of_pure(norm))

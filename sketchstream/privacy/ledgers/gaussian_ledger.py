@@ -316,7 +316,7 @@ class GaussianLedger(SketchHistory):
 
 
 @lru_cache(maxsize=256)
-def raised(
+def raise_noise(
     parameter: Fraction, grid: Fraction, shift: UnitShift, unit: str, epsilon: Fraction, delta: Fraction
 ) -> Fraction:
     """The parameter of the slots' noise, raised until the loss with one copy is within (epsilon, delta).

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from sketchstream.errors import BudgetError, SpecError
 from sketchstream.privacy.losses.history import LOOK, Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.looks import event_losses, item_loss, worst_loss, worst_loss_with_look
-from sketchstream.privacy.losses.measures import PureEpsilon, concentrated
+from sketchstream.privacy.losses.measures import PureEpsilon, rho_of_pure
 from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory, damaged, fraction, show
 from sketchstream.privacy.losses.zcdp import worst_rho
 from sketchstream.spec import Epsilon, exact_epsilon
@@ -167,7 +167,7 @@ class Ledger(SketchHistory):
         of the look from what was seen, so with `intrusion` it is half the square of `loss`.
         """
         if intrusion:
-            return concentrated(self.loss(intrusion=True))
+            return rho_of_pure(self.loss(intrusion=True))
         return worst_rho(self._seen(promise=True), unit=self.unit, max_weight=self.max_weight)
 
     @cached_property

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from sketchstream.privacy.losses.gaussian import GaussianLoss
 from sketchstream.privacy.losses.history import Loss
-from sketchstream.privacy.losses.measures import concentrated
+from sketchstream.privacy.losses.measures import rho_of_pure
 from sketchstream.privacy.losses.sketch_history import rounded_up
 from sketchstream.privacy.losses.zcdp import to_approximate
 from sketchstream.spec import Epsilon, exact_rational
@@ -62,13 +62,13 @@ def compose(pure: Loss, rho: Loss, gaussian: GaussianLoss, delta: Epsilon) -> Co
         1.0
     """
     target = exact_rational(delta, "delta must be in [1e-300, 0.5]")
-    basic = Composed(_above(float(pure) + gaussian.epsilon(target)), float(target), "basic composition")
+    basic = Composed(_round_up(float(pure) + gaussian.epsilon(target)), float(target), "basic composition")
     epsilons = [math.inf]
     for bound in gaussian.smoothed:
         if math.isfinite(bound.mu2) and bound.kappa <= 1:
             inner = float(target) * math.exp(-bound.kappa)
             epsilons.append(to_approximate(rho + Fraction(bound.mu2) / 2, inner) + 2 * bound.kappa)
-    concentrated = Composed(_above(min(epsilons)), float(target), "zCDP")
+    concentrated = Composed(_round_up(min(epsilons)), float(target), "zCDP")
     return concentrated if concentrated.epsilon < basic.epsilon else basic
 
 
@@ -91,7 +91,7 @@ class Losses:
         """Make the losses of one sketch."""
         if isinstance(loss, GaussianLoss):
             return cls(gaussian=loss)
-        return cls(loss, concentrated(loss))
+        return cls(loss, rho_of_pure(loss))
 
     @classmethod
     def unlimited(cls) -> Losses:
@@ -119,6 +119,6 @@ class Losses:
         return compose(self.pure, self.rho, self.gaussian, delta).epsilon
 
 
-def _above(value: float) -> float:
+def _round_up(value: float) -> float:
     """Rounded up by more than the rounding error of the sums; whole numbers are exact and stay as they are."""
     return value if value.is_integer() or math.isinf(value) else value * (1 + 1e-14)

@@ -22,8 +22,8 @@ from operator import itemgetter
 from typing import Any, Final, Literal
 
 from sketchstream.errors import SpecError
-from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked, epsilon_of
-from sketchstream.privacy.calibration.discrete import Shape, closeness, delta_near, discrete_deltas, normalised
+from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, check_number, epsilon_of
+from sketchstream.privacy.calibration.discrete import Shape, closeness, delta_near, discrete_deltas, normalise_shapes
 from sketchstream.privacy.losses.history import History, LayerEntry, Loss
 from sketchstream.privacy.losses.looks import sides, worst_loss, worst_loss_with_look
 from sketchstream.privacy.losses.measures import MU_SQUARED, MuSquared
@@ -93,7 +93,7 @@ class UnitShift:
     def of(cls, sensitivity2: Fraction | int, coordinates: int, shapes: Iterable[Shape] = ()) -> UnitShift:
         """The shift of a state that is nothing but slots."""
         listed = tuple(shapes)
-        return cls((Part(Fraction(sensitivity2), coordinates),), tuple(normalised(listed)) if listed else ())
+        return cls((Part(Fraction(sensitivity2), coordinates),), tuple(normalise_shapes(listed)) if listed else ())
 
     def cost(self, sigma2: Fraction) -> Fraction:
         """mu^2 of noise of this parameter on every slot."""
@@ -395,7 +395,7 @@ def _at(loss: GaussianLoss, target: Fraction) -> EpsilonAtDelta:
     if not loss.mu2:
         return EpsilonAtDelta(0.0, float(target), 0.0, "none")
     if not loss.normal:
-        checked(target, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
+        check_number(target, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
         continuous = zcdp_epsilon(loss.mu2 / 2, log_of(target))
         value, least = min(((one.epsilon(target, normal=False), one) for one in loss.smoothed), key=itemgetter(0))
         return EpsilonAtDelta(value, float(target), continuous, "none" if math.isinf(value) else "zCDP", least.kappa)

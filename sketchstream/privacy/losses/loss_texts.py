@@ -44,7 +44,7 @@ def loss_text(loss: AnyLoss, delta: Fraction | float = 0) -> str:
     return UNLIMITED if loss.known == math.inf else f"{loss.at(at)}, {loss.measured}"
 
 
-def plain(loss: AnyLoss, delta: Fraction | float = 0) -> str:
+def loss_words(loss: AnyLoss, delta: Fraction | float = 0) -> str:
     """A loss for a sentence: as `loss_text`, and '3/2 (1.5)' for fractions."""
     text = loss_text(loss, delta)
     value = loss.pure if isinstance(loss, Losses) else loss

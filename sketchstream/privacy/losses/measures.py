@@ -102,11 +102,11 @@ class ConcentratedEpsilon(PureEpsilon):
 
     def layer(self, entry: LayerEntry) -> Loss:
         """Rho of the layer."""
-        return concentrated(super().layer(entry))
+        return rho_of_pure(super().layer(entry))
 
     def view(self, cost: Loss, view: View) -> Loss:
         """The cost so far, plus that of the view."""
-        return math.inf if view.cost is None else cost + concentrated(view.cost)
+        return math.inf if view.cost is None else cost + rho_of_pure(view.cost)
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ MU_SQUARED: Final = MuSquared()
 EUCLIDEAN: Final = EuclideanEpsilon()
 
 
-def concentrated(loss: Loss) -> Loss:
+def rho_of_pure(loss: Loss) -> Loss:
     """Rho of anything whose pure loss is at most `loss`: loss^2 / 2.
 
     Source: Bun & Steinke 2016, Proposition 1.4.

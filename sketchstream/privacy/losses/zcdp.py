@@ -5,7 +5,7 @@ Source: Bun & Steinke, TCC 2016 (Propositions 1.3, 1.4; adaptive composition); V
 mechanisms as post-processing of randomized response); Canonne, Kamath & Steinke, NeurIPS 2020, Proposition 7 (zCDP to
 (epsilon, delta)). The theorems and their proofs: docs/theory/privacy.md section 3.
 
-Across sketches only their pure losses count: each is L^2/2 (`concentrated`), and these add (Theorem 5a). Inside one
+Across sketches only their pure losses count: each is L^2/2 (`rho_of_pure`), and these add (Theorem 5a). Inside one
 sketch without merges rho can be smaller (Theorem 5b): a layer and the view that its shift hides are one block, which
 costs (eps + costs of the views between them)^2/2, and every view outside of blocks costs c^2/2.
 """
@@ -19,7 +19,7 @@ from typing import Final
 
 from sketchstream.privacy.losses.history import Entry, History, LayerEntry, Loss
 from sketchstream.privacy.losses.looks import item_loss, sides, worst_loss
-from sketchstream.privacy.losses.measures import ConcentratedEpsilon, PureEpsilon, concentrated
+from sketchstream.privacy.losses.measures import ConcentratedEpsilon, PureEpsilon, rho_of_pure
 
 DELTA = 1e-6
 """Delta at which an epsilon is stated where none is given."""
@@ -101,15 +101,15 @@ def worst_rho(history: History, *, unit: str, max_weight: int = 1) -> Loss:
     """Rho of any event (the maximum over gaps) or any item.
 
     Holds for streams, and gaps of an event, chosen from what was published; epsilons, costs and moments of layers and
-    views are fixed in advance. Where they are not, `concentrated` of the budget holds.
+    views are fixed in advance. Where they are not, `rho_of_pure` of the budget holds.
     """
     if history.parts:
-        return concentrated(worst_loss(history, unit=unit, measure=PureEpsilon(max_weight)))
+        return rho_of_pure(worst_loss(history, unit=unit, measure=PureEpsilon(max_weight)))
     if unit == "item":
         return item_rho(history.entries)
     # A layer before the event, and the views between, are one block of pure cost; what follows it adds in rho.
     places = sides(history, ConcentratedEpsilon(max_weight), earlier=PureEpsilon(max_weight))
-    return max((min(concentrated(place.before), place.later) for place in places), default=Fraction(0))
+    return max((min(rho_of_pure(place.before), place.later) for place in places), default=Fraction(0))
 
 
 class _Costs:
@@ -137,11 +137,11 @@ def item_rho(entries: Sequence[Entry]) -> Loss:
             layers.append((at, entry.cost))
             cheapest.append(cheapest[at])
             continue
-        best = cheapest[at] + (math.inf if entry.cost is None else concentrated(entry.cost))
+        best = cheapest[at] + (math.inf if entry.cost is None else rho_of_pure(entry.cost))
         for index, epsilon in reversed(layers):
             between = costs.total(index + 1, at)
-            if concentrated(between) >= best:  # and a layer further back has more between
+            if rho_of_pure(between) >= best:  # and a layer further back has more between
                 break
-            best = min(best, cheapest[index] + concentrated(epsilon + between))
+            best = min(best, cheapest[index] + rho_of_pure(epsilon + between))
         cheapest.append(best)
-    return min(cheapest[-1], concentrated(item_loss(History(tuple(entries)))))
+    return min(cheapest[-1], rho_of_pure(item_loss(History(tuple(entries)))))

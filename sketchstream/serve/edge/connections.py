@@ -345,7 +345,7 @@ class LimitedProtocol(H11Protocol):
             self._unread = None
 
 
-def limited(most: int, guard: Guard) -> type[LimitedProtocol]:
+def limit_protocol(most: int, guard: Guard) -> type[LimitedProtocol]:
     """The protocol of a server.
 
     Args:

@@ -161,7 +161,7 @@ class Guard:
             "request",
             method=scope["method"] if scope["method"] in METHODS else "-",
             # the path of a refused request may be anything, so only its route is logged
-            path=_quoted(scope["path"]) if seen.status < BAD else route,
+            path=_quote_text(scope["path"]) if seen.status < BAD else route,
             asked=state["asked"] or "-",
             status=seen.status,
             bytes=seen.bytes,
@@ -172,7 +172,7 @@ class Guard:
 
     async def _admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, seen: LoggedRequest) -> None:
         """Let a request through, or refuse it."""
-        refusal = _malformed(scope)
+        refusal = _refuse_malformed(scope)
         if refusal is None and scope["path"] in OPEN:
             await app(scope, receive, send)
             return
@@ -210,7 +210,7 @@ class Guard:
         else:
             wait = self._access.guesses.wait_s(state["address"])
             if wait:  # a right token is refused too: otherwise guessing would go on
-                return guessed(wait)
+                return refuse_guessing(wait)
             token = self._access.find(credentials)
             if token is None:
                 self._access.guesses.wrong(state["address"])
@@ -221,7 +221,7 @@ class Guard:
         return None
 
 
-def _malformed(scope: Scope) -> Response | None:
+def _refuse_malformed(scope: Scope) -> Response | None:
     """The refusal of a request that costs more to read than any of ours, or that a proxy may read otherwise."""
     if len(scope["headers"]) > MAX_HEADERS or scope["query_string"].count(b"&") >= MAX_PARAMETERS:
         return problems.problem(431, "Too large a request", TOO_LARGE)
@@ -231,7 +231,7 @@ def _malformed(scope: Scope) -> Response | None:
     return None
 
 
-def guessed(wait_s: float) -> Response:
+def refuse_guessing(wait_s: float) -> Response:
     """The response to an address that has sent too many wrong tokens."""
     text = "too many wrong tokens came from this address: try again later"
     return problems.problem(429, "Too many wrong tokens", text, {"Retry-After": str(math.ceil(wait_s))})
@@ -260,6 +260,6 @@ def _lacking(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]
     return [one for one in _HEADERS if one[0] not in present]
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     """Text of a request as one word of a log line: at most 200 characters, everything odd escaped."""
     return text[:200].encode("unicode_escape").decode().replace(" ", "\\x20").replace("\x7f", "\\x7f")

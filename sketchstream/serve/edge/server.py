@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from sketchstream.errors import ConfigError
-from sketchstream.serve.edge.connections import MAX_HEAD_BYTES, limited, most_connections
+from sketchstream.serve.edge.connections import MAX_HEAD_BYTES, limit_protocol, most_connections
 
 FINISH_S: Final = 4
 """Seconds that requests may still take when the server is to finish."""
@@ -83,7 +83,7 @@ class Server(uvicorn.Server):
                 ws="none",
                 h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 loop="asyncio",
-                http=limited(most_connections(), app.state.guard),
+                http=limit_protocol(most_connections(), app.state.guard),
                 backlog=AT_ONCE,
                 timeout_keep_alive=IDLE_S,
                 timeout_graceful_shutdown=FINISH_S,

@@ -48,7 +48,7 @@ from sketchstream.serve.http.parameters import (
     read_form,
 )
 from sketchstream.serve.http.routing import Path as Route
-from sketchstream.serve.http.routing import described, get, plain
+from sketchstream.serve.http.routing import describe_answer, get, plain_path
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service, WindowAnswer
 from sketchstream.serve.store.store import Computed, StoredWindow
@@ -185,7 +185,7 @@ class Api:
         if ready is not None:
             return ready
         future = self._service.ask(stored, question)
-        computed = await _awaited(request, future, lambda: self._service.pool.leave(future))
+        computed = await _await_answer(request, future, lambda: self._service.pool.leave(future))
         now = await run_in_threadpool(self._service.store.window, stored.sketch, stored.window)
         if now is not None and not question.names_items:
             there = await run_in_threadpool(self._service.ready, now, question)
@@ -216,7 +216,7 @@ class Api:
             if form == "csv":
                 text = as_csv([_front(answer) | row for answer in answers for row in read_csv(answer.csv().decode())])
                 return respond_with(request, text.encode(), form)
-            return respond_with(request, _together(answers, types, form), form)
+            return respond_with(request, _join_tables(answers, types, form), form)
 
         return await run_in_threadpool(written)
 
@@ -267,7 +267,7 @@ class Api:
     async def table_list(self, request: Request, query: Annotated[Plain, Query()]) -> Response:
         """Flat tables of all sketches as Parquet files, with their columns."""
         names = await run_in_threadpool(self._service.names)
-        return respond(request, await run_in_threadpool(tables.listed, self._service, names))
+        return respond(request, await run_in_threadpool(tables.list_tables, self._service, names))
 
     async def table(
         self, request: Request, name: Name, table: tables.Name, query: Annotated[Span, Query()]
@@ -338,7 +338,7 @@ class Api:
                 },
             }
         }
-        parquet = described(self.table, None, table=False)
+        parquet = describe_answer(self.table, None, table=False)
         parquet["responses"][200]["content"] = {FORMATS["parquet"]: {"schema": {"type": "string"}}}
         parquet["responses"][206] = {"description": "The part of the file that was wanted."}
         dependencies: dict[str, Any] = {"admit": self.admit}
@@ -355,7 +355,7 @@ class Api:
                 methods=["POST"],
                 **dependencies,
                 openapi_extra=form,
-                **described(self.estimate_form, shapes.Estimate, table=True),
+                **describe_answer(self.estimate_form, shapes.Estimate, table=True),
             ),
             get(f"{sketch}/estimates", self.estimates, shapes.Estimates, table=True, **dependencies),
             get(f"{sketch}/closed", self.closed, shapes.Closed, table=True, **dependencies),
@@ -368,8 +368,8 @@ class Api:
             get("/v1/status", self.status, shapes.Status),
             Route("/metrics", self.metrics, include_in_schema=False),
             Route("/openapi.json", self.openapi, include_in_schema=False),
-            plain("/healthz", self.healthz),
-            plain("/readyz", self.readyz),
+            plain_path("/healthz", self.healthz),
+            plain_path("/readyz", self.readyz),
         ]
 
     @cached_property
@@ -378,7 +378,7 @@ class Api:
         return document(self.routes)
 
 
-async def _awaited(request: Request, future: Future[Computed], leave: Callable[[], None]) -> Computed:
+async def _await_answer(request: Request, future: Future[Computed], leave: Callable[[], None]) -> Computed:
     """The result of a question, unless the client goes before it is there, or waits too long.
 
     Args:
@@ -432,7 +432,7 @@ def _front(answer: WindowAnswer) -> dict[str, Any]:
     return {name: answer.stored.fields[name] for name in ("window_start", "complete")}
 
 
-def _together(answers: Sequence[WindowAnswer], types: Types, form: str) -> bytes:
+def _join_tables(answers: Sequence[WindowAnswer], types: Types, form: str) -> bytes:
     """The answers of several windows as one table."""
     import pyarrow as pa
 

@@ -92,7 +92,7 @@ class AnswerMemory:
         if matches(request, etag):
             return Response(None, 304, {"ETag": etag})
         body = self._bodies.get((etag, form != "parquet" and accepts_gzip(request)))
-        return None if body is None else _written(request, body, form, etag)
+        return None if body is None else _write_response(request, body, form, etag)
 
     def keep(self, request: Request, generation: int, etag: str, form: str, body: bytes) -> Response:
         """Keep the answer to a request.
@@ -105,10 +105,10 @@ class AnswerMemory:
             body: not compressed.
         """
         zipped = form != "parquet" and accepts_gzip(request)
-        body = compressed(body) if zipped and len(body) >= SMALL_BYTES else body
+        body = compress_body(body) if zipped and len(body) >= SMALL_BYTES else body
         self._bodies.put((etag, zipped), body)
         self.learn(request, generation, etag, form)
-        return _written(request, body, form, etag)
+        return _write_response(request, body, form, etag)
 
     def learn(self, request: Request, generation: int, etag: str, form: str) -> None:
         """Remember which answer a request has."""
@@ -145,7 +145,7 @@ def accepts_gzip(request: Request) -> bool:
     return False
 
 
-def compressed(body: bytes) -> bytes:
+def compress_body(body: bytes) -> bytes:
     """A body as gzip."""
     return gzip.compress(body, 6, mtime=0)
 
@@ -193,11 +193,11 @@ def respond(
 def respond_with(request: Request, body: bytes, form: str, headers: Mapping[str, str] | None = None) -> Response:
     """A body as a response, compressed if that is worth it."""
     if form != "parquet" and len(body) >= SMALL_BYTES and accepts_gzip(request):
-        body = compressed(body)
-    return _written(request, body, form, None, headers)
+        body = compress_body(body)
+    return _write_response(request, body, form, None, headers)
 
 
-def _written(
+def _write_response(
     request: Request, body: bytes, form: str, etag: str | None, more: Mapping[str, str] | None = None
 ) -> Response:
     """A body, compressed or not, as a response."""

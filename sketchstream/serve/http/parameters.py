@@ -291,7 +291,7 @@ def read_form(body: bytes) -> tuple[EstimateForm, str]:
         if name in MANY:
             fields.setdefault(name, []).append(value)
     try:
-        return EstimateForm.model_validate(fields), asked(fields, EstimateForm)
+        return EstimateForm.model_validate(fields), question_for_log(fields, EstimateForm)
     except ValidationError as error:
         raise ConfigError(refusal(error.errors(), EstimateForm, with_values=False)) from None
 
@@ -316,7 +316,7 @@ def refusal(errors: Iterable[Mapping[str, Any]], model: type[Parameters], *, wit
     if kind == "value_error":  # one of our functions raised it, and its text says it all
         return str(error["ctx"]["error"])
     if kind == "literal_error":
-        return f"{name} must be one of {_listed(error['ctx']['expected'])}{value}"
+        return f"{name} must be one of {_choices_text(error['ctx']['expected'])}{value}"
     limits = [each for key, one in model.model_fields.items() if name in (key, one.alias) for each in one.metadata]
     least = next((one.ge for one in limits if isinstance(one, annotated_types.Ge)), None)
     most = next((one.le for one in limits if isinstance(one, annotated_types.Le)), None)
@@ -325,12 +325,12 @@ def refusal(errors: Iterable[Mapping[str, Any]], model: type[Parameters], *, wit
     return f"{name} cannot be used: {error['msg'][0].lower()}{error['msg'][1:]}{value}"
 
 
-def _listed(expected: str) -> str:
+def _choices_text(expected: str) -> str:
     """Choices as they are typed, from a text with quotes."""
     return expected.replace(" or ", ", ").replace("'", "")
 
 
-def asked(fields: Mapping[str, Any], model: type[Parameters]) -> str:
+def question_for_log(fields: Mapping[str, Any], model: type[Parameters]) -> str:
     """What a request asks for, for the log: its range of time, and the names of its other parameters.
 
     Args:

@@ -56,7 +56,7 @@ def problem(status: int, title: str, detail: str, headers: dict[str, str] | None
     return Response(orjson.dumps(body), status, usual, PROBLEM)
 
 
-def of(error: BaseException) -> Response:
+def problem_of(error: BaseException) -> Response:
     """The problem that an error is; an unexpected one shows its type only, for its text may hold data."""
     for kind, status, title in CODES:
         if isinstance(error, kind):
@@ -66,7 +66,7 @@ def of(error: BaseException) -> Response:
 
 async def explain(_request: Request, error: Exception) -> Response:
     """Exception handler of the application."""
-    return of(error)
+    return problem_of(error)
 
 
 async def explain_http(_request: Request, error: Exception) -> Response:

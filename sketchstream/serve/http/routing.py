@@ -16,7 +16,7 @@ from starlette.responses import Response
 from sketchstream.errors import ConfigError
 from sketchstream.serve.http.formats import FORMATS
 from sketchstream.serve.http.openapi import PROBLEMS
-from sketchstream.serve.http.parameters import Parameters, asked, refusal, require_once
+from sketchstream.serve.http.parameters import Parameters, question_for_log, refusal, require_once
 
 TEXT: Final = {"description": "Lines of text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 
@@ -26,7 +26,7 @@ class Path(APIRoute):
 
     Args:
         path: path with its parameters in braces.
-        endpoint: answers. Its parameter `asked`, if it has one, is a model of the query string.
+        endpoint: answers. Its parameter `question_for_log`, if it has one, is a model of the query string.
         admit: refuses what must not be told apart from what is not there; asked before parameters are read.
         settings: settings of the framework's route.
     """
@@ -55,7 +55,7 @@ class Path(APIRoute):
             if model is None:
                 return await answer(request)
             require_once(request.query_params.multi_items())
-            request.state.asked = asked(dict(request.query_params), model)
+            request.state.asked = question_for_log(dict(request.query_params), model)
             try:
                 return await answer(request)
             except RequestValidationError as error:
@@ -85,10 +85,10 @@ def get(path: str, endpoint: Callable[..., Any], shape: Any, *, table: bool = Fa
         table: whether there are other formats.
         checks: `admit`; see `Path`.
     """
-    return Path(path, endpoint, **checks, **described(endpoint, shape, table=table))
+    return Path(path, endpoint, **checks, **describe_answer(endpoint, shape, table=table))
 
 
-def described(endpoint: Callable[..., Any], shape: Any, *, table: bool) -> dict[str, Any]:
+def describe_answer(endpoint: Callable[..., Any], shape: Any, *, table: bool) -> dict[str, Any]:
     """What the document says of an answer: its shape, its formats, and problems."""
     files = {"type": "string", "contentMediaType": "application/octet-stream"}
     content = {
@@ -109,7 +109,7 @@ def described(endpoint: Callable[..., Any], shape: Any, *, table: bool) -> dict[
     }
 
 
-def plain(path: str, endpoint: Callable[..., Any]) -> Path:
+def plain_path(path: str, endpoint: Callable[..., Any]) -> Path:
     """A path that answers in lines of text, to everybody."""
     document: dict[str, Any] = {"summary": _summary(endpoint), "description": "", "responses": {200: TEXT, 503: TEXT}}
     return Path(path, endpoint, response_class=_Text, openapi_extra={"security": []}, **document)

@@ -59,13 +59,13 @@ NUMBERS_TYPES: Final[Types] = {**WINDOW, **dict.fromkeys(("value", "low", "high"
 def columns(service: Service, sketch: str, table: Name) -> dict[str, str]:
     """Names and types of the columns of a table."""
     if table == "answers":
-        names, types = (*FRONT, *map(_own, service.rows(sketch).header)), _answer_types(service, sketch)
+        names, types = (*FRONT, *map(_own_column, service.rows(sketch).header)), _answer_types(service, sketch)
     else:
         names, types = (WINDOWS, WINDOWS_TYPES) if table == "windows" else (NUMBER_COLUMNS, NUMBERS_TYPES)
     return {name: types.get(name) or "text" for name in names}
 
 
-def listed(service: Service, names: list[str]) -> dict[str, Any]:
+def list_tables(service: Service, names: list[str]) -> dict[str, Any]:
     """All tables of some sketches, with their paths and columns."""
     return {
         "tables": [
@@ -108,7 +108,7 @@ def _windows(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.T
 def _numbers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.Table:
     """A row for each number of each answer."""
     rows = []
-    for stored, question, front in _asked(service, sketch, windows):
+    for stored, question, front in _wanted_answers(service, sketch, windows):
         for metric, title, (value, low, high) in service.numbers(stored, question):
             rows.append({**front, "metric": metric, "title": title, "value": value, "low": low, "high": high})
     return table_of(rows, NUMBERS_TYPES, NUMBER_COLUMNS)
@@ -121,14 +121,14 @@ def _answers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.T
     names, types = tuple(columns(service, sketch, "answers")), _answer_types(service, sketch)
     own = service.rows(sketch).types
     tables, size = [table_of([], types, names)], 0
-    for stored, question, front in _asked(service, sketch, windows):
+    for stored, question, front in _wanted_answers(service, sketch, windows):
         text = service.store.csv(stored, question.text)
         if text is None or service.answer_state(stored) in ("incident", "none"):
             continue
         size += len(text)
         require_size(size)
         table = table_of_csv(text, own)
-        table = table.rename_columns([_own(name) for name in table.column_names])
+        table = table.rename_columns([_own_column(name) for name in table.column_names])
         tables.append(with_columns(after(table_of([front], types, FRONT), table), names, types))
     return pa.concat_tables(tables)
 
@@ -162,16 +162,16 @@ MADE: Final[dict[Name, Callable[[Service, str, list[StoredWindow]], Any]]] = {
 }
 
 
-def _own(name: str) -> str:
+def _own_column(name: str) -> str:
     """A column of an answer in a table that begins with `FRONT`: a cell of a workload may be named so too."""
     return f"{name}_" if name in FRONT else name
 
 
 def _answer_types(service: Service, sketch: str) -> Types:
-    return {**{_own(name): kind for name, kind in service.rows(sketch).types.items()}, **WINDOW}
+    return {**{_own_column(name): kind for name, kind in service.rows(sketch).types.items()}, **WINDOW}
 
 
-def _asked(
+def _wanted_answers(
     service: Service, sketch: str, windows: list[StoredWindow]
 ) -> Iterator[tuple[StoredWindow, Question, dict[str, Any]]]:
     """Every window with every question whose answers are wanted, and the first columns of their rows.

@@ -52,7 +52,7 @@ class CalendarTable:
     rows: Sequence[CalendarRow]
 
 
-def state(described: Mapping[str, Any]) -> str:
+def state_of_window(described: Mapping[str, Any]) -> str:
     """Which of `SIGNS` a window has.
 
     Args:
@@ -96,7 +96,7 @@ def calendars(
     rows: dict[str, list[Cell | None]] = {}
     for described, window in sorted(windows, key=lambda one: one[1]):
         name, at = place(datetime.fromtimestamp(window[0] / 1000, zone))
-        completeness = state(described)
+        completeness = state_of_window(described)
         sign = next(sign for known, sign, _ in SIGNS if known == completeness)
         text = f"{window_label(*window, timezone)}: {described['status']}"
         row = rows.setdefault(name, [None] * len(columns))

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from sketchstream.errors import ConfigError
 from sketchstream.naming import Names
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Panel, Spell, ends, interval, listed, spelling, value
+from sketchstream.pictures.numbers import Panel, Spell, draw_numbers, ends, interval, spelling, value
 from sketchstream.pictures.report import ReportTable
 from sketchstream.query.differences import SHARED, lacking
 from sketchstream.query.times import read_time
@@ -143,13 +143,13 @@ def lead(changes: Changes, labels: tuple[str, str], group: str) -> str:
     start = f"{title}: {labels[0]} has {size} {way} than {labels[1]}"
     if sign == "no interval":
         return f"{start}; there is no interval of that."
-    sentence = f"{start} (95% interval: {_signed(change, way, spell)})"
+    sentence = f"{start} (95% interval: {_difference_text(change, way, spell)})"
     if sign == "cannot be told":
         return f"{sentence}. The interval holds 0: the data do not tell which of the two has more."
     return f"{sentence}. The interval does not hold 0."
 
 
-def _signed(change: Mapping[str, Any], way: str, spell: Spell = charts.spelled) -> str:
+def _difference_text(change: Mapping[str, Any], way: str, spell: Spell = charts.number_text) -> str:
     """The interval of a difference in words: "3 to 9 more", "2 less to 9 more", "4 more or above that"."""
     other = "less" if way == "more" else "more"
     ends = [change["low"], change["high"]]
@@ -205,7 +205,9 @@ def picture(changes: Changes, labels: tuple[str, str]) -> Panel | None:
     caption = f"{labels[0]} minus {labels[1]}, with 95% intervals: a bar whose interval does not hold 0 shows a change."
     spell = spelling("distinct" if all(one.get("spelled") for one in drawn) and counts else "")
     titles = [one["title"] for one in drawn]
-    return listed("differences", "What has changed", titles, numbers, ("number", "difference"), caption, spell=spell)
+    return draw_numbers(
+        "differences", "What has changed", titles, numbers, ("number", "difference"), caption, spell=spell
+    )
 
 
 def table(

@@ -16,9 +16,9 @@ import numpy as np
 from markupsafe import Markup
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.estimates import beyond
+from sketchstream.kinds.estimates import bound_text
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import COUNTS, Panel, Spell, drawn, ends, listed, spelling
+from sketchstream.pictures.numbers import COUNTS, Panel, Spell, draw_chart, draw_numbers, ends, spelling
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import BOUNDS, mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window
@@ -172,7 +172,7 @@ class CardMaker:
             waiting = sum(answer_groups(service, one, groups) for one in reversed(looked))
             means = {group: self._mean(name, ranges, metric, group, last) for group in groups}
             with_mean = {group: one for group, one in means.items() if one is not None}
-            title = f"{self._title(stored, metric, groups[0])}, mean {_counted(len(now), now)}"
+            title = f"{self._title(stored, metric, groups[0])}, mean {_tell_windows_counted(len(now), now)}"
             lacks = {group: f" ({one[0]:,} windows)" if one[0] < len(now) else "" for group, one in with_mean.items()}
             points = {group + lacks[group]: point for group, (_, point, _) in with_mean.items()}
             picture = self._bars(name, title, points, spelling(metric)) if with_mean else None
@@ -183,7 +183,7 @@ class CardMaker:
         for one in self._beside():
             if (of_range := self._mean(name, ranges, one, None, last)) is not None:
                 count, point, change = of_range
-                title = f"{self._title(stored, one)}, mean {_counted(count, now)}"
+                title = f"{self._title(stored, one)}, mean {_tell_windows_counted(count, now)}"
                 tiles.append(tile(title, point, one, change, self._bound(now, one, None)))
         chart = self._lately(name, metric, self._title(stored, metric), now)
         return Card(stored, tiles, chart, note=note, waiting=sum(service.lacks(one, Question()) for one in now))
@@ -199,7 +199,7 @@ class CardMaker:
         plan = self.service.plan(name)
         domain = None if plan is None else plan.spec.domain
         bounds = (*BOUNDS, float(domain.size)) if isinstance(domain, ClosedDomain) else BOUNDS
-        together = _hashed(domain) or metric.partition(".")[0] not in COUNTS
+        together = _is_hashed(domain) or metric.partition(".")[0] not in COUNTS
         points, past = (self._settled(windows, metric, group) for windows in ranges)
         if not points:
             return None
@@ -250,7 +250,7 @@ class CardMaker:
             value, low, high = ends(list(map(number, points)))
             labels = [words.window_label(*one, zone) for one in spans]
             spell = spelling(metric if service.answers(name) == "profile" else "")
-            return drawn(lambda: charts.trend_chart(charts.Bars(labels, value, low, high, spell=spell), title))
+            return draw_chart(lambda: charts.trend_chart(charts.Bars(labels, value, low, high, spell=spell), title))
 
         chart: charts.Chart | None = self.draw_once(("lately", name, metric, zone, tuple(spans), tuple(points)), draw)
         return chart
@@ -296,7 +296,7 @@ class CardMaker:
         def draw() -> Panel:
             numbers = ends([number(point) for point in points.values()])
             heading = f"{title[:1].upper()}{title[1:]} by group"
-            return listed(f"groups-{name}", heading, list(points), numbers, ("group", "number"), spell=spell)
+            return draw_numbers(f"groups-{name}", heading, list(points), numbers, ("group", "number"), spell=spell)
 
         picture: Panel = self.draw_once(("home groups", name, title, tuple(points.items())), draw)
         return picture
@@ -332,9 +332,9 @@ def tile(title: str, point: Point, metric: str, change: str = "", bound: str | N
     """
     value, low, high = point
     assert value is not None
-    spell = charts.resolved(low, high, spelling(metric))
-    around = "" if low is None and high is None else f"95% interval {charts.between(low, high, spell)}"
-    around += "" if high is None else beyond(bound, ", ")  # an interval without an upper end says so itself
+    spell = charts.speller(low, high, spelling(metric))
+    around = "" if low is None and high is None else f"95% interval {charts.interval_text(low, high, spell)}"
+    around += "" if high is None else bound_text(bound, ", ")  # an interval without an upper end says so itself
     possible = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
     if possible != value:  # noise may make the estimate negative where no number can be
         around += f"; the estimate itself, {spell(value)}, is not possible"
@@ -371,12 +371,12 @@ def earlier(time: int, days: int, zone: str) -> int:
     return round((datetime.fromtimestamp(time / 1000, ZoneInfo(zone)) - timedelta(days=days)).timestamp() * 1000)
 
 
-def _hashed(domain: object) -> bool:
+def _is_hashed(domain: object) -> bool:
     """Whether the same items meet in the same slots in every window, so that errors of windows go together."""
     return not isinstance(domain, ClosedDomain) or domain.sample_rate is not None
 
 
-def _counted(count: int, windows: Sequence[Any]) -> str:
+def _tell_windows_counted(count: int, windows: Sequence[Any]) -> str:
     """Say of how many windows a mean is."""
     part = f"{count:,} of " if count < len(windows) else ""
     return "of one window" if len(windows) == 1 else f"of {part}{len(windows):,} windows"

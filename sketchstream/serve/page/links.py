@@ -75,7 +75,7 @@ def link(stored: StoredWindow | None, zone: str, href: Callable[[Span], str]) ->
     return {"href": href(stored.window), "label": words.window_label(*stored.window, zone)}
 
 
-def around(
+def links_around(
     name: str,
     stored: Sequence[StoredWindow],
     more: bool,

@@ -14,7 +14,17 @@ import numpy as np
 
 from sketchstream.kinds import shown
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Number, Panel, Spell, drawn, ends, interval, listed, spelling, value
+from sketchstream.pictures.numbers import (
+    Number,
+    Panel,
+    Spell,
+    draw_chart,
+    draw_numbers,
+    ends,
+    interval,
+    spelling,
+    value,
+)
 from sketchstream.pictures.report import ReportTable
 from sketchstream.query.differences import Point
 from sketchstream.query.window_sequence import start_labels
@@ -37,7 +47,7 @@ def by_group(
     spans: Sequence[tuple[int, int]],
     timezone: str,
     points: Sequence[Sequence[Point | None]],
-    spell: Spell = charts.spelled,
+    spell: Spell = charts.number_text,
     note: str = "",
 ) -> Panel:
     """A number of several groups in several windows as a heat map.
@@ -65,7 +75,7 @@ def by_group(
     least, most = (spell(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
     caption = f"The stronger the color, the larger the number: {least} to {most}."
     chart, wide = (
-        drawn(lambda wide=wide: charts.heat_chart(grid, heading, ("group", "window"), caption, wide=wide))  # type: ignore[misc]
+        draw_chart(lambda wide=wide: charts.heat_chart(grid, heading, ("group", "window"), caption, wide=wide))  # type: ignore[misc]
         for wide in (False, True)
     )
     rows = [
@@ -94,8 +104,8 @@ def _groups(groups: Mapping[str, Mapping[str, Any]], note: str) -> list[Panel]:
     numbers_by_group = {group: shown.of(one).number(one, metric) for group, one in groups.items()}
     title = next((one[0] for one in numbers_by_group.values() if one is not None), metric)
     numbers = ends([None if one is None else one[1] for one in numbers_by_group.values()])
-    spell = spelling(metric if shown.of(first) is shown.named("profile") else "")
-    picture = listed(
+    spell = spelling(metric if shown.of(first) is shown.of_kind("profile") else "")
+    picture = draw_numbers(
         "groups", f"{title[:1].upper()}{title[1:]} by group", list(groups), numbers, ("group", title), spell=spell
     )
     return [picture.noted(note)]

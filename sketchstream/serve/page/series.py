@@ -15,7 +15,7 @@ import numpy as np
 from markupsafe import Markup
 
 from sketchstream.kinds import shown
-from sketchstream.kinds.estimates import beyond
+from sketchstream.kinds.estimates import bound_text
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import Panel, Spell, interval, value
 from sketchstream.query.differences import subtract
@@ -33,7 +33,7 @@ def picture(
     timezone: str,
     order: str,
     href: Callable[[tuple[int, int]], str],
-    spell: Spell = charts.spelled,
+    spell: Spell = charts.number_text,
 ) -> Panel:
     """The chart of a series with its table.
 
@@ -49,7 +49,7 @@ def picture(
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
     panel = shown.over_time("series", title, points, labels, [bool(one["complete"]) for one in points], spell)
-    rows = [_row(*one, timezone, href, spell) for one in _ordered(points, spans, order)]
+    rows = [_row(*one, timezone, href, spell) for one in _order_windows(points, spans, order)]
     return replace(panel, table=replace(panel.table, rows=rows))
 
 
@@ -61,7 +61,7 @@ def largest(
     *,
     counts: bool = True,
     independent: bool = True,
-    spell: Spell = charts.spelled,
+    spell: Spell = charts.number_text,
 ) -> str:
     """Which window has the largest estimate, and which others may have more, in sentences.
 
@@ -81,7 +81,8 @@ def largest(
     ends = (
         ""
         if best["low"] is None and best["high"] is None
-        else f" (95% interval {charts.between(best['low'], best['high'], spell)}{beyond(best.get('bound'), ', ')})"
+        else f" (95% interval {charts.interval_text(best['low'], best['high'], spell)}"
+        f"{bound_text(best.get('bound'), ', ')})"
     )
     unfinished = "" if best["complete"] else ", a window that is not complete"
     most = "Most" if counts else "Largest"
@@ -109,7 +110,7 @@ def _may_be_larger(point: Point, best: Point, independent: bool) -> bool:
     return low is None or low <= 0
 
 
-def _ordered(
+def _order_windows(
     points: Sequence[Point], spans: Sequence[tuple[int, int]], order: str
 ) -> list[tuple[Point, tuple[int, int]]]:
     """Windows in the order of a table."""
@@ -133,4 +134,9 @@ def _row(
         "none": "without an answer",
         "incident": "an incident",
     }
-    return link, value(point, spell), interval(point, spell) + beyond(point.get("bound"), ", "), states[point["answer"]]
+    return (
+        link,
+        value(point, spell),
+        interval(point, spell) + bound_text(point.get("bound"), ", "),
+        states[point["answer"]],
+    )

@@ -73,7 +73,7 @@ KEPT_PICTURES: Final = 200
 View = Callable[..., Response]
 
 
-def guarded(view: View) -> Callable[[Views, Request], Awaitable[Response]]:
+def guard_view(view: View) -> Callable[[Views, Request], Awaitable[Response]]:
     """A view that is drawn when it is its client's turn, and whose refusals are pages that say what to do."""
 
     @functools.wraps(view)
@@ -112,7 +112,7 @@ class Views:
 
     # ------------------------------------------------------------------ pages
 
-    @guarded
+    @guard_view
     def sketches(self, request: Request) -> Response:
         """The sketches, each with its newest numbers."""
         metric = request.query_params.get("metric") or home.CHOICES[0]
@@ -127,9 +127,9 @@ class Views:
             name, counts = sketch["name"], sketch["counts"]
             plan = self._service.config.find(name)
             zone = self._service.timezone(name)
-            what, promise = wording.about(plan, self._service.config.names)
-            parts = [wording.counted(counts["windows"], "window is published", "windows are published")]
-            parts += [wording.counted(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
+            what, promise = wording.sentences_of_sketch(plan, self._service.config.names)
+            parts = [wording.count_text(counts["windows"], "window is published", "windows are published")]
+            parts += [wording.count_text(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
             card = cards.card(name)
             waiting += card.waiting if card.stored is not None else counts.get("pending", 0)
             chosen = metric != home.CHOICES[0] and self._service.answers(name) == "profile"
@@ -174,7 +174,7 @@ class Views:
         late = f"about {wording.duration(f'{minutes}m')}" if minutes else "moments"
         return f"The next window is published {late} after {at:%Y-%m-%d %H:%M}, when events pass that time."
 
-    @guarded
+    @guard_view
     def sketch(self, request: Request) -> Response:
         """One sketch: a number over time, the calendar of its windows."""
         name = self._name(request)
@@ -184,7 +184,7 @@ class Views:
         require_order(since, until, texts=(query.get("from"), query.get("to")))
         stored = self._service.store.windows(name, since, until, limit=WINDOWS_OF_A_PAGE + 1, newest=since is None)
         more, stored = len(stored) > WINDOWS_OF_A_PAGE, sorted(stored[:WINDOWS_OF_A_PAGE], key=lambda one: one.window)
-        what, promise = wording.about(self._service.config.find(name), self._service.config.names)
+        what, promise = wording.sentences_of_sketch(self._service.config.find(name), self._service.config.names)
         values: dict[str, Any] = {
             "title": name,
             "trail": [("Sketches", "/")],
@@ -220,12 +220,12 @@ class Views:
             signs=calendar.SIGNS,
             completeness=wording.completeness([one for one, _ in described]),
             calendars=calendar.calendars(described, zone, self._href(name)),
-            pages=links.around(name, stored, more, since, query, zone),
+            pages=links.links_around(name, stored, more, since, query, zone),
             links=downloads,
             lines=lines,
         )
 
-    @guarded
+    @guard_view
     def window(self, request: Request) -> Response:
         """One window: its numbers, its pictures, its guarantee."""
         name, stored = self._chosen(request)
@@ -242,7 +242,7 @@ class Views:
             "here_href": href(stored.window),
             "before": links.link(before, zone, href),
             "after": links.link(after, zone, href),
-            "status": "" if state == "incident" else wording.status(described),
+            "status": "" if state == "incident" else wording.status_in_words(described),
             "state": state if failure is None or state == "incident" else "failed",
             "failure": failure,
             "overlap": self._overlap_address(stored),
@@ -263,7 +263,7 @@ class Views:
             if group is not None:
                 data["groups"], missing = self._beside(stored)
                 if missing:
-                    wait = f"{wording.counted(missing, 'group is', 'groups are')} being reconstructed."
+                    wait = f"{wording.count_text(missing, 'group is', 'groups are')} being reconstructed."
                     values["notices"] += [f"{wait} They are not in the comparison of groups yet."]
             where = links.ends(stored.window) | ({"group": group} if group else {})
             panels = _closer(self._pictures(stored, data, group), request.query_params, values["action"])
@@ -288,7 +288,7 @@ class Views:
             }
         return rendering.html("window.html", **values)
 
-    @guarded
+    @guard_view
     def window_picture(self, request: Request) -> Response:
         """A chart of a window, alone."""
         name, stored = self._chosen(request)
@@ -302,7 +302,7 @@ class Views:
         closer = _closer(self._pictures(stored, data, group), request.query_params)
         return _picture(request, (one for one, _ in closer), "this window has no such picture")
 
-    @guarded
+    @guard_view
     def series_picture(self, request: Request) -> Response:
         """The chart of a series, alone."""
         name, query = self._name(request), request.query_params
@@ -313,7 +313,7 @@ class Views:
         drawn = [values["series"], *values["chain"]] if "series" in values else []
         return _picture(request, drawn, "there is no number in this range yet")
 
-    @guarded
+    @guard_view
     def open_picture(self, request: Request) -> Response:
         """A chart of positions that have closed, in a window that is still open, alone."""
         name, query = self._name(request), request.query_params
@@ -322,7 +322,7 @@ class Views:
         drawn = (one for start, _, answer in windows if start == query.get("from") for one in answer[1])
         return _picture(request, drawn, "no position of this window has closed, or it has been sealed since")
 
-    @guarded
+    @guard_view
     def compare(self, request: Request) -> Response:
         """Two windows, or two groups, and what differs between them."""
         name, query = self._name(request), request.query_params
@@ -344,7 +344,7 @@ class Views:
             values["refresh"] = REFRESH_S
         return rendering.html("compare.html", **values)
 
-    @guarded
+    @guard_view
     def overlap(self, request: Request) -> Response:
         """What the groups of a window have in common, and one set of them that is asked for."""
         name, stored = self._chosen(request)
@@ -360,7 +360,7 @@ class Views:
         values: dict[str, Any] = {
             "title": f"{name}, {label}: what groups have in common",
             "trail": [("Sketches", "/"), (name, links.sketch_address(name)), window],
-            "status": wording.status(described),
+            "status": wording.status_in_words(described),
             "action": f"{links.sketch_address(name)}/overlap",
             "where": where,
             "groups": groups,
@@ -381,7 +381,7 @@ class Views:
         rows = links.downloads(name, "overlap", where | ({"query": expression} if expression else {}))
         values |= {
             "headline": upset.headline(chosen.to_dict(), expression),
-            "note": upset.below(data) if has_interval else words.NO_INTERVALS,
+            "note": upset.text_below(data) if has_interval else words.NO_INTERVALS,
             "picture": _at(picture, f"{values['action']}/upset", where),
             "tables": upset.tables(data),
             "links": rows,
@@ -389,7 +389,7 @@ class Views:
         }
         return rendering.html("overlap.html", **values)
 
-    @guarded
+    @guard_view
     def overlap_picture(self, request: Request) -> Response:
         """The UpSet plot of a window, alone."""
         name, stored = self._chosen(request)
@@ -438,7 +438,7 @@ class Views:
             out["lines"] = self._elsewhere(request, name).difference(changes[0]["metric"], *where)
         return out
 
-    @guarded
+    @guard_view
     def compare_picture(self, request: Request) -> Response:
         """The chart of a comparison, alone."""
         name = self._name(request)
@@ -447,7 +447,7 @@ class Views:
         picture = None if chosen is None else self._compared(request, name, chosen, zone, "").get("picture")
         return _picture(request, [] if picture is None else [picture], "these windows have no such picture yet")
 
-    @guarded
+    @guard_view
     def ledger(self, request: Request) -> Response:
         """The possible loss of a unit so far, and its budget."""
         deployment = self._service.deployment()
@@ -474,7 +474,7 @@ class Views:
             line=f"sketchstream ledger -c {self._service.config.path.name} --format json",
         )
 
-    @guarded
+    @guard_view
     def incidents(self, request: Request) -> Response:
         """Publications that cannot be trusted."""
         incidents = self._service.incidents()["incidents"]
@@ -485,8 +485,9 @@ class Views:
         lead = "No incident: everything that was published could be read, and no noise was published twice."
         if rows:
             lead = (
-                f"{wording.counted(len(rows), 'incident', 'incidents')}. Two publications of one noise, or a body that "
-                "cannot be read, are shown as one incident and never averaged; the windows concerned show no numbers."
+                f"{wording.count_text(len(rows), 'incident', 'incidents')}. Two publications of one noise, or a body "
+                "that cannot be read, are shown as one incident and never averaged; the windows concerned show no "
+                "numbers."
             )
         return rendering.html(
             "incidents.html",
@@ -498,7 +499,7 @@ class Views:
             else None,
         )
 
-    @guarded
+    @guard_view
     def help(self, request: Request) -> Response:
         """Explanations of terms."""
         return rendering.html(
@@ -646,7 +647,7 @@ class Views:
         out["metrics"] = list((offered | {metric: title}).items())
         key = orjson.dumps([name, group, title, order, zone, points])
         href, spell = self._href(name, group), self._spelling(name, metric)
-        heading = title if group is None else f"{title}, {charts.short(group)}"
+        heading = title if group is None else f"{title}, {charts.shorten(group)}"
         picture = self._drawn.get_or_make(key, lambda: series.picture(points, spans, heading, zone, order, href, spell))
         times = {"from": iso(spans[0][0]), "to": iso(spans[-1][1])} | ({"group": group} if group else {})
         address = links.sketch_address(name)
@@ -683,7 +684,7 @@ class Views:
             return []
         seconds = self._service.pending_seconds(pending)
         left = "" if seconds is None else f", about {seconds:,.0f} seconds more"
-        few = wording.counted(pending, "of these windows is", "of these windows are")
+        few = wording.count_text(pending, "of these windows is", "of these windows are")
         return [f"{few} being reconstructed{left}; their numbers are not here yet."]
 
     def _by_group(self, name: str, stored: Sequence[StoredWindow], metric: str, title: str, zone: str) -> list[Panel]:
@@ -711,7 +712,7 @@ class Views:
         if self._service.answers(name) == "profile":
             plan = self._service.plan(name)
             largest = {} if plan is None else {"max_count": getattr(plan.spec, "max_count", math.inf)}
-            return shown.named("profile").numbers({**self._service.config.names.facts(), **largest})
+            return shown.of_kind("profile").numbers({**self._service.config.names.facts(), **largest})
         for window in reversed(stored[-WINDOWS_WITH_NAMES:]):
             answer, _ = self._answer(window, group, ask=False)
             if answer is not None:
@@ -747,7 +748,7 @@ class Views:
             windows.insert(0, window)
         etags = [self._service.etag(window, Question(group=group), "chain") for window in windows]
         key = None if None in etags else ("chain", *etags)
-        panels = self._drawn.get_or_make(key, lambda: shown.chained(answers))
+        panels = self._drawn.get_or_make(key, lambda: shown.chain_pictures(answers))
         gaps = not windows or any(windows[0].window[0] < one.window[0] and one not in windows for one in stored)
         if gaps:
             return panels
@@ -914,7 +915,7 @@ def _picture(request: Request, drawn: Iterable[Panel], missing: str) -> Response
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     if form == "png":
         return Response(chart.png(), 200, headers, "image/png")
-    return Response(charts.alone(chart.svg), 200, headers, "image/svg+xml; charset=utf-8")
+    return Response(charts.standalone_svg(chart.svg), 200, headers, "image/svg+xml; charset=utf-8")
 
 
 def _change(change: Mapping[str, Any]) -> str:

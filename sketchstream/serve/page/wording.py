@@ -67,12 +67,12 @@ UNCONFIGURED: Final = (
 )
 
 
-def about(plan: SketchPlan | None, say: Names) -> tuple[str, str]:
+def sentences_of_sketch(plan: SketchPlan | None, say: Names) -> tuple[str, str]:
     """One sentence on what a sketch counts, and one on its guarantee."""
     if plan is None:
         return UNCONFIGURED, ""
     kind = kinds.of(plan.spec)
-    what = shown.named(kind.name).PURPOSE
+    what = shown.of_kind(kind.name).PURPOSE
     what = what.replace(" (users, devices)", "") if say != USUAL else what
     counts = f"{say(what)}, in windows of {width(plan)} ({plan.calendar.timezone})."
     return counts, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict(), say)
@@ -110,7 +110,7 @@ def duration(text: str) -> str:
     return f"one {names[unit]}" if number == "1" else f"{number} {names[unit]}s"
 
 
-def status(described: Mapping[str, Any]) -> str:
+def status_in_words(described: Mapping[str, Any]) -> str:
     """Sentences on the completeness of a window and the share counted."""
     text = str(described["status"])
     out = f"This window is {text}." if text == "complete" else f"{text[:1].upper()}{text[1:]}."
@@ -137,19 +137,19 @@ def intervals(data: Mapping[str, Any]) -> str:
 
 def completeness(described: Sequence[Mapping[str, Any]]) -> str:
     """Sentence on the number of complete windows."""
-    states = [calendar.state(window) for window in described]
+    states = [calendar.state_of_window(window) for window in described]
     done = sum(state in ("complete", "pending") for state in states)
-    text = f"{done:,} of {counted(len(states), 'window', 'windows')} shown {'is' if done == 1 else 'are'} complete"
+    text = f"{done:,} of {count_text(len(states), 'window', 'windows')} shown {'is' if done == 1 else 'are'} complete"
     for state, word, more in (
         ("incomplete", "is not complete", "are not complete"),
         ("unknown", "is not known to be complete", "are not known to be complete"),
         ("incident", "has no answer", "have no answer"),
     ):
         if state in states:
-            text += f", {counted(states.count(state), word, more)}"
+            text += f", {count_text(states.count(state), word, more)}"
     return f"{text}."
 
 
-def counted(count: int, singular: str, more: str) -> str:
+def count_text(count: int, singular: str, more: str) -> str:
     """A number with the words that go with it."""
     return f"{count:,} {singular if count == 1 else more}"

@@ -194,7 +194,7 @@ def points(numbers: Mapping[str, Any]) -> dict[str, tuple[Any, Any, Any, str | N
     return {name: (*_ends(value), value.get("bound")) for name, value in estimates.items()}
 
 
-def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point, str | None] | None:
+def title_of_number(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point, str | None] | None:
     """The title of one number of an answer, the number with its interval, and what it is a bound of; None: not there.
 
     Args:

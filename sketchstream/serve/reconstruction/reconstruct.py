@@ -28,7 +28,7 @@ from sketchstream.query.estimates import as_json
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows, Surroundings
 from sketchstream.serve.reconstruction.questions import Question, compute
-from sketchstream.serve.store.database import DamagedError, damaged, open_database
+from sketchstream.serve.store.database import DamagedError, is_damaged, open_database
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import LATEST, Computed, StoreSource, longest_windows
 
@@ -101,7 +101,7 @@ def answer(windows: PublishedWindows, job: Mapping[str, Any]) -> dict[str, Any]:
     try:
         matching = [one for one in windows.every(name, *span) if one.window == span]
         if not matching:
-            return _failed("StoreError", f"no window of sketch {name} is published in that range")
+            return _failure("StoreError", f"no window of sketch {name} is published in that range")
         if job["question"] is None:
             both = (_guarantee(windows, matching[0], alone=alone) for alone in (False, True))
             return {"guarantee": "\n".join(both)}
@@ -113,21 +113,21 @@ def answer(windows: PublishedWindows, job: Mapping[str, Any]) -> dict[str, Any]:
             "points": dict(computed.points),
         }
     except DataLossError as error:
-        return _failed("DataLossError", str(error))
+        return _failure("DataLossError", str(error))
     except SketchstreamError as error:
-        return _failed(type(error).__name__, str(error))
+        return _failure(type(error).__name__, str(error))
     except sqlite3.Error as error:  # this says nothing of the window
-        kind = DamagedError if damaged(error) else BusyError
-        return _failed(kind.__name__, f"the database cannot be read at the moment ({type(error).__name__})")
+        kind = DamagedError if is_damaged(error) else BusyError
+        return _failure(kind.__name__, f"the database cannot be read at the moment ({type(error).__name__})")
     except Exception as error:  # the text of an unexpected error may hold data
-        return _failed("", f"internal error ({type(error).__name__})")
+        return _failure("", f"internal error ({type(error).__name__})")
 
 
 def _guarantee(windows: PublishedWindows, window: Any, *, alone: bool) -> str:
     return as_json(windows.guarantee(window, alone=alone))
 
 
-def _failed(kind: str, text: str) -> dict[str, Any]:
+def _failure(kind: str, text: str) -> dict[str, Any]:
     return {"error": kind, "text": text}
 
 

@@ -126,7 +126,7 @@ def open_database(path: Path, *, write: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA cache_size = -32768")
         connection.execute("PRAGMA mmap_size = 268435456")
     except (sqlite3.Error, OSError) as error:
-        if damaged(error):
+        if is_damaged(error):
             raise DamagedError(path, error) from None
         raise StoreError(
             f"cannot use the database {path}: {getattr(error, 'strerror', None) or error}; choose another \
@@ -149,7 +149,7 @@ class DamagedError(StoreError):
         self.path = path
 
 
-def damaged(error: BaseException) -> bool:
+def is_damaged(error: BaseException) -> bool:
     """Whether an error says that the bytes of the database are wrong."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -85,7 +85,7 @@ def shape_of(header: Mapping[str, Any]) -> bytes | None:
 def _read_shape(shape: bytes) -> tuple[AnyLedger, tuple[int, ...], Fraction]:
     """The ledger, the numbers of partitions, and what a record loses to numbers of records."""
     plain = msgpack.unpackb(shape)
-    kind = kinds.named(plain["spec"].get("kind"))
+    kind = kinds.by_name(plain["spec"].get("kind"))
     spec = kinds.read_published_spec(plain["spec"])
     ledger: Any = kind.accounting.read_ledger(spec, plain["ledger"])
     return ledger, tuple(plain["counts"]), cost_of_record(spec)

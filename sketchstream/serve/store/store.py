@@ -31,14 +31,14 @@ from sketchstream.log_events import say
 from sketchstream.query.estimates import knows_names
 from sketchstream.query.evidence import forgets
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
-from sketchstream.serve.store.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
+from sketchstream.serve.store.database import FORMAT, DamagedError, Readers, is_damaged, lock, open_database, set_aside
 from sketchstream.serve.store.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.published.evidence import PublishedEvidence
 from sketchstream.stream.published.frontiers import EVIDENCE
 from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import iso
-from sketchstream.wire import claimed, noise_names
+from sketchstream.wire import claimed_header, noise_names
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -316,7 +316,7 @@ class Store:
 
     def _failed(self, error: sqlite3.Error) -> None:
         """Note an error of the database."""
-        if damaged(error):
+        if is_damaged(error):
             self.note_damage(self.rebuilds)  # readers of the one before are not heard
 
     def note_damage(self, rebuilds: int) -> None:
@@ -450,7 +450,7 @@ class Store:
         (start, stop), body = entry.window, entry.body
         digest = _digest(body)
         place = (sketch, start, stop, entry.revision, entry.partition)
-        header = _claimed(body)
+        header = _claimed_header(body)
         updated = execute(
             "INSERT OR IGNORE INTO bodies (sketch, start, stop, revision, partition, digest, seal_id, shape, body)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -888,7 +888,7 @@ class Store:
 
     def _forget_noises(self, execute: Any, body: bytes) -> None:
         try:
-            names = noise_names(claimed(body))
+            names = noise_names(claimed_header(body))
         except FormatError:
             return
         for name in names:
@@ -1092,10 +1092,10 @@ def _sound(data: object, digest: object) -> bool:
     return isinstance(data, bytes) and _digest(data) == digest
 
 
-def _claimed(body: bytes) -> dict[str, Any]:
+def _claimed_header(body: bytes) -> dict[str, Any]:
     """The header of a body, not verified; empty if it cannot be read."""
     try:
-        return claimed(body)
+        return claimed_header(body)
     except FormatError:
         return {}
 

@@ -64,7 +64,7 @@ def perform(run: Callable[[], Result], *, long: bool) -> Steps[Result]:
     return result
 
 
-def answered(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -> Result:
+def run_in_thread(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -> Result:
     """Run a computation to its end in this thread.
 
     Args:
@@ -85,9 +85,9 @@ def answered(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -
         return result
 
 
-def unanswered(steps: Steps[Result]) -> Result:
+def run_without_cluster(steps: Steps[Result]) -> Result:
     """Run a computation to its end without a cluster to ask."""
-    return answered(steps, lambda _: None)
+    return run_in_thread(steps, lambda _: None)
 
 
 def growths(count: int, first: Mapping[int, tuple[int, int]]) -> dict[int, int]:

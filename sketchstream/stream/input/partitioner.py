@@ -73,7 +73,7 @@ def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], parti
     return out
 
 
-def spread(items: Items) -> npt.NDArray[np.uint64]:
+def public_hashes(items: Items) -> npt.NDArray[np.uint64]:
     """(n,) uint64: a public hash of each item that is independent of every partitioner's."""
     from sketchstream.stream import kernels
 
@@ -83,7 +83,7 @@ def spread(items: Items) -> npt.NDArray[np.uint64]:
     return out
 
 
-def kept(domain: ClosedDomain, partitioner: Partitioner, counts: int | Sequence[int], partition: int) -> Flags:
+def items_kept(domain: ClosedDomain, partitioner: Partitioner, counts: int | Sequence[int], partition: int) -> Flags:
     """(size,) bool: the items of a closed domain that have a slot in this partition's sketch.
 
     A public function of the list of items and the partition counts. If it keeps nothing, there is no sketch.

@@ -85,7 +85,7 @@ class Placements:
         bits = np.zeros(len(items), np.int64)
         for number, candidate in enumerate(CANDIDATES):
             bits |= belongs(items, candidate, [self._partitions, *former], partition).astype(np.int64) << number
-        for name, fits in zip(_names(whole), bits.tolist(), strict=True):
+        for name, fits in zip(_names_of_items(whole), bits.tolist(), strict=True):
             self._fits[name] = self._fits.get(name, -1) & fits
 
     def scores(self) -> dict[Choice, Fraction]:
@@ -102,7 +102,7 @@ class Placements:
         return selection.choose(self.scores(), EPSILON, entropy)
 
 
-def _names(whole: Items) -> list[Any]:
+def _names_of_items(whole: Items) -> list[Any]:
     """Items of one piece as keys of a dictionary."""
     if whole.kind == "int":
         return list(whole.arrays[0].tolist())

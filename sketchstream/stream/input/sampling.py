@@ -141,7 +141,7 @@ class Sample:
         self._time(times, None if stamps is None else stamps[timed])
         if self.wanted.lateness_ms is not None and self.wanted.plans:
             width = min(plan.shortest_ms for plan in self.wanted.plans)
-            self.behind += behind(times, width + self.wanted.lateness_ms)
+            self.behind += count_behind(times, width + self.wanted.lateness_ms)
         for sketch in self.sketches:
             sketch.add(events)
         if text is not None:
@@ -321,7 +321,7 @@ def paths(document: Mapping[str, Any], before: str = "", depth: int = 1) -> Iter
             yield before + name, value
 
 
-def behind(times: Ints, reach_ms: int) -> int:
+def count_behind(times: Ints, reach_ms: int) -> int:
     """How many of (n,) times in the order of their records lie further than this behind the times that came first.
 
     The latest twentieth of those is left out: a few wrong clocks put no other record behind, as they move no watermark.

@@ -19,7 +19,7 @@ from sketchstream.components import DISCRETE_GAUSSIAN
 from sketchstream.kinds.interface import Spec
 from sketchstream.privacy.deployments import publications
 from sketchstream.spec import NO_PRIVACY, read_rational
-from sketchstream.stream.published.values import digits, integer, signed
+from sketchstream.stream.published.values import digits, integer, read_signed
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import NO_TIME
 
@@ -223,4 +223,4 @@ def misplaced_law(noise: EvidenceNoise, parts: int) -> tuple[float, float]:
 
 def _number(value: object) -> int:
     """A number as `fields` or `stored` writes it."""
-    return signed(value) if isinstance(value, str) else integer(value)
+    return read_signed(value) if isinstance(value, str) else integer(value)

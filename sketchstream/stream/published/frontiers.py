@@ -22,7 +22,7 @@ NAMES: Final = (*REACHED, *window_ranges.NAMES, *SPARSE, EVIDENCE)
 """Everything that a frontier may say."""
 
 
-def plain(frontier: Frontier, *, unset: bool = False) -> dict[str, Any]:
+def plain_frontier(frontier: Frontier, *, unset: bool = False) -> dict[str, Any]:
     """What a frontier says of its partition.
 
     Args:
@@ -44,13 +44,13 @@ def plain(frontier: Frontier, *, unset: bool = False) -> dict[str, Any]:
 
 
 def read(sketch: str, revision: object, partition: object, fields: Mapping[str, Any]) -> Frontier:
-    """Read the frontier that `plain` made to these fields.
+    """Read the frontier that `plain_frontier` made to these fields.
 
     Args:
         sketch: name of the sketch.
         revision: revision of the sketch.
         partition: partition of the input.
-        fields: what `plain` gave, perhaps with other keys.
+        fields: what `plain_frontier` gave, perhaps with other keys.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: it is not that.

@@ -18,7 +18,7 @@ def integer(value: object) -> int:
     return value
 
 
-def listed(value: object) -> list[Any]:
+def require_list(value: object) -> list[Any]:
     """A list."""
     if not isinstance(value, list):
         raise TypeError("expected a list")
@@ -34,7 +34,7 @@ def table(value: object) -> dict[str, Any]:
 
 def tables(value: object) -> list[dict[str, Any]]:
     """A list of tables."""
-    return [table(one) for one in listed(value)]
+    return [table(one) for one in require_list(value)]
 
 
 def digits(value: int) -> str:
@@ -42,6 +42,6 @@ def digits(value: int) -> str:
     return f"{value % (1 << 64):016x}"
 
 
-def signed(text: str) -> int:
+def read_signed(text: str) -> int:
     """The signed 64-bit number of `digits`."""
     return int.from_bytes(bytes.fromhex(text), "big", signed=True)

@@ -16,10 +16,10 @@ from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamErr
 from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.input.partition_counts import Steps, perform, unanswered
+from sketchstream.stream.input.partition_counts import Steps, perform, run_without_cluster
 from sketchstream.stream.interfaces import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
 from sketchstream.stream.published import frontiers
-from sketchstream.stream.published.values import digits, integer, listed, signed, table, tables
+from sketchstream.stream.published.values import digits, integer, read_signed, require_list, table, tables
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.domain_lists import DomainLists, SavedLists
 from sketchstream.stream.state.outbox import Outgoing, new_name
@@ -62,14 +62,14 @@ class Blobs(Mapping[str, Bytes]):
         self._buffers = buffers
 
     def __getitem__(self, name: str) -> Bytes:
-        return b"".join(blob.pieces()) if isinstance(blob := self._held[name], Streamed) else _whole(blob)
+        return b"".join(blob.pieces()) if isinstance(blob := self._held[name], Streamed) else _in_memory(blob)
 
     def pieces(self, name: str) -> tuple[int, Iterator[Bytes]]:
         """Size of a blob, and its bytes in order, each piece good until the next one is asked for."""
         blob = self._held[name]
         if isinstance(blob, Streamed):
             return blob.size, blob.pieces()
-        whole = _whole(blob)
+        whole = _in_memory(blob)
         return len(whole), iter((whole,))
 
     def __iter__(self) -> Iterator[str]:
@@ -100,14 +100,14 @@ class Blobs(Mapping[str, Bytes]):
                     self._buffers.give(blob.buffer)
 
 
-def _whole(blob: bytes | Unfinished) -> Bytes:
+def _in_memory(blob: bytes | Unfinished) -> Bytes:
     """A blob that lies in memory."""
     return blob if isinstance(blob, bytes) else blob.finish()
 
 
 def capture(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
     """Like `capturing`, without a cluster to ask for partitions."""
-    return unanswered(capturing(state, buffers))
+    return run_without_cluster(capturing(state, buffers))
 
 
 def capturing(state: PartitionState, buffers: Buffers | None = None) -> Steps[Snapshot]:
@@ -301,9 +301,9 @@ def restore(
         state.lifecycle.early.through = state.watermark
         # older snapshots: no time is beyond the watermark
         state.newest = integer(manifest.get("newest", state.watermark))
-        idled = listed(manifest.get("idled", []))
+        idled = require_list(manifest.get("idled", []))
         state._watermark.idled = [(integer(before), integer(after)) for before, after in idled]
-        former = listed(manifest.get("former_counts", []))
+        former = require_list(manifest.get("former_counts", []))
         state.counts.restore({integer(count): None if until is None else integer(until) for count, until in former})
         state.counts.passed(state.position)
         names = {str(digest): str(name) for digest, name in table(manifest.get("lists", {})).items()}
@@ -361,7 +361,10 @@ def _restore_sketch_state(
     noise = str(sketch_state.late.epsilon)
     same = noise != "0" and fields.get("late_noise", noise) == noise
     if same and integer(fields.get("late_draws", 0)):  # else the number keeps its own first draw
-        sketch_state.late.value, sketch_state.late.draws = signed(str(fields["late"])), integer(fields["late_draws"])
+        sketch_state.late.value, sketch_state.late.draws = (
+            read_signed(str(fields["late"])),
+            integer(fields["late_draws"]),
+        )
     latest_end = through
     for window_fields in tables(fields["windows"]):
         window = _restore_window(state, sketch_state, window_fields, blobs, lists)
@@ -517,7 +520,7 @@ def _frontier_fields(frontier: Frontier) -> Plain:
     """Plain data for a snapshot, in which the size of evidence does not depend on its numbers."""
     named = {"sketch": frontier.sketch, "revision": frontier.revision, "partition": frontier.partition}
     stored = {} if frontier.evidence is None else {frontiers.EVIDENCE: frontier.evidence.stored()}
-    return {**named, **frontiers.plain(frontier, unset=True), **stored}
+    return {**named, **frontiers.plain_frontier(frontier, unset=True), **stored}
 
 
 def _mark_fields(name: str, mark: Mark) -> dict[str, int]:

@@ -55,7 +55,7 @@ class DomainLists:
             saved = self._blobs.get(digest)
             names[digest] = saved or new_name()
             if saved is None:
-                fresh[names[digest]] = _encrypted(pack_items(domain.items), digest, self._key)
+                fresh[names[digest]] = _encrypt_list(pack_items(domain.items), digest, self._key)
         self._blobs = names
         return names, fresh
 
@@ -80,11 +80,11 @@ class SavedLists:
     def __iter__(self) -> Iterator[list[Item]]:
         for digest, name in self._names.items():
             if digest not in self._known:
-                self._known[digest] = unpack_items(_decrypted(bytes(self._blobs[name]), digest, self._key))
+                self._known[digest] = unpack_items(_decrypt_list(bytes(self._blobs[name]), digest, self._key))
             yield self._known[digest]
 
 
-def _encrypted(data: bytes, digest: str, key: Key) -> bytes:
+def _encrypt_list(data: bytes, digest: str, key: Key) -> bytes:
     """A nonce, and the list encrypted with AES-256-GCM, bound to its digest."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -92,8 +92,8 @@ def _encrypted(data: bytes, digest: str, key: Key) -> bytes:
     return nonce + AESGCM(key.list_key()).encrypt(nonce, data, digest.encode())
 
 
-def _decrypted(data: bytes, digest: str, key: Key | None) -> bytes:
-    """The list that `_encrypted` wrote.
+def _decrypt_list(data: bytes, digest: str, key: Key | None) -> bytes:
+    """The list that `_encrypt_list` wrote.
 
     Raises:
         DataLossError: it was altered, or encrypted under another key.

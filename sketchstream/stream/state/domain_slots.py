@@ -10,7 +10,7 @@ from sketchstream import kinds
 from sketchstream.array_types import Flags
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.input.partitioner import kept
+from sketchstream.stream.input.partitioner import items_kept
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.sketch_state import OpenWindow
 
@@ -35,7 +35,7 @@ class DomainSlots:
             return None
         name = (spec.fingerprint, counts)
         if name not in self._masks:
-            self._masks[name] = kept(spec.domain, self._rules.partitioner, counts, self._partition)
+            self._masks[name] = items_kept(spec.domain, self._rules.partitioner, counts, self._partition)
         return self._masks[name]
 
     def fit(self, window: OpenWindow, counts: tuple[int, ...]) -> None:

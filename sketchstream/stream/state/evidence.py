@@ -23,7 +23,7 @@ import numpy.typing as npt
 from sketchstream import noise
 from sketchstream.items.arrays import Items
 from sketchstream.spec import read_rational
-from sketchstream.stream.input.partitioner import spread
+from sketchstream.stream.input.partitioner import public_hashes
 from sketchstream.stream.published.evidence import (
     EvidenceNoise,
     PublishedEvidence,
@@ -31,7 +31,7 @@ from sketchstream.stream.published.evidence import (
     WindowNumbers,
     misplaced_law,
 )
-from sketchstream.stream.published.values import digits, integer, signed
+from sketchstream.stream.published.values import digits, integer, read_signed
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import NO_TIME
 
@@ -216,7 +216,7 @@ class Evidence:
         if not noise.cells:
             window.misplaced += len(items)
             return
-        hashed = spread(items)
+        hashed = public_hashes(items)
         noted = hashed[hashed % np.uint64(partitions) == np.uint64(partition)] // np.uint64(partitions)
         places = np.unique(noted % np.uint64(noise.cells)).astype(np.intp)
         if places.size and window.cells is not None:
@@ -257,7 +257,7 @@ class Evidence:
         for former in self.former:
             former.seal(None, before, through)
         if plan is not None and through != NO_TIME:
-            for start, end in passed(plan, before, through):
+            for start, end in windows_passed(plan, before, through):
                 self.window(start, end)
         closed = [window for window in self.windows.values() if window.age < 0 and window.end <= through]
         for window in closed:
@@ -386,18 +386,18 @@ class Evidence:
             return
         self.since, self._frontiers = integer(fields["since"]), integer(fields["frontiers"])
         pending, shown, self._older_draws = fields["older"]
-        self._older, self._older_shown = signed(pending), signed(shown)
+        self._older, self._older_shown = read_signed(pending), read_signed(shown)
         for start, end, refused, shown, draws, age, flags, misplaced, cells in fields["windows"]:
-            window = WindowEvidence(start, end, signed(refused), signed(shown), draws, age)
+            window = WindowEvidence(start, end, read_signed(refused), read_signed(shown), draws, age)
             window.contradicted, window.opened, window.published = (bool(flag) for flag in flags)
-            window.misplaced = signed(misplaced)
+            window.misplaced = read_signed(misplaced)
             if cells is not None:
                 bits = np.unpackbits(np.frombuffer(bytes.fromhex(cells), np.uint8))[: self.noise.cells]
                 window.cells = bits.astype(np.int16)
             self.windows[start, end] = window
 
 
-def passed(plan: SketchPlan, before: int, through: int) -> list[Span]:
+def windows_passed(plan: SketchPlan, before: int, through: int) -> list[Span]:
     """The last `WINDOWS_KEPT` windows of a plan that end after `before` and by `through`, ascending."""
     spans: list[Span] = []
     step = plan.calendar.window(through - 1)[0]

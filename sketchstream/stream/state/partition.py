@@ -32,7 +32,7 @@ import numpy.typing as npt
 from sketchstream.array_types import Ints
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream import kernels
-from sketchstream.stream.input.partition_counts import CountNeeded, PartitionCounts, Steps, unanswered
+from sketchstream.stream.input.partition_counts import CountNeeded, PartitionCounts, Steps, run_without_cluster
 from sketchstream.stream.interfaces import Chunk, Frontier, Peer, SealedEntry
 from sketchstream.stream.published.evidence import EvidenceNoise
 from sketchstream.stream.state.domain_lists import DomainLists
@@ -154,7 +154,7 @@ class PartitionState:
 
     def apply(self, chunk: Chunk, *, clock_ms: int | None = None) -> Outcome:
         """Like `applying`, without a cluster to ask: the partition count is the one that was last set."""
-        return unanswered(self.applying(chunk, clock_ms=clock_ms))
+        return run_without_cluster(self.applying(chunk, clock_ms=clock_ms))
 
     def applying(self, chunk: Chunk, *, clock_ms: int | None = None) -> Steps[Outcome]:
         """Count the records of a chunk that starts at `position`, seal the windows that they close, and advance.
@@ -398,7 +398,7 @@ class PartitionState:
 
     def seal(self, *, everything: bool = False) -> int:
         """Like `sealing`, without a cluster to ask for partitions."""
-        return unanswered(self.sealing(everything=everything))
+        return run_without_cluster(self.sealing(everything=everything))
 
     def sealing(self, *, everything: bool = False) -> Steps[int]:
         """Seal what the watermark has passed; return how many windows went to the outbox.

@@ -53,7 +53,7 @@ def covering(state: SketchState, admission: Admission) -> WindowBounds:
     if state.irregular:
         pinned = [(one.start, one.end) for one in state.windows.values()]
         pinned += [] if state.within is None else [state.within]
-        pairs = _fitted(pairs, pinned, admitted)
+        pairs = _shorten_to_fit(pairs, pinned, admitted)
     return WindowBounds.of(pairs)
 
 
@@ -87,7 +87,7 @@ def _steps(calendar: Calendar, times: Ints) -> list[int]:
     return ascending
 
 
-def _fitted(pairs: list[tuple[int, int]], pinned: list[tuple[int, int]], times: Ints) -> list[tuple[int, int]]:
+def _shorten_to_fit(pairs: list[tuple[int, int]], pinned: list[tuple[int, int]], times: Ints) -> list[tuple[int, int]]:
     """Windows of the calendar, shortened so that open windows of another width or zone keep their bounds."""
     out: set[tuple[int, int]] = set()
     for start, end in pairs:

@@ -160,12 +160,12 @@ class SketchPlan:
         """The most that one event (or item) loses by what one window publishes: epsilon, at the kind's delta if any."""
         if self.early is not None:
             return float(self.ledger.loss())
-        return float(kinds.planned(self.spec).epsilon())
+        return float(kinds.initial_ledger(self.spec).epsilon())
 
     @cached_property
     def ledger(self) -> Any:
         """The ledger that each window begins with, with all of its early answers charged."""
-        ledger = kinds.planned(self.spec)
+        ledger = kinds.initial_ledger(self.spec)
         for _ in range(0 if self.early is None else self.early.most):
             assert self.early is not None
             ledger = ledger.charge_release(self.early.epsilon)

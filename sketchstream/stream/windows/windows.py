@@ -44,7 +44,7 @@ _MONDAY = date(1970, 1, 5).toordinal()
 _MONDAY_MS = 4 * DAY_MS
 
 
-def within(window: tuple[int, int], since: int | None, until: int | None) -> bool:
+def is_within(window: tuple[int, int], since: int | None, until: int | None) -> bool:
     """Whether a window [start, end) lies in a range of time; None is no bound."""
     return (since is None or window[0] >= since) and (until is None or window[1] <= until)
 

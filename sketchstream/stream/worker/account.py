@@ -51,7 +51,7 @@ def counts(metrics: Metrics) -> str:
     return " ".join(parts)
 
 
-def shown(metrics: Metrics) -> dict[str, int]:
+def counters_shown(metrics: Metrics) -> dict[str, int]:
     """Updates, and records that were not counted, by name, as far as diagnostics allow."""
     exact = metrics.exact()
     return {name: exact[name] for name in ("updates", *REASONS) if name in exact}
@@ -116,7 +116,7 @@ def published_reason(frontiers: Iterable[Frontier]) -> str | None:
     return None
 
 
-def unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bounded: bool) -> Iterator[str]:
+def tell_unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bounded: bool) -> Iterator[str]:
     """Describe the open windows and what they wait for.
 
     Args:

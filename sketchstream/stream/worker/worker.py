@@ -241,7 +241,7 @@ class Worker:
         """Log how much was counted."""
         progress = self.progress()
         text = f"{progress.line()}, {account.counts(self.metrics)}"
-        say(log, logging.INFO, "progress", text, **progress.fields(), **account.shown(self.metrics))
+        say(log, logging.INFO, "progress", text, **progress.fields(), **account.counters_shown(self.metrics))
         self._judge(again=True)
         self._recent.note(self.metrics)
 
@@ -263,7 +263,7 @@ class Worker:
         reason = recent or account.main_reason(self.metrics.exact()) if nothing is None else nothing
         return (
             *(() if reason is None else (reason,)),
-            *account.unsealed(ours, self.rules.lateness_ms, bounded=bounded),
+            *account.tell_unsealed(ours, self.rules.lateness_ms, bounded=bounded),
         )
 
     def close(self, *, leave: bool = False) -> None:

@@ -22,7 +22,7 @@ NOW = 1_700_000_000_000
 
 def fields_of(name: str) -> Any:
     """An item, a weight and a time, where the format has named fields."""
-    named = formats.named(name).named
+    named = formats.by_name(name).named
     return SimpleNamespace(
         item="user.id" if named else None,
         item_type="text",
@@ -60,7 +60,7 @@ def outcome(found: Any, record: int) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", formats.names())
 def test_every_event_is_judged_by_its_own_bytes(name: str) -> None:
-    decoder, example = formats.named(name).example(fields_of(name), NOW)
+    decoder, example = formats.by_name(name).example(fields_of(name), NOW)
     rng = np.random.default_rng(5)
     payloads: list[bytes | None] = [example, None, b"", example]
     for _ in range(200):
@@ -83,7 +83,7 @@ def test_every_event_is_judged_by_its_own_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("name", formats.names())
 def test_the_example_of_a_format_is_an_event(name: str) -> None:
-    reader, example = formats.named(name).example(fields_of(name), NOW)
+    reader, example = formats.by_name(name).example(fields_of(name), NOW)
     found = decoded(reader, [example] * 2)
     assert found.valid.all()
     assert (found.times == NOW).all()

@@ -23,7 +23,7 @@ from sketchstream.items.columns import Choices
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.protobuf import FORMATS, ProtobufReader
-from sketchstream_connectors.decode.protobuf.finder import unpacked
+from sketchstream_connectors.decode.protobuf.finder import unpack_indexes
 from sketchstream_connectors.decode.protobuf.plan import leaf_names
 from sketchstream_connectors.decode.protobuf.schema import from_registry, read_files
 
@@ -176,7 +176,7 @@ def test_messages_of_confluents_frame_name_their_type_by_indexes() -> None:
     assert found.valid.tolist() == [True] + [False] * 7
     assert found.null.tolist() == [False, True, True, True, False, False, False, False]
     assert asked == {"/schemas/ids/12?format=serialized", "/schemas/ids/99?format=serialized"}
-    assert unpacked(1 | 3 << 16) == (0, 2)
+    assert unpack_indexes(1 | 3 << 16) == (0, 2)
 
 
 def test_a_registry_that_has_only_text_lets_records_wait() -> None:

@@ -78,7 +78,7 @@ def test_a_compressed_file_that_is_not_called_so_is_named(tmp_path: Path, ending
         next(source.chunks(path, Layout("jsonl", "user")))
     for plain in (b"", b"\x1f\x8b", b"{}\n"):
         path.write_bytes(plain)
-        assert not compression.compressed(path)
+        assert not compression.is_compressed(path)
 
 
 @pytest.mark.parametrize("ending", PACKERS)

@@ -62,9 +62,9 @@ HIDDEN = {"error": "[Error 30] GroupAuthorizationFailedError", "authorized_opera
 def test_a_broker_that_is_not_ready_says_nothing_about_rights(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "ASK_AGAIN_S", 0.0)
     ready: Any = Cluster(LOADING, LOADING, ALLOWED)
-    assert preflight._allowed(ready, kind, "g") == {"read", "describe"}
+    assert preflight._allowed_operations(ready, kind, "g") == {"read", "describe"}
     hidden: Any = Cluster(LOADING, HIDDEN)
-    assert preflight._allowed(hidden, kind, "g") is None
+    assert preflight._allowed_operations(hidden, kind, "g") is None
     never: Any = Cluster({**LOADING, "last": False})
     with pytest.raises(BrokerError, match=f"asking what is allowed with {kind} 'g': "):
-        preflight._allowed(never, kind, "g")
+        preflight._allowed_operations(never, kind, "g")

@@ -33,9 +33,9 @@ from sketchstream_connectors.decode.times import TO_MS
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.sealed import DirectorySealed
 from sketchstream_connectors.files.store import DirectoryStore
-from sketchstream_connectors.lake.count import UNKNOWN, _judged, _summed, bounds, extents, fill, row_groups
+from sketchstream_connectors.lake.count import UNKNOWN, _judge_rows, _sum_rows, bounds, extents, fill, row_groups
 from sketchstream_connectors.lake.engines import SUM, WEIGHED
-from sketchstream_connectors.lake.job import Backfill, booked
+from sketchstream_connectors.lake.job import Backfill, booked_rows
 
 HOUR = 3_600_000
 START = to_ms("2023-03-10T05:00:00Z", "") or 0
@@ -371,9 +371,9 @@ def test_weights_that_footers_bound_are_added_up_as_they_are(
 
     def noted(plan: Any, layout: Any, window: tuple[int, int], batch: Any) -> Any:
         asked.add(WEIGHED not in batch.schema.names)
-        return _judged(plan, layout, window, batch)
+        return _judge_rows(plan, layout, window, batch)
 
-    monkeypatch.setattr("sketchstream_connectors.lake.count._judged", noted)
+    monkeypatch.setattr("sketchstream_connectors.lake.count._judge_rows", noted)
     live, history = (config(tmp_path, "sums", out=out) for out in ("live", "history"))
     file_worker(live).run()
     run_all(history, engine=engine)
@@ -440,7 +440,7 @@ def test_a_sum_that_may_have_wrapped_is_refused() -> None:
     for number, refused in ((room, False), (room + 1, True)):
         batch = pa.RecordBatch.from_pydict({SUM: [7], WEIGHED: [number]})
         with pytest.raises(ss.WeightError, match="beyond 64 bits") if refused else nullcontext():
-            _summed(spec, batch, items, np.ones(1, np.bool_))
+            _sum_rows(spec, batch, items, np.ones(1, np.bool_))
 
 
 @pytest.mark.parametrize("engine", ["duckdb", *OTHER_ENGINES], indirect=True)
@@ -552,14 +552,14 @@ def test_again_charges_a_second_time_once_and_says_why(tmp_path: Path, run: Run)
     for what in ("published", "published again", "published again"):
         result = run(*command, "--again", "late files")
         assert [one["what"] for one in json.loads(result.out)["done"]] == [what] * DAYS, result.err
-    rows = [row for row, has_body in booked(given.history_path) if has_body]
+    rows = [row for row, has_body in booked_rows(given.history_path) if has_body]
     assert [(row["revision"], row["again"]) for row in rows] == [(0, "")] * DAYS + [(1, "late files")] * DAYS
     given.path.write_text(given.path.read_text() + "\n[privacy]\nmax_epsilon = 2\n")
     write(tmp_path, table(360))
     refused = run(*command, "--again", "and once more")
     assert refused.code != 0
     assert "max_epsilon" in refused.err
-    assert len(booked(given.history_path)) == 2 * DAYS
+    assert len(booked_rows(given.history_path)) == 2 * DAYS
 
 
 def test_again_publishes_nothing_of_a_sketch_that_was_not_booked(tmp_path: Path) -> None:
@@ -581,7 +581,7 @@ def test_again_publishes_nothing_of_a_sketch_that_was_not_booked(tmp_path: Path)
     assert [plan.name for plan in job.plans] == ["distinct"]
     assert [(one.sketch, one.what) for one in job.run()] == [("distinct", "published")] * DAYS
     job.close()
-    assert {row["sketch"] for row, _ in booked(given().history_path)} == {"distinct"}
+    assert {row["sketch"] for row, _ in booked_rows(given().history_path)} == {"distinct"}
     with pytest.raises(ss.ConfigError, match="leave --again out"):
         run_all(given(), END + 1, END + 72 * HOUR, again="late files")
     job = Backfill(given(), START, END, ["only_a"])  # its first charge, under the revision of now

@@ -21,7 +21,7 @@ from sketchstream.config.loader import Config
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.sealed import DirectorySealed
-from sketchstream_connectors.lake.job import booked
+from sketchstream_connectors.lake.job import booked_rows
 
 DAY = 86_400_000
 START = 1_735_689_600_000
@@ -119,6 +119,6 @@ def test_executors_that_are_killed_or_stopped_change_no_body_and_no_booking(
     without_noise(monkeypatch)
     file_worker(live).run()
     assert numbers(history) == numbers(live)
-    rows = booked(history.history_path)
+    rows = booked_rows(history.history_path)
     assert len(rows) == len(numbers(live)) == WINDOWS
     assert all(has_body for _, has_body in rows)

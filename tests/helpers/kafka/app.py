@@ -29,7 +29,7 @@ from helpers.kafka.worker_nest import Forked, Nest
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.published import Release, SealedState, read
-from sketchstream.stream.input.partitioner import kept
+from sketchstream.stream.input.partitioner import items_kept
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.kafka.cluster import topics
@@ -423,7 +423,7 @@ class App:
                 continue
             part = read(entry.body)
             assert isinstance(part, SealedState)
-            mask = kept(plan.spec.domain, "murmur2", self.partitions, entry.partition)
+            mask = items_kept(plan.spec.domain, "murmur2", self.partitions, entry.partition)
             ids = np.flatnonzero(mask)
             truth = np.array([self.truth[entry.window[0]][int(i)] for i in ids])
             assert part.state.size == ids.size

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sketchstream.array_types import Ints
-from sketchstream_connectors.decode.records import Records, empty, read_only
+from sketchstream_connectors.decode.records import Records, no_records, read_only
 from sketchstream_connectors.kafka.fetch.compression import Buffer
 from sketchstream_connectors.kafka.fetch.record_batch import read_batches
 
@@ -24,7 +24,7 @@ def parse_batches(
 ) -> Records:
     """All records of whole batches in `data`, in one piece; see `read_batches`."""
     parts = list(read_batches(data, from_position, check_crc=check_crc, aborted=aborted, chunk_bytes=None))
-    return join(parts) if parts else empty(from_position, from_position)
+    return join(parts) if parts else no_records(from_position, from_position)
 
 
 def join(parts: Sequence[Records]) -> Records:

@@ -21,7 +21,7 @@ from sketchstream.kinds.convolution.calibration import mu_of
 from sketchstream.kinds.convolution.forecast import advice, figure, forecast
 from sketchstream.kinds.convolution.reading import quantiles
 from sketchstream.kinds.convolution.reading.answers import answers
-from sketchstream.kinds.convolution.reading.quantiles import _by_inversion, _inverted, normal_half_width
+from sketchstream.kinds.convolution.reading.quantiles import _by_inversion, _quantile_by_inversion, normal_half_width
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import dense_rows
@@ -158,11 +158,13 @@ def test_errors_against_gaussian_noise_on_the_counts(width: int, limit: float) -
 
 def test_quantiles_of_sums_of_laplace_draws() -> None:
     for level in (0.5, 0.9, 0.95, 0.999):
-        assert _inverted(np.array([math.sqrt(0.5)]), level) == pytest.approx(
+        assert _quantile_by_inversion(np.array([math.sqrt(0.5)]), level) == pytest.approx(
             -math.log1p(-level) * math.sqrt(0.5), abs=2e-3
         )
         many = np.full(400, math.sqrt(1 / 800))
-        assert _inverted(many, level) == pytest.approx(float(normal_half_width(level, np.array(3 / 400))), abs=2e-3)
+        assert _quantile_by_inversion(many, level) == pytest.approx(
+            float(normal_half_width(level, np.array(3 / 400))), abs=2e-3
+        )
 
 
 @pytest.mark.parametrize(

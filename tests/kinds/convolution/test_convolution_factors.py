@@ -14,7 +14,7 @@ import sketchstream as ss
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.convolution.filtering.filters import parse_filter
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
-from sketchstream.kinds.convolution.reading.series import joined
+from sketchstream.kinds.convolution.reading.series import join_windows
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import CausalFactor, block_energies, dense_rows
@@ -150,7 +150,7 @@ def test_short_windows_are_completed_with_the_window_before(noise: Any) -> None:
     ones = counts.clip(-1, 1)
     layers = [spec.layer()]
     current = answers(spec, layers, states[1], length=35)[0]
-    whole = joined(current, states[0], layers, 35)
+    whole = join_windows(current, states[0], layers, 35)
     assert whole.values == pytest.approx(np.convolve(ones, np.ones(9))[35:70], abs=1e-6)
     inverse = decoder_of(spec)[:35]
     tails = dense_rows(np.ones(9), 35 + np.arange(8), 35, 35)

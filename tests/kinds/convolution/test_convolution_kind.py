@@ -26,7 +26,7 @@ from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
 from sketchstream.published import Instalment, Origin
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "noise": "gaussian"}
-KIND = kinds.named("convolution")
+KIND = kinds.by_name("convolution")
 BARE = {"intrusion": False}
 
 

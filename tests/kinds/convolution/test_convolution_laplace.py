@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "noise": "laplace"}
-KIND = kinds.named("convolution")
+KIND = kinds.by_name("convolution")
 P = 22
 """Words are numbers modulo this."""
 COLUMNS = np.array([[1, 1], [1, -1]])

@@ -21,7 +21,7 @@ from sketchstream.kinds.convolution.noises.independent import base_draws
 from sketchstream.kinds.convolution.noises.spectral import MIN_CORRELATED, ROUNDING_SHARE
 from sketchstream.kinds.convolution.noises.synthesis import FRACTION, filter_draws
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
-from sketchstream.kinds.convolution.reading.series import joined
+from sketchstream.kinds.convolution.reading.series import join_windows
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import CausalFactor, dense_rows
@@ -187,7 +187,7 @@ def test_long_windows_are_completed_with_the_window_before() -> None:
     counts = np.random.default_rng(3).integers(0, 9, 95)
     former, state = np.zeros(50, np.int64), np.zeros(50, np.int64)
     former[:45], state[:] = counts[:45] * spec.grid, counts[45:] * spec.grid  # the window before has 45 positions
-    whole = joined(answers(spec, [spec.layer()], state)[0], former, [spec.layer()], 45)
+    whole = join_windows(answers(spec, [spec.layer()], state)[0], former, [spec.layer()], 45)
     assert whole.values == pytest.approx(np.convolve(counts, np.ones(9))[45:95], abs=1e-6)
     tail = dense_rows(np.ones(9), np.arange(45, 53), 50, 50)
     tail[:, 45:] = 0

@@ -11,7 +11,7 @@ from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
 from sketchstream.kinds.convolution.filtering.filters import DeclaredColumns
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
-from sketchstream.kinds.convolution.reading.series import joined
+from sketchstream.kinds.convolution.reading.series import join_windows
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.update import Updater, add_noise
 
@@ -185,7 +185,7 @@ def test_windows_are_joined_with_the_window_before(noise: Any, known: int) -> No
     Updater(spec).apply(after, np.repeat(np.arange(20), counts[known:]))
     new, running = answers(spec, [spec.layer()], after)
     assert new.partial.tolist() == [True] * 4 + [False] * 16
-    whole = joined(new, before, [spec.layer()], known)
+    whole = join_windows(new, before, [spec.layer()], known)
     assert whole.values == pytest.approx(np.convolve(counts, np.ones(5))[known : known + 20], abs=1e-6)
     assert whole.partial.tolist() == [k < 4 - known for k in range(20)]
     factor = np.sqrt(2) * np.ones(4)
@@ -195,9 +195,9 @@ def test_windows_are_joined_with_the_window_before(noise: Any, known: int) -> No
     assert whole.stderr[4:] == pytest.approx(new.stderr[4:])
     low, high = whole.interval().T
     assert np.all((high > low) & (whole.values >= low))
-    assert joined(running, before, [spec.layer()]) is running
+    assert join_windows(running, before, [spec.layer()]) is running
     with pytest.raises(EstimateError, match="completed before"):
-        joined(whole, before, [spec.layer()])
+        join_windows(whole, before, [spec.layer()])
 
 
 @pytest.mark.parametrize("given", [{"noise": "counts"}, {"noise": "laplace_pure", "delta": 0}])
@@ -211,7 +211,7 @@ def test_joined_intervals_hold_where_noise_is_not_normal(given: dict[str, Any], 
         for state in states:
             add_noise(spec, state, entropy=source)
         (alone,) = answers(spec, [spec.layer()], states[1])
-        whole = joined(alone, states[0], [spec.layer()])
+        whole = join_windows(alone, states[0], [spec.layer()])
         half = (whole.interval()[:, 1] - whole.values)[:5]
         inside.append(np.abs(whole.values[:5]) <= half)
         narrow.append(np.abs(whole.values[:5]) <= (alone.interval()[:, 1] - alone.values)[:5])

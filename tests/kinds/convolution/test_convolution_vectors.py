@@ -20,7 +20,7 @@ from sketchstream.kinds.convolution.filtering.mechanism import (
     NoiseShape,
     Spectrum,
     choose_length,
-    padded,
+    pad_filter,
     pure_shape,
     quick_length,
     smooth_length,
@@ -217,11 +217,11 @@ def test_product_of_cyclic_groups() -> None:
 def test_growth_of_running_sums_is_not_constant(n: int, prefix: float, window: float) -> None:
     """The error of running sums grows as the square of a logarithm, that of windows stays."""
     whole = parse_filter("sum", n)
-    assert Spectrum.of(Group((2 * n,)), [padded(whole, 0, 2 * n)]).mean_magnitude ** 2 == pytest.approx(
+    assert Spectrum.of(Group((2 * n,)), [pad_filter(whole, 0, 2 * n)]).mean_magnitude ** 2 == pytest.approx(
         prefix, abs=1e-6
     )
     short = parse_filter("window:64", n)
-    assert Spectrum.of(Group((n + 63,)), [padded(short, 0, n + 63)]).mean_magnitude ** 2 == pytest.approx(
+    assert Spectrum.of(Group((n + 63,)), [pad_filter(short, 0, n + 63)]).mean_magnitude ** 2 == pytest.approx(
         window, abs=1e-6
     )
 
@@ -232,25 +232,29 @@ def test_growth_of_running_sums_is_not_constant(n: int, prefix: float, window: f
 )
 def test_decays_at_4096(name: str, expected: float) -> None:
     one = parse_filter(name, 4096)
-    assert Spectrum.of(Group((8192,)), [padded(one, 0, 8192)]).mean_magnitude ** 2 == pytest.approx(expected, abs=1e-6)
+    assert Spectrum.of(Group((8192,)), [pad_filter(one, 0, 8192)]).mean_magnitude ** 2 == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(("power", "expected"), [(0.5, 1.836385), (2, 1.038519)])
 def test_power_laws_at_1024(power: float, expected: float) -> None:
     one = parse_filter((np.arange(1024) + 1.0) ** -power, 1024)
-    assert Spectrum.of(Group((2048,)), [padded(one, 0, 2048)]).mean_magnitude ** 2 == pytest.approx(expected, abs=1e-6)
+    assert Spectrum.of(Group((2048,)), [pad_filter(one, 0, 2048)]).mean_magnitude ** 2 == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def test_parity_of_the_transform_length_matters() -> None:
     whole = parse_filter("sum", 256)
     assert choose_length(whole, 0, 256) == 512
-    odd = Spectrum.of(Group((511,)), [padded(whole, 0, 511)]).mean_magnitude ** 2
+    odd = Spectrum.of(Group((511,)), [pad_filter(whole, 0, 511)]).mean_magnitude ** 2
     assert odd == pytest.approx(8.7993, abs=1e-4)
 
 
 @pytest.mark.parametrize("n", [256, 1000, 4096, 65536, 65537])
 def test_support_of_a_running_sum(n: int) -> None:
-    spectrum = Spectrum.of(Group((2 * n,)), [padded(parse_filter("sum", n), 0, 2 * n)])
+    spectrum = Spectrum.of(Group((2 * n,)), [pad_filter(parse_filter("sum", n), 0, 2 * n)])
     assert int(np.count_nonzero(spectrum.support)) == n + 1
 
 
@@ -271,7 +275,7 @@ def test_the_budget_is_used_exactly(floor: float, layout: Any) -> None:
 def test_quantized_variances_cost_next_to_nothing() -> None:
     n = 1 << 15
     shape = spectral_shape(
-        Spectrum.of(Group((2 * n,)), [padded(parse_filter("sum", n), 0, 2 * n)]), "gaussian", "fourier", 1 / 64
+        Spectrum.of(Group((2 * n,)), [pad_filter(parse_filter("sum", n), 0, 2 * n)]), "gaussian", "fourier", 1 / 64
     )
     fewer = shape.quantized()
     assert len(np.unique(fewer.relative)) < 4096 < len(np.unique(shape.relative))
@@ -328,8 +332,8 @@ def test_running_sums_take_twice_their_length_in_both_layouts(n: int, expected: 
     written = parse_filter("sum", n)
     assert choose_length(written, 0, n, "time") == choose_length(written, 0, n) == expected
     for other in (expected - 1, expected + 100):
-        worse = Spectrum.of(Group((other,)), [padded(written, 0, other)]).mean_magnitude
-        best = Spectrum.of(Group((expected,)), [padded(written, 0, expected)]).mean_magnitude
+        worse = Spectrum.of(Group((other,)), [pad_filter(written, 0, other)]).mean_magnitude
+        best = Spectrum.of(Group((expected,)), [pad_filter(written, 0, expected)]).mean_magnitude
         assert worse > 1.04 * best
 
 

@@ -11,10 +11,18 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.denoising.expected import expected_errors, shrinkage_error, threshold_errors
-from sketchstream.denoising.methods import centred, cut, denoised, refined, shrunk, soft, universal_threshold
+from sketchstream.denoising.methods import (
+    apply_facts,
+    cut,
+    denoise_by,
+    shrink_to_mean,
+    shrunk,
+    soft,
+    universal_threshold,
+)
 from sketchstream.errors import DomainError, EstimateError
 from sketchstream.kinds.gaussian.answers import GaussianEstimate
-from sketchstream.kinds.gaussian.quantiles import noise_law, reach, sure_width, tails
+from sketchstream.kinds.gaussian.quantiles import interval_reach, noise_law, sure_width, tails
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.noise.laws import DiscreteGaussian
 
@@ -47,7 +55,7 @@ def test_published_vectors_of_the_denoisers() -> None:
     js = shrunk(Y, 1.0)
     assert js.values == pytest.approx([2.578947368, -0.859649123, 1.719298246, 0.429824561], abs=5e-10)
     assert js.risk == pytest.approx(3.719298245614, abs=5e-13)
-    mean = centred(Y, 1.0)
+    mean = shrink_to_mean(Y, 1.0)
     assert mean.values == pytest.approx([2.795918367, -0.768707483, 1.904761905, 0.568027211], abs=5e-10)
     assert mean.risk == pytest.approx(3.891156462585, abs=5e-13)
     threshold = universal_threshold(1.0, 4)
@@ -74,7 +82,7 @@ def test_factors_are_never_negative() -> None:
     for found in (shrunk(np.full(9, 0.1), 4.0), shrunk(np.zeros(9), 4.0)):
         assert found.setting == 0
         assert not found.values.any()
-    flat = centred(np.full(9, 7.0), 4.0)
+    flat = shrink_to_mean(np.full(9, 7.0), 4.0)
     assert flat.values.tolist() == [7.0] * 9
 
 
@@ -144,9 +152,9 @@ def test_auto_is_the_best_column_of_every_histogram(row: tuple) -> None:
     for _ in range(runs):
         y = counts + random.normal(0, sigma, d)
         for name in names:
-            values = denoised(y, sigma**2, name).values
+            values = denoise_by(y, sigma**2, name).values
             errors[name].append(float(np.sum((values - counts) ** 2)) / (d * sigma**2))
-        clean = refined(denoised(y, sigma**2).values, nonnegative=True)
+        clean = apply_facts(denoise_by(y, sigma**2).values, nonnegative=True)
         errors["clipped"].append(float(np.sum((clean - counts) ** 2)) / (d * sigma**2))
     mean = {name: float(np.mean(found)) for name, found in errors.items()}
     error = {name: float(np.std(found)) / math.sqrt(runs) for name, found in errors.items()}
@@ -163,8 +171,8 @@ def test_auto_is_the_best_column_of_every_histogram(row: tuple) -> None:
 
 
 def test_auto_shrinks_about_the_mean_if_slots_are_few_and_is_raw_if_noise_is_little() -> None:
-    assert denoised(np.arange(3.0), 9.0).method == "raw"
-    assert denoised(np.arange(4.0), 9.0).method == "js_mean"
+    assert denoise_by(np.arange(3.0), 9.0).method == "raw"
+    assert denoise_by(np.arange(4.0), 9.0).method == "js_mean"
     assert estimate([3, -1, 2, 5]).method == "js_mean"
     spec = GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=4))
     little = [Fraction(9, 10)]
@@ -188,7 +196,7 @@ def test_what_does_not_apply_is_refused() -> None:
         ("target", Y, 1.0, np.full(4, np.nan)),
     ):
         with pytest.raises(EstimateError):
-            denoised(counts, variance, method, target)
+            denoise_by(counts, variance, method, target)
 
 
 def test_shrinking_towards_a_target_is_shrinking_what_is_left() -> None:
@@ -200,10 +208,10 @@ def test_shrinking_towards_a_target_is_shrinking_what_is_left() -> None:
 
 def test_refinements_are_applied_in_order() -> None:
     values = np.array([-2.0, 1.0, 3.0])
-    assert refined(values, nonnegative=True).tolist() == [0, 1, 3]
-    assert refined(values, nonnegative=True, total=8.0).tolist() == [0, 2, 6]
-    assert refined(values, nonnegative=True, total=5.0, whole=True).tolist() == [0, 1, 4]
-    assert refined(np.array([-2.0, 1.0]), total=9.0).tolist() == [-2, 1]  # a sum below 0 cannot be scaled
+    assert apply_facts(values, nonnegative=True).tolist() == [0, 1, 3]
+    assert apply_facts(values, nonnegative=True, total=8.0).tolist() == [0, 2, 6]
+    assert apply_facts(values, nonnegative=True, total=5.0, whole=True).tolist() == [0, 1, 4]
+    assert apply_facts(np.array([-2.0, 1.0]), total=9.0).tolist() == [-2, 1]  # a sum below 0 cannot be scaled
 
 
 def test_counts_and_sums_in_user_units() -> None:
@@ -280,7 +288,7 @@ def test_intervals_are_the_shortest_whole_ones_that_cover(layers: list[str], lev
         return float(law[middle - below : middle + above + 1].sum())
 
     variances = [Fraction(one) for one in layers]
-    below, above = reach(variances, level)
+    below, above = interval_reach(variances, level)
     assert above - below in (0, 1)
     assert covered(below, above) >= level - 1e-12
     shorter = (below, above - 1) if above > below else (below - 1, above)
@@ -309,14 +317,14 @@ def test_what_whole_intervals_can_cover_at_large_epsilon(epsilon: str, layers: i
     best = [float(np.convolve(law, np.ones(width)).max()) for width in range(1, 30)]
     first = next(place for place, covered in enumerate(best) if covered >= 0.95)
     assert (best[first - 1], best[first]) == pytest.approx((less, least), abs=6e-4)
-    assert sum(reach([sigma2] * layers, 0.95)) == first
+    assert sum(interval_reach([sigma2] * layers, 0.95)) == first
 
 
 def test_wide_noise_and_sums_go_over_into_the_normal_law() -> None:
-    near, far = (reach([Fraction(one)], 0.95) for one in ((1 << 20) - 1, 1 << 20))
+    near, far = (interval_reach([Fraction(one)], 0.95) for one in ((1 << 20) - 1, 1 << 20))
     assert far == (2007, 2007)
     assert near in ((2006, 2007), (2007, 2007))
-    assert reach([Fraction(100)], 0.95, 4) == reach([Fraction(400)], 0.95) == (39, 39)
+    assert interval_reach([Fraction(100)], 0.95, 4) == interval_reach([Fraction(400)], 0.95) == (39, 39)
 
 
 def test_the_law_of_layers_is_their_convolution() -> None:
@@ -363,7 +371,7 @@ def test_top_covers_all_selected_counts_at_once(truth: str) -> None:
         state = counts + np.rint(random.normal(0, 6, d)).astype(np.int64)
         top = GaussianEstimate(spec, [sigma2], state, "raw").top(k)
         together += all(one.low <= counts[one.slot] <= one.high for one in top)
-        naive += all(abs(one.value - counts[one.slot]) <= reach([sigma2], 0.95)[1] for one in top)
+        naive += all(abs(one.value - counts[one.slot]) <= interval_reach([sigma2], 0.95)[1] for one in top)
     assert together / runs >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / runs)
     assert naive / runs < 0.85  # intervals that ignore the selection are refused
 
@@ -387,7 +395,7 @@ def population(seed: int) -> np.ndarray:
 def test_counts_in_two_groups_have_posterior_means_though_none_is_near_the_middle_of_both() -> None:
     """An even number of counts, half of them so far from the others that one grid does not hold both."""
     noisy = np.repeat([0.0, 10_000.0], 40) + np.random.default_rng(3).normal(0, 1, 80)
-    found = denoised(noisy, 1.0, "empirical_bayes").values
+    found = denoise_by(noisy, 1.0, "empirical_bayes").values
     assert np.sum((found[:40]) ** 2) < np.sum(noisy[:40] ** 2) / 4
     np.testing.assert_array_equal(found[40:], noisy[40:])  # outside the grid, as they are
 
@@ -395,12 +403,12 @@ def test_counts_in_two_groups_have_posterior_means_though_none_is_near_the_middl
 def test_weights_fall_with_the_estimated_errors_and_agree_where_nothing_can_be_told() -> None:
     random = np.random.default_rng(6)
     levels = random.choice([0, 100], 80) + random.normal(0, 5, 80)
-    far = denoised(levels, 25.0)
+    far = denoise_by(levels, 25.0)
     assert far.method == "weighted"
-    np.testing.assert_allclose(far.values, denoised(levels, 25.0, "empirical_bayes").values, atol=0.01)
+    np.testing.assert_allclose(far.values, denoise_by(levels, 25.0, "empirical_bayes").values, atol=0.01)
     y = random.normal(0, 5, 80)
-    found = denoised(y, 25.0)
-    three = [denoised(y, 25.0, name) for name in ("js_mean", "js", "empirical_bayes")]
+    found = denoise_by(y, 25.0)
+    three = [denoise_by(y, 25.0, name) for name in ("js_mean", "js", "empirical_bayes")]
     assert min(one.risk for one in three) <= found.risk <= max(one.risk for one in three)
     lowest, highest = np.min([one.values for one in three], axis=0), np.max([one.values for one in three], axis=0)
     assert np.all((lowest - 1e-9 <= found.values) & (found.values <= highest + 1e-9))
@@ -422,9 +430,9 @@ def test_weights_lose_less_than_choosing_by_the_least_estimated_error() -> None:
         errors = []
         for _ in range(30):
             y = counts + random.normal(0, sigma, 70)
-            found = [denoised(y, sigma**2, name) for name in names]
+            found = [denoise_by(y, sigma**2, name) for name in names]
             least = min(found, key=lambda one: one.risk)
-            each = (*found, denoised(y, sigma**2), least)
+            each = (*found, denoise_by(y, sigma**2), least)
             errors.append([float(np.sum((one.values - counts) ** 2)) / sigma**2 for one in each])
         mean = np.mean(errors, axis=0)
         lost.append(mean[3] - mean[:3].min())
@@ -445,7 +453,7 @@ def test_auto_is_within_3_percent_of_the_best_on_counts_held_out(seed: int) -> N
     errors, claimed = np.zeros((runs, len(names))), np.zeros(runs)
     for run in range(runs):
         y = counts + random.normal(0, sigma, len(counts))
-        found = [denoised(y, sigma**2, name) for name in names]
+        found = [denoise_by(y, sigma**2, name) for name in names]
         errors[run] = [np.sum((one.values - counts) ** 2) / sigma**2 for one in found]
         claimed[run] = found[-1].expected_loss / sigma**2
     mean, error = errors.mean(axis=0), errors.std(axis=0) / runs**0.5
@@ -467,7 +475,7 @@ def test_an_error_that_is_lost_in_the_noise_is_never_said_to_be_0() -> None:
         found = GaussianEstimate(spec, spec.published_variances, state)
         said.append(found.estimated_rmse)
         errors.append(float(np.mean((found.values - counts) ** 2)))
-        best.append(float(np.mean((centred(state.astype(float), sigma**2).values - counts) ** 2)))
+        best.append(float(np.mean((shrink_to_mean(state.astype(float), sigma**2).values - counts) ** 2)))
     assert np.mean(errors) <= np.mean(best) + 4 * np.std(best) / 20**0.5 + sigma**2 / 4000
     assert np.mean(errors) < 1.2 * np.mean(best)  # the least of all estimated errors has 1.4
     assert min(said) > 0.5

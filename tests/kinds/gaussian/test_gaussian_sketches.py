@@ -14,7 +14,7 @@ from helpers.gaussian_attack import verified
 from helpers.noise.words import Seeded
 from sketchstream.components import Component
 from sketchstream.kinds.gaussian.kind import KIND
-from sketchstream.kinds.gaussian.parts import joined
+from sketchstream.kinds.gaussian.parts import join_parts
 from sketchstream.kinds.linear import kind as linear
 from sketchstream.noise import discrete_gaussian
 from sketchstream.privacy.calibration.discrete import calibrate_parts, verify_parts
@@ -130,13 +130,13 @@ def test_partitions_are_stacked_by_the_items_that_they_keep() -> None:
 def test_an_item_of_several_parts_has_the_noise_of_all() -> None:
     spec = ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=3))
     ones, all_of_them = np.ones(3, np.int64), np.ones(3, np.bool_)
-    state, variances, positions = joined(spec, [(ones, (Fraction(2),)), (2 * ones, (Fraction(3), Fraction(2)))])
+    state, variances, positions = join_parts(spec, [(ones, (Fraction(2),)), (2 * ones, (Fraction(3), Fraction(2)))])
     assert (state.tolist(), variances, positions) == ([3, 3, 3], (2, 2, 3), None)
     first = np.array([True, False, False])
     with pytest.raises(ss.EstimateError, match="different noise"):
-        joined(spec, [(ones, (Fraction(2),)), (ones[:1], (Fraction(2),))], [all_of_them, first])
+        join_parts(spec, [(ones, (Fraction(2),)), (ones[:1], (Fraction(2),))], [all_of_them, first])
     parts = [(ones[:1], (Fraction(2),)), (ones[:1], (Fraction(2),))]
-    state, _, positions = joined(spec, parts, [first, np.roll(first, 2)])
+    state, _, positions = join_parts(spec, parts, [first, np.roll(first, 2)])
     assert positions is not None
     assert (state.tolist(), positions.tolist()) == ([1, 1], [0, 2])
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.groups.expression import quoted, regions_of
+from sketchstream.kinds.groups.expression import quote_name, regions_of
 
 NAMES = ("a", "b", "spring 24", "not")
 EVERY = frozenset(range(16))
@@ -23,7 +23,7 @@ def members(name: str) -> frozenset[int]:
 
 
 def trees() -> st.SearchStrategy[Any]:
-    leaf = st.sampled_from(NAMES).map(lambda name: (quoted(name), members(name)))
+    leaf = st.sampled_from(NAMES).map(lambda name: (quote_name(name), members(name)))
 
     def grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         def pair(sign: str, words: str, do: Any) -> st.SearchStrategy[Any]:

@@ -21,7 +21,7 @@ from sketchstream import noise
 from sketchstream.audit import cases
 from sketchstream.errors import ConfigError, DomainError, EstimateError, FormatError, SpecError
 from sketchstream.kinds.hierarchy.answers import estimate
-from sketchstream.kinds.hierarchy.fit import nonnegative, unbiased
+from sketchstream.kinds.hierarchy.fit import fit_unbiased, nonnegative
 from sketchstream.kinds.hierarchy.kind import KIND
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.hierarchy.tree import Tree
@@ -135,7 +135,7 @@ def test_unbiased_estimates_are_those_of_dense_least_squares(seed: int) -> None:
     tree, leaves, times, counts = drawn(seed)
     scale = np.array(times)[tree.depths]
     best_ = leaves @ np.linalg.pinv(leaves * scale[:, None])
-    found, variance = unbiased(tree, counts, [float(one * one) for one in times])
+    found, variance = fit_unbiased(tree, counts, [float(one * one) for one in times])
     assert np.allclose(found, best_ @ (scale * counts), atol=1e-9)
     assert np.allclose(variance, (best_**2).sum(axis=1), rtol=1e-9)
 
@@ -155,7 +155,7 @@ def test_nonnegative_estimates_are_the_nearest_consistent_ones(seed: int, whole:
     other = lsq_linear(matrix, goal, (0, np.inf), method="bvls", tol=1e-14).x
     squares = [float(((matrix @ one - goal) ** 2).sum()) for one in (found[tree.starts[-2] :], other)]
     assert squares[0] == pytest.approx(squares[1], rel=1e-5, abs=1e-5)
-    free = unbiased(tree, counts, precisions)[0]
+    free = fit_unbiased(tree, counts, precisions)[0]
     if free.min() >= 0:
         assert np.allclose(nonnegative(tree, counts, precisions, float(free[0])), free, atol=1e-9)
 
@@ -179,7 +179,7 @@ def test_a_large_tree_is_answered_in_linear_time_and_memory() -> None:
     leaves = rng.poisson(rng.gamma(0.3, 10, tree.leaves)).astype(float)
     truth = np.concatenate([np.bincount(way - way.min(), leaves) for way in tree.ways])
     noisy = truth + rng.normal(0, 20, tree.nodes)
-    free = unbiased(tree, noisy, [1.0] * 4)[0]
+    free = fit_unbiased(tree, noisy, [1.0] * 4)[0]
     kept = nonnegative(tree, noisy, [1.0] * 4, max(free[0], 0.0))
     errors = [float(np.sqrt(np.mean((one - truth) ** 2))) for one in (noisy, free, kept)]
     assert errors[2] < 0.6 * errors[1]

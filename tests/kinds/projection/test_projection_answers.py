@@ -13,13 +13,13 @@ import pytest
 import sketchstream as ss
 from sketchstream.errors import DomainError, EstimateError, MergeError, SpecError
 from sketchstream.kinds import shown
-from sketchstream.kinds.projection.forecast import best_columns, expected, with_columns
+from sketchstream.kinds.projection.forecast import best_columns, expected_errors, with_columns
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_fourth, noise_variance, publication_sigma2
 from sketchstream.kinds.projection.reading.answers import Projection
 from sketchstream.kinds.projection.reading.neighbours import Distances, nearest
-from sketchstream.kinds.projection.reading.questions import asked
+from sketchstream.kinds.projection.reading.questions import answer_questions
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
 
@@ -152,7 +152,7 @@ def test_rows_kept_as_they_are_answer_the_same_questions_without_bias(size: int,
         assert abs(np.mean(answer.stderr**2) / variance - 1) < 0.1
         # a scaled chi^2 law stands for a noncentral one: it is least exact with one feature
         assert 0.92 <= np.mean((answer.low <= true) & (true <= answer.high)) <= 0.985
-    plan = expected(found.spec, float(gap), float(norm))
+    plan = expected_errors(found.spec, float(gap), float(norm))
     assert plan.distance == pytest.approx(found.law.squared_norm(gap, 2 * found.tau) ** 0.5)
     assert plan.distance == pytest.approx(plan.identity, rel=0.01)
 
@@ -166,14 +166,14 @@ def test_rows_kept_as_they_are_have_no_bias_where_noise_is_less_than_one(epsilon
     for values in (found.values, found.distance(list(range(1, users, 2)), list(range(0, users, 2))).value):
         error = values.std() / values.size**0.5
         assert abs(values.mean()) < 4 * error
-    assert expected(spec, 0.0).distance == pytest.approx(values.std(), rel=0.4)
+    assert expected_errors(spec, 0.0).distance == pytest.approx(values.std(), rel=0.4)
 
 
 def test_rows_kept_as_they_are_beat_every_projection_where_the_plan_says_so() -> None:
     spec = ProjectionSpec(50, 40, 16, "1", "1e-6", matrix="rademacher")
     assert best_columns(spec, 1e4)[1][16].identity_better
     identity = ProjectionSpec(50, 40, None, "1", "1e-6", matrix="identity")
-    assert expected(identity, 1e4).distance < min(one.distance for one in best_columns(spec, 1e4)[1].values())
+    assert expected_errors(identity, 1e4).distance < min(one.distance for one in best_columns(spec, 1e4)[1].values())
     found = kept(1, np.eye(6, dtype=np.int64) * 1000)
     assert sorted(nearest(found, 0, 5).nearest[0].tolist()) == [1, 2, 3, 4, 5]
     for fields, said in (
@@ -435,7 +435,7 @@ def test_nearest_of_many_equals_the_sorted_block(monkeypatch: pytest.MonkeyPatch
     best = nearest(found, [5, 1, 30, 31, 2], 4)
     assert np.array_equal(best.nearest, np.argsort(block, axis=1)[[5, 1, 30, 31, 2], :4])
     assert best.users.tolist() == [5, 1, 30, 31, 2]
-    table = list(asked(found, {"nearest": [5, 1, 30, 31, 2], "count": 4}).rows())
+    table = list(answer_questions(found, {"nearest": [5, 1, 30, 31, 2], "count": 4}).rows())
     assert (len(table), table[5]["user"], table[5]["rank"]) == (20, 1, 2)
     assert table[5]["neighbour"] == best.nearest[1, 1]
 
@@ -453,7 +453,7 @@ def test_forecasts_have_the_numbers_of_the_comparison(
 ) -> None:
     for k, wanted in zip((16, 64, 256, 1024), secret, strict=True):
         spec = ProjectionSpec(10, d, k, 1, "1e-6", "item", max_norm=64, matrix_seed="secret", intrusion=False)
-        found = expected(spec, norm2 * 64**2)
+        found = expected_errors(spec, norm2 * 64**2)
         # The engine's noise is up to 3.5% above the exact mixture of the table, its square enters twice.
         assert found.distance / 64**2 == pytest.approx(wanted, rel=0.08)
         assert found.identity / 64**2 == pytest.approx(identity, abs=0.6)
@@ -464,7 +464,7 @@ def test_forecasts_have_the_numbers_of_the_comparison(
 def test_a_public_matrix_with_dense_rows_never_gains() -> None:
     for k, wanted in ((16, 16050), (64, 9924), (256, 7164)):
         spec = ProjectionSpec(10, 1000, k, 1, "1e-6", "item", max_norm=64, intrusion=False)
-        found = expected(spec, 1e2 * 64**2)
+        found = expected_errors(spec, 1e2 * 64**2)
         assert found.distance / 64**2 == pytest.approx(wanted, rel=0.1)  # the table takes sqrt d + sqrt k for s_max
         assert found.identity_better
 
@@ -475,17 +475,17 @@ def test_the_best_number_of_columns() -> None:
     best, tried = best_columns(spec, 64 * 4 * sigma**2)
     assert best == 64
     assert tried[64].distance / (64 * 4 * sigma**2) == pytest.approx(4 * 2**0.5 * sigma / (256**0.5 * sigma), rel=0.02)
-    assert expected(with_columns(spec, 64), 1000.0, layers=3).tau == pytest.approx(2 * tried[64].tau, rel=1e-9)
+    assert expected_errors(with_columns(spec, 64), 1000.0, layers=3).tau == pytest.approx(2 * tried[64].tau, rel=1e-9)
     assert tried[8].to_dict()["k"] == 8
     with pytest.raises(SpecError, match="distance2"):
-        expected(spec, -1.0)
+        expected_errors(spec, -1.0)
     with pytest.raises(SpecError, match="candidates"):
         best_columns(ProjectionSpec(10, 20, 8, 1, "1e-6", matrix="srht"), 5.0, (64,))
 
 
 def test_forecasts_are_what_answers_report() -> None:
     spec = ProjectionSpec(400, 100, 64, 1, "1e-6", matrix="rademacher", fraction_bits=4, max_weight=8)
-    will = expected(spec, 5000.0)
+    will = expected_errors(spec, 5000.0)
     rows = np.zeros((400, 100), np.int64)
     rows[np.arange(400), np.arange(400) % 100] = 50
     values = (rows * 16) @ spec.projection_matrix().all_rows.astype(np.int64)
@@ -575,7 +575,7 @@ def test_intervals_of_rows_kept_as_they_are_hold_where_noise_is_a_few_whole_numb
 )
 def test_plans_say_what_rows_kept_as_they_are_would_have(fields: dict[str, Any]) -> None:
     """The error was that of continuous noise: for rows of a small norm at epsilon 6 two thirds of the true one."""
-    found = expected(ProjectionSpec(10, 300, 64, 6, "1e-6", **fields), 1000.0, layers=2)
+    found = expected_errors(ProjectionSpec(10, 300, 64, 6, "1e-6", **fields), 1000.0, layers=2)
     common = {name: value for name, value in fields.items() if name not in ("seed", "matrix_seed")}
     kept = ProjectionSpec(10, 300, None, 6, "1e-6", matrix="identity", **common)
-    assert found.identity == expected(kept, 1000.0, layers=2).distance
+    assert found.identity == expected_errors(kept, 1000.0, layers=2).distance

@@ -156,7 +156,7 @@ def test_the_diagonal_is_lowered_by_more_than_rounding_can_hide(k: int, monkeypa
     gram, seen = rows @ rows.T, []
     factor = np.linalg.cholesky
     monkeypatch.setattr(np.linalg, "cholesky", lambda one: seen.append(one) or factor(one))
-    bound = sensitivity._certified(gram)
+    bound = sensitivity._certified_eigenvalue(gram)
     unit = Fraction(1, 1 << 53)
     trace = k * bound - int(np.trace(gram))
     least = min(bound - Fraction(float(one)) for one in np.diag(seen[-1]) + np.diag(gram))

@@ -22,7 +22,7 @@ from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec, WorkloadWarning
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, Task, add_noise, candidates
-from sketchstream.kinds.workload.strategies.projection import ANSWERS, stretched
+from sketchstream.kinds.workload.strategies.projection import ANSWERS, stretch_metric
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.spec import NoPrivacyWarning
 
@@ -318,7 +318,7 @@ def test_metrics_are_lengths_of_states_and_answers(text: str, delta: str, mechan
     spec = WorkloadSpec(text, "1", delta, mechanism)
     random, strategy, workload = np.random.default_rng(8), spec.strategy, spec.workload
     total = float(spec.variances.sum())
-    left, columns = stretched(workload, strategy, metric, total)
+    left, columns = stretch_metric(workload, strategy, metric, total)
     point = random.normal(size=spec.length)
     found = strategy.estimate(point)
     off, at = random.normal(size=(2, workload.size))  # two tables: distances differ by what depends on the table

@@ -264,7 +264,7 @@ def test_wide_tables_are_answered_without_the_covariance_of_their_cells() -> Non
 
 
 def test_the_kind_is_found_by_its_name() -> None:
-    assert kinds.named("workload") is KIND
+    assert kinds.by_name("workload") is KIND
     assert kinds.of(tables()) is KIND
     facts = dict(KIND.facts(tables(n_bound=9), 11))
     assert facts["table"] == "origin (3) x delay (5)"

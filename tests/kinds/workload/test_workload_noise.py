@@ -15,7 +15,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies import mechanism
-from sketchstream.kinds.workload.strategies.ball import _enclose, accepted, add_ball_noise, laplace_rate
+from sketchstream.kinds.workload.strategies.ball import _enclose, accept_draw, add_ball_noise, laplace_rate
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, Task, add_noise, choose, layer_law, unit_variance
 from sketchstream.noise.blocks import Scratch
 from sketchstream.privacy.calibration.discrete import verify_discrete
@@ -179,8 +179,8 @@ def test_acceptance_is_decided_exactly() -> None:
     assert low / 2.0**700 == pytest.approx(math.exp(-(math.sqrt(square) - float(linear))), rel=1e-12)
     source = Seeded(5)
     with Scratch(1, 1, source) as scratch:
-        share = sum(accepted([3, -1, 4], rate2, rate, scratch) for _ in range(4000)) / 4000
-        assert accepted([0, 0, 0], rate2, rate, scratch)
+        share = sum(accept_draw([3, -1, 4], rate2, rate, scratch) for _ in range(4000)) / 4000
+        assert accept_draw([0, 0, 0], rate2, rate, scratch)
     expected = math.exp(-(math.sqrt(square) - float(linear)))
     assert abs(share - expected) < 5 * math.sqrt(expected * (1 - expected) / 4000)
 

@@ -13,7 +13,7 @@ from sketchstream.errors import ChecksumError, FormatError, SpecError
 from sketchstream.kinds.linear.tree import Levels
 from sketchstream.kinds.workload.answers import estimate
 from sketchstream.kinds.workload.forecast import forecast
-from sketchstream.kinds.workload.queries.packing import packed, unpacked
+from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
 from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies import mechanism
@@ -27,7 +27,7 @@ from sketchstream.kinds.workload.strategies.mechanism import (
 )
 from sketchstream.kinds.workload.strategies.optimise import optimise, reduce_matrix, triangle
 from sketchstream.kinds.workload.strategies.pure import best_tree, tree_matrix
-from sketchstream.kinds.workload.strategies.strategy import Strategy, attained, from_matrix, from_shape
+from sketchstream.kinds.workload.strategies.strategy import Strategy, attained_objective, from_matrix, from_shape
 from sketchstream.noise.laws import DiscreteLaplace
 
 ONE, DELTA = Fraction(1), Fraction(1, 10**6)
@@ -53,7 +53,7 @@ def test_strategies_are_unbiased_and_waste_almost_nothing(text: str) -> None:
     back = matrix @ strategy.decoder
     assert np.abs(back @ strategy.matrix - matrix).max() <= 1e-12 * np.abs(matrix).max()
     shape = optimise(workload)
-    assert attained(workload, strategy) <= 1.00001 * shape.upper
+    assert attained_objective(workload, strategy) <= 1.00001 * shape.upper
     np.testing.assert_allclose(workload.variances(strategy.spread), (back**2).sum(axis=1), rtol=1e-9)
 
 
@@ -81,7 +81,7 @@ def test_rounding_costs_what_is_said(bits: int, most: float) -> None:
 
     matrix = np.rint(np.ldexp(_cells_root(root, shape.reduced.columns), bits)).astype(np.int64)
     made = Strategy(matrix, "cells", bits, workload.digest)
-    assert abs(attained(workload, made) / shape.upper - 1) <= most
+    assert abs(attained_objective(workload, made) / shape.upper - 1) <= most
 
 
 def test_two_prefixes_have_the_triangular_strategy_of_the_closed_form() -> None:
@@ -95,7 +95,7 @@ def test_scales_are_raised_until_rounding_is_harmless() -> None:
     shape = optimise(workload)
     made = from_shape(workload, shape, bits=4)
     assert made.bits in (12, 16)
-    assert attained(workload, made) <= 1.001 * shape.upper
+    assert attained_objective(workload, made) <= 1.001 * shape.upper
     steep = Workload.of_matrix(np.array([[1.0, 1.0], [0.0, 1e-12]]))
     assert from_shape(steep, optimise(steep, tolerance=1e-9)).bits >= 20
     with pytest.raises(SpecError, match="could not be rounded"):
@@ -174,13 +174,13 @@ def test_a_strategy_with_a_lowered_sensitivity_is_refused() -> None:
 
 @pytest.mark.parametrize("values", [[0], [127, -128], [128], [-129], [1 << 62, -(1 << 63)], [], [-1]])
 def test_packed_integers_come_back_in_their_only_form(values: list[int]) -> None:
-    data = packed(np.array(values, np.int64))
-    assert unpacked(data, len(values)).tolist() == values
+    data = pack_integers(np.array(values, np.int64))
+    assert unpack_integers(data, len(values)).tolist() == values
     wide = bytes([data[0] + 1]) + b"".join(value.to_bytes(data[0] + 1, "little", signed=True) for value in values)
     with pytest.raises(FormatError):
-        unpacked(wide, len(values))
+        unpack_integers(wide, len(values))
     with pytest.raises(FormatError):
-        unpacked(data + b"x", len(values))
+        unpack_integers(data + b"x", len(values))
 
 
 def random_signs(d: int, n: int) -> Workload:

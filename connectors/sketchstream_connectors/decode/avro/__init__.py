@@ -20,7 +20,7 @@ from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.finder import AvroFinder, Lookup
 from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
-from sketchstream_connectors.decode.named_fields import assemble, check_paths, nested, wanted_fields
+from sketchstream_connectors.decode.named_fields import assemble, check_paths, nest_fields, wanted_fields
 from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.decode.slots import binary_times, slots_of, varint
 from sketchstream_connectors.schema_registry import sources
@@ -112,7 +112,7 @@ class AvroFormat:
 
     def example(self, fields: Fields, now_ms: int) -> tuple[AvroReader, bytes]:
         """A reader of a schema that has all fields, and a value."""
-        schema, value = _example(nested(fields, now_ms))
+        schema, value = _example(nest_fields(fields, now_ms))
         return AvroReader(fields, "none", lambda _: schema), value
 
 

@@ -131,7 +131,7 @@ class AvroFinder:
             high, low, at = kernels.frame(buffer, starts[i], ends[i], self._framing)
             schema = self._schemas[int(high) << 64 | int(low) if self._framing != kernels.BARE else 0]
             body = buffer[max(int(at), int(starts[i])) : ends[i]].tobytes()
-            plain = _plain(body, int(at))
+            plain = _uncompressed_body(body, int(at))
             values = None if schema is None or plain is None else tree.read_fields(schema, plain, self._slots)
             status[i] = kernels.BROKEN if values is None else kernels.GOOD
             for slot, (kind, content) in enumerate(values or [(MISSING, b"")] * len(self._slots)):
@@ -157,11 +157,11 @@ class AvroFinder:
         if number not in self._schemas:
             self._learn(number)
         schema = self._schemas[number]
-        plain = _plain(payload[max(int(at), 0) :], int(at))
+        plain = _uncompressed_body(payload[max(int(at), 0) :], int(at))
         return None if schema is None or plain is None else (schema, plain)
 
 
-def _plain(body: bytes, at: int) -> bytes | None:
+def _uncompressed_body(body: bytes, at: int) -> bytes | None:
     """The value, inflated where its frame says so; None where that fails."""
     if at >= 0:
         return body

@@ -117,7 +117,7 @@ def _type(described: Any, namespace: str, names: dict[str, Type], depth: int) ->
     if isinstance(described, str):
         if described in PRIMITIVE:
             return Type(described)
-        return names.get(_full(described, namespace)) or names[described]
+        return names.get(_full_name(described, namespace)) or names[described]
     if isinstance(described, list):
         branches = [_type(one, namespace, names, depth + 1) for one in described]
         if not branches or any(one.kind == "union" for one in branches):
@@ -131,7 +131,7 @@ def _type(described: Any, namespace: str, names: dict[str, Type], depth: int) ->
     if kind not in ("record", "error", "enum", "fixed"):
         return _logical(Type(kind), described) if kind in PRIMITIVE else _type(kind, namespace, names, depth + 1)
     space = described.get("namespace", namespace)
-    full = _full(described["name"], space)
+    full = _full_name(described["name"], space)
     if full in names:
         raise ValueError
     result = Type("record" if kind == "error" else kind)
@@ -153,7 +153,7 @@ def _type(described: Any, namespace: str, names: dict[str, Type], depth: int) ->
     return result
 
 
-def _full(name: str, namespace: str) -> str:
+def _full_name(name: str, namespace: str) -> str:
     """The full name."""
     return name if "." in name or not namespace else f"{namespace}.{name}"
 

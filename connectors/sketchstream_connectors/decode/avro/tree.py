@@ -36,13 +36,13 @@ def read_fields(schema: Type, body: bytes, slots: Sequence[Slot]) -> list[Value]
     """
     tree = _Tree(body, slots)
     paths = [(slot, one.path) for slot, one in enumerate(slots)]
-    return tree.found if _whole(tree, schema, paths) else None
+    return tree.found if _read_whole_value(tree, schema, paths) else None
 
 
 def document(schema: Type, body: bytes) -> Any:
     """The value as plain data of JSON, for a sample; None if it is malformed. Bytes are shown as Latin-1 text."""
     tree = _Tree(body, (), keep=True)
-    return tree.kept if _whole(tree, schema, []) else None
+    return tree.kept if _read_whole_value(tree, schema, []) else None
 
 
 def end_of(schema: Type, data: bytes, start: int, limit: int) -> int | None:
@@ -55,7 +55,7 @@ def end_of(schema: Type, data: bytes, start: int, limit: int) -> int | None:
     return tree.at
 
 
-def _whole(tree: _Tree, schema: Type, paths: list[tuple[int, tuple[str, ...]]]) -> bool:
+def _read_whole_value(tree: _Tree, schema: Type, paths: list[tuple[int, tuple[str, ...]]]) -> bool:
     """Read a value that must end where its bytes end."""
     try:
         tree.kept = tree.read(schema, paths, 0)

@@ -20,7 +20,7 @@ from sketchstream.kernels.tokens import INTEGER
 from sketchstream.stream.formats import Fields, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import MAX_DEPTH
-from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
+from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nest_fields, wanted_fields
 from sketchstream_connectors.decode.protobuf.finder import Lookup, ProtobufFinder
 from sketchstream_connectors.decode.protobuf.plan import NOWHERE, Wish, leaf_names
 from sketchstream_connectors.decode.protobuf.schema import (
@@ -165,7 +165,7 @@ class ProtobufFormat:
 
     def example(self, fields: Fields, now_ms: int) -> tuple[ProtobufReader, bytes]:
         """A reader of a message that has all fields, and a value."""
-        message, value = _example(nested(fields, now_ms))
+        message, value = _example(nest_fields(fields, now_ms))
         return ProtobufReader(fields, "none", lambda *_: message), value
 
 

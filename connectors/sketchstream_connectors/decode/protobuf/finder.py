@@ -59,7 +59,7 @@ class ProtobufFinder:
         """Look a type up, and add its plan."""
         if len(self._types) >= MAX_KNOWN:
             self._forget()
-        message = self._lookup(number, unpacked(indexes))
+        message = self._lookup(number, unpack_indexes(indexes))
         entry = kernels.REFUSED if message is None else self._nodes.shape[0]
         if message is not None:
             self._add(message)
@@ -144,6 +144,6 @@ class ProtobufFinder:
         return None if message is None else (message, payload[int(at) :])
 
 
-def unpacked(indexes: int) -> tuple[int, ...]:
+def unpack_indexes(indexes: int) -> tuple[int, ...]:
     """Message indexes from their packed form."""
     return tuple((indexes >> shift & 0xFFFF) - 1 for shift in range(0, 64, 16) if indexes >> shift & 0xFFFF)

@@ -82,17 +82,17 @@ def ours(action: str) -> Iterator[None]:
         fenced.whole_worker = True  # type: ignore[attr-defined]
         raise fenced from error
     except errors.KafkaConfigurationError as error:
-        raise ConfigError(f"{action}: {spelled(error)}") from error
+        raise ConfigError(f"{action}: {spell_error(error)}") from error
     except errors.AuthorizationError as error:
         raise BrokerError(
-            f"{action}: {spelled(error)}; `sketchstream topics acls` lists what a worker must be allowed"
+            f"{action}: {spell_error(error)}; `sketchstream topics acls` lists what a worker must be allowed"
         ) from error
     except _Unreachable as error:
         unreachable = BrokerError(f"{action}: {error}")
         unreachable.retriable = not login.is_final(error.cause)
         raise unreachable from error.cause
     except errors.KafkaError as error:
-        raise BrokerError(f"{action}: {spelled(error)}") from error
+        raise BrokerError(f"{action}: {spell_error(error)}") from error
 
 
 def require_answers(answers: dict[int, _Answer], topic: str, partitions: Iterable[int]) -> dict[int, _Answer]:
@@ -107,7 +107,7 @@ def require_answers(answers: dict[int, _Answer], topic: str, partitions: Iterabl
     return answers
 
 
-def spelled(error: Exception) -> str:
+def spell_error(error: Exception) -> str:
     """The message of a client's error, then its name, each once; the client's own text begins with its names.
 
     Examples:
@@ -202,7 +202,7 @@ class _Unreachable(Exception):  # noqa: N818 - becomes a BrokerError in `ours`
 
     def __init__(self, cause: Exception, servers: str, protocol: str) -> None:
         self.cause = cause
-        problem = f"{servers} cannot be reached: {spelled(cause)}"
+        problem = f"{servers} cannot be reached: {spell_error(cause)}"
         hint = login.advice(cause, protocol)
         super().__init__(f"{problem}; {hint}" if hint else problem)
 

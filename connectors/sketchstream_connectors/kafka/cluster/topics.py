@@ -137,7 +137,7 @@ class Change:
     text: str
 
 
-def wanted(connection: Connection, names: TopicNames) -> tuple[Topic, list[WantedTopic]]:
+def wanted_topics(connection: Connection, names: TopicNames) -> tuple[Topic, list[WantedTopic]]:
     """The input topic as it is, and ours as they must be. Raises ConfigError without an input topic."""
     input_topic = connection.admin.topic(names.input)
     if input_topic is None:
@@ -169,7 +169,7 @@ def create(
         replication: copies of new topics; default: as many as the input has.
         dry_run: only report what would be done.
     """
-    input_topic, ours = wanted(connection, names)
+    input_topic, ours = wanted_topics(connection, names)
     copies = replication or input_topic.replication
     changes: list[Change] = []
     for topic in ours:

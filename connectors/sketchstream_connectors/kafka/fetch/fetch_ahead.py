@@ -60,7 +60,7 @@ class _Positions:
 
 
 @cache
-def _arrived() -> type:
+def _completed_fetch_type() -> type:
     """The client's `CompletedFetch`, which keeps what is read of it."""
     from kafka.consumer.fetcher import CompletedFetch
 
@@ -88,7 +88,7 @@ class _Arrivals:
 
     def append(self, completed: Any) -> None:
         """One response of one partition."""
-        arrived = _arrived()(*completed)
+        arrived = _completed_fetch_type()(*completed)
         arrived.reading = self._reader.begin(completed, check_crc=self._check_crc, committed_only=self._committed_only)
         self._aside.append(arrived)
 
@@ -148,7 +148,7 @@ class FetchAhead:
         """Return, as the client does, records by partition, and whether there is nothing to wait for."""
         fetcher = self._fetcher
         self._pool.rest()
-        pools.rest()
+        pools.clear_pools()
         self._asked_ahead = False
         self._answered.clear()  # before the drain: an answer that comes after it ends the wait
         records, more = fetcher.fetched_records(max_records, update_offsets=update_offsets)

@@ -62,7 +62,7 @@ class _FrameReader:
         correlation = self._number(_INT32)
         if self.flexible:
             self._skip_tags()
-        response = _made(FetchResponse, self.version)
+        response = _make_object(FetchResponse, self.version)
         response.throttle_time_ms = self._number(_INT32)
         if self.version >= 7:
             response.error_code = self._number(_INT16)
@@ -73,7 +73,7 @@ class _FrameReader:
         return correlation, response
 
     def _topic(self, kind: Any) -> Any:
-        topic = _made(kind, self.version)
+        topic = _make_object(kind, self.version)
         name = self._bytes(_INT16)
         if name is None:
             raise ValueError("a topic without a name")
@@ -84,7 +84,7 @@ class _FrameReader:
         return topic
 
     def _partition(self, kind: Any) -> Any:
-        part = _made(kind, self.version)
+        part = _make_object(kind, self.version)
         part.partition_index, part.error_code, part.high_watermark, part.last_stable_offset = self._numbers(_PARTITION)
         if self.version >= 5:
             part.log_start_offset = self._number(_INT64)
@@ -98,7 +98,7 @@ class _FrameReader:
         return part
 
     def _aborted(self, kind: Any) -> Any:
-        transaction = _made(kind, self.version)
+        transaction = _make_object(kind, self.version)
         transaction.producer_id, transaction.first_offset = self._numbers(_ABORTED)
         if self.flexible:
             self._skip_tags()
@@ -113,7 +113,7 @@ class _FrameReader:
                 raise ValueError("a tagged field that ends behind its frame")
             if tag in _TAGS:
                 name, kind, fields, packed = _TAGS[tag]
-                part = _made(getattr(response, kind), self.version)
+                part = _make_object(getattr(response, kind), self.version)
                 for field, value in zip(fields, self._numbers(packed), strict=True):
                     setattr(part, field, value)
                 setattr(response, name, part)
@@ -165,7 +165,7 @@ class _FrameReader:
         return self.frame[self.at - size : self.at]
 
 
-def _made(kind: Any, version: int) -> Any:
+def _make_object(kind: Any, version: int) -> Any:
     """One of the client's objects, filled by its reader."""
     instance = kind.__new__(kind)
     instance._version = version

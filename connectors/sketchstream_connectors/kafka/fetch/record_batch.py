@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import CorruptRecordError, MissingExtraError
 from sketchstream_connectors.decode.pools import PAYLOADS, int_rows
-from sketchstream_connectors.decode.records import Records, empty, from_client_records, read_only
+from sketchstream_connectors.decode.records import Records, from_client_records, no_records, read_only
 from sketchstream_connectors.kafka.fetch import record_kernels as kernels
 from sketchstream_connectors.kafka.fetch.compression import Buffer, Decompressor
 
@@ -129,7 +129,7 @@ class _BatchReader:
             if broken is None or records.next_position > piece.position:
                 yield records
         elif self.position > piece.position:
-            yield empty(piece.position, self.position, self.leader_epoch)
+            yield no_records(piece.position, self.position, self.leader_epoch)
         if broken is not None:
             raise CorruptRecordError("a batch whose records do not have the structure that its head declares", broken)
 

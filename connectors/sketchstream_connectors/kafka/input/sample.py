@@ -138,7 +138,7 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
     """
     newest = read_newest(connection, config.input.topic or "", records)
     decoder = factory.decoder_of(config)
-    has_fields = formats.named(decoder.format).named
+    has_fields = formats.by_name(decoder.format).named
     sample = TopicSample(newest.partitions, Sample(factory.wanted_fields(config)), Placements(newest.partitions))
     sample.oldest_ms = time.time_ns() // 1_000_000
     sample.erased = newest.erased

@@ -29,7 +29,7 @@ from sketchstream.stream.interfaces import (
     SchemaAwaited,
     SourceEvent,
 )
-from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, require_answers, spelled
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, require_answers, spell_error
 from sketchstream_connectors.kafka.fetch import fetch_patch
 from sketchstream_connectors.kafka.input.growth import former_numbers
 from sketchstream_connectors.kafka.input.offset_validation import DoubtedPositions
@@ -392,7 +392,7 @@ class KafkaSource:
                 else "another application may use this group.id"
             )
             raise ConfigError(
-                f"group {self._connection.group!r} takes no member with these settings: {advice}: {spelled(error)}"
+                f"group {self._connection.group!r} takes no member with these settings: {advice}: {spell_error(error)}"
             ) from error
         if isinstance(error, errors.KafkaError):
             self._failing += 1

@@ -107,12 +107,12 @@ class KafkaHistory:
                 know_partition(producer, self._topic, 0)
                 producer.begin_transaction()
                 producer.send(self._topic, key=key, value=boundary.encode(), partition=0).get(timeout=WAIT_S)
-                faults.reach("boundary:sent")
+                faults.checkpoint("boundary:sent")
                 result = producer._transaction_manager.begin_commit()
                 producer._sender.wakeup()
                 if not result.wait(timeout_ms=WAIT_S * 1000):
                     raise BrokerError(f"a claim in {self._topic!r} made no progress for {WAIT_S:.0f} s")
-            faults.reach("boundary:named")
+            faults.checkpoint("boundary:named")
             return boundary
 
     @contextlib.contextmanager
@@ -127,7 +127,7 @@ class KafkaHistory:
         try:
             with ours(f"claiming windows in {self._topic!r}"):
                 producer.init_transactions()
-            faults.reach("boundary:fenced")
+            faults.checkpoint("boundary:fenced")
             yield producer
         finally:
             with contextlib.suppress(Exception):

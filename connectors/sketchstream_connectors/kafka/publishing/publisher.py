@@ -179,11 +179,11 @@ class KafkaPublisher:
             bodies, stamps = zip(*records, strict=True)
             self._outlet.send(self._topic, partition, bodies, action, stamps)
             self._remember(digests)
-            faults.reach("publish.entries")
+            faults.checkpoint("publish.entries")
         if frontiers:
             stamps = tuple(stamp(f.published_through) for f in frontiers)
             self._outlet.send(self._topic, partition, [frontier_record(f) for f in frontiers], action, stamps)
-            faults.reach("publish.frontiers")
+            faults.checkpoint("publish.frontiers")
 
     def _remember(self, digests: Mapping[str, str]) -> None:
         """Remember published entries, and forget the oldest after months."""
@@ -278,7 +278,7 @@ def _too_large(error: BrokerError) -> bool:
     return isinstance(error.__cause__, MessageSizeTooLargeError | RecordListTooLargeError)
 
 
-def _marked(marks: Mapping[str, str]) -> Headers:
+def _mark_refused(marks: Mapping[str, str]) -> Headers:
     """The headers that describe a refused record."""
     return [(PREFIX + name, text.encode()) for name, text in marks.items()]
 
@@ -334,13 +334,13 @@ class KafkaSink:
         bare: Record = (
             f"{self._input}/{partition}/{record.offset}".encode(),
             b"",
-            _marked(marks | {"left.out": "key, value, headers"}),
+            _mark_refused(marks | {"left.out": "key, value, headers"}),
         )
         letter = _Letter(topic, *bare)
         if record.key is not None or record.value is not None:
             if record.headers_cut or len(own) < len(record.headers):
                 marks["left.out"] = "headers"
-            letter = _Letter(topic, record.key, record.value, own + _marked(marks), bare)
+            letter = _Letter(topic, record.key, record.value, own + _mark_refused(marks), bare)
         with self._lock:
             self._pending.setdefault(partition, []).append(letter)
 

@@ -25,7 +25,7 @@ from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.published import frontiers
 from sketchstream.stream.published.values import integer
-from sketchstream.stream.windows.windows import NO_TIME, within
+from sketchstream.stream.windows.windows import NO_TIME, is_within
 from sketchstream.topics import TOPIC_STRIDE
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log
@@ -82,7 +82,11 @@ def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
     """Key, value and headers of a frontier."""
     key = f"{FRONTIER}/{frontier.sketch}/{frontier.revision}/{frontier.partition}"
     headers: Headers = [("content-type", b"application/json"), ("ss-format", FORMAT)]
-    return key.encode(), json.dumps({"v": 1, **frontiers.plain(frontier)}, separators=(",", ":")).encode(), headers
+    return (
+        key.encode(),
+        json.dumps({"v": 1, **frontiers.plain_frontier(frontier)}, separators=(",", ":")).encode(),
+        headers,
+    )
 
 
 @dataclass(frozen=True, order=True)
@@ -412,7 +416,7 @@ class KafkaSealedSource:
                 deleted = trimmed.before(record.partition, key, frontier) if ours else None
                 if deleted is not None:
                     yield deleted
-                if key.body is not None and ours and within(key.body.window, since, until):
+                if key.body is not None and ours and is_within(key.body.window, since, until):
                     windows.add(key.body, key.number, record.offset, record.value or b"")
                 if frontier is None:
                     continue
@@ -460,7 +464,7 @@ class KafkaSealedSource:
                     key = read_key(record.key)
                     if key is None or key.body is None or key.sketch != sketch or not takes(key.body):
                         continue
-                    if within(key.body.window, since, until):
+                    if is_within(key.body.window, since, until):
                         chunks.setdefault(key.body, {}).setdefault(key.number, record.value or b"")
         return {
             body: b"".join(pieces[n] for n in range(body.count))

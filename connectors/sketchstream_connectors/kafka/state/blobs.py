@@ -53,7 +53,7 @@ def new_key() -> bytes:
     return os.urandom(32)
 
 
-def _bound(name: bytes, number: int, count: int) -> bytes:
+def _associated_data(name: bytes, number: int, count: int) -> bytes:
     """The associated data of a chunk: its blob, its number, and the number of chunks."""
     return struct.pack(">HII", len(name), number, count) + name
 
@@ -78,7 +78,7 @@ def encrypt_pieces(name: bytes, size: int, pieces: Iterable[Bytes], key: bytes) 
     count = max(1, -(-size // CHUNK_BYTES))
     chunks = _chunks(pieces)
     for number in range(count):
-        bound = _bound(name, number, count)
+        bound = _associated_data(name, number, count)
         yield bound, cipher.encrypt(number.to_bytes(12, "big"), next(chunks, b""), bound)
 
 
@@ -131,14 +131,16 @@ class Decryption:
 
         number = self.records
         try:
-            plain = self._cipher.decrypt(number.to_bytes(12, "big"), value, _bound(self._name, number, self._count))
+            plain = self._cipher.decrypt(
+                number.to_bytes(12, "big"), value, _associated_data(self._name, number, self._count)
+            )
         except InvalidTag:
             raise DataLossError(
                 "a snapshot in the state topic does not open with the key of its pointer: it was altered or replaced"
             ) from None
         if number == 0:
             size = len(plain) if self._count == 1 else self._count * CHUNK_BYTES
-            self._room = wire.aligned(size, plain)
+            self._room = wire.aligned_memory(size, plain)
         self._room[self._size : self._size + len(plain)] = plain
         self._size += len(plain)
         self.records += 1
@@ -250,7 +252,7 @@ class BlobReader:
                     continue
                 if not decryption.records and record.offset != place.offset:
                     raise gone
-                if record.key == _bound(name, decryption.records, place.chunks):
+                if record.key == _associated_data(name, decryption.records, place.chunks):
                     decryption.add(record.value)
                     deadline = time.monotonic() + STALLED_S
                 elif not decryption.records:

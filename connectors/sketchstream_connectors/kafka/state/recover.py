@@ -131,7 +131,7 @@ def reset(
     state_id, names = next(iter(states.items()))
     pointers = _committed_pointers(connection, names, topic)
     published = newest_revision(connection, names.sealed)
-    begun = _interrupted(pointers, published, topic)
+    begun = _interrupted_publication(pointers, published, topic)
     revision = begun if begun is not None else 1 + max([published, *(known.revision for _, known in pointers.values())])
     revision = max(revision, least)
     starts = _starts(connection, names, range(topic.partitions), to)
@@ -155,7 +155,7 @@ def reset(
     return findings
 
 
-def _interrupted(pointers: Mapping[int, tuple[int, Pointer]], published: int, topic: Topic) -> int | None:
+def _interrupted_publication(pointers: Mapping[int, tuple[int, Pointer]], published: int, topic: Topic) -> int | None:
     """The revision of a reset that did not reach every partition; None if there is none to finish.
 
     Its partitions have a pointer without a snapshot: once workers ran, the revision is in use.
@@ -419,7 +419,7 @@ class _Operator:
 
 
 @contextlib.contextmanager
-def _fenced(connection: Connection, names: TopicNames, partition: int, state_id: str) -> Iterator[Fence]:
+def _take_fence(connection: Connection, names: TopicNames, partition: int, state_id: str) -> Iterator[Fence]:
     """Take the partition's fence, which locks out every earlier owner."""
     Fence.end_former(connection, names.input, partition)
     fence = Fence.open(connection, names.input, names.state, state_id, partition)
@@ -432,7 +432,7 @@ def _fenced(connection: Connection, names: TopicNames, partition: int, state_id:
 
 def _commit(connection: Connection, names: TopicNames, partition: int, position: int, pointer: Pointer) -> None:
     """Commit an offset with its pointer, through the fence."""
-    with _fenced(connection, names, partition, pointer.state_id) as fence:
+    with _take_fence(connection, names, partition, pointer.state_id) as fence:
         fence.begin(position, replace(pointer, naming=NAMING), _Operator(names.group))
 
 
@@ -452,7 +452,7 @@ def _move(connection: Connection, names: TopicNames, homes: Mapping[str, _Home],
     else:
         mark_partial(inner)
     manifest["position"], manifest["manifest"] = position, inner
-    with _fenced(connection, names, partition, pointer.state_id) as fence:
+    with _take_fence(connection, names, partition, pointer.state_id) as fence:
         fence.move(position, manifest, replace(pointer, naming=NAMING), _Operator(names.group))
 
 

@@ -114,7 +114,7 @@ class KafkaStore:
         fence = Fence.open(self._connection, self._topic, state.name, state.topic_id, partition)
         try:
             fence.take()
-            faults.reach("take.fenced")
+            faults.checkpoint("take.fenced")
             restored = self._restore(partition, fence)
         except BaseException:
             fence.abandon()

@@ -151,7 +151,7 @@ class Fence:
         with ours(f"committing a snapshot of partition {self.partition}"):
             know_partition(self.producer, self.state_topic, self.partition)
             self.producer.begin_transaction()
-            faults.reach("commit.begun")
+            faults.checkpoint("commit.begun")
             written = self.written
             sent: dict[str, tuple[Any, int, bytes, int]] = {}
             for name in (*again, *snapshot.blobs):
@@ -165,7 +165,7 @@ class Fence:
                 name: BlobPlace(acknowledged.offset(future), count, key, mark, now)
                 for name, (future, count, key, mark) in sent.items()
             }
-            faults.reach("commit.blobs")
+            faults.checkpoint("commit.blobs")
             fresh = {**places_kept, **places}
             manifest = {
                 "v": MANIFEST_FORMAT,
@@ -176,9 +176,9 @@ class Fence:
                 "written": written,
             }
             pointer = self._send_manifest(msgpack.packb(manifest), about, acknowledged)
-            faults.reach("commit.manifest")
+            faults.checkpoint("commit.manifest")
             self._finish(snapshot.position, pointer, member, acknowledged)
-        faults.reach("commit.done")
+        faults.checkpoint("commit.done")
         self.position, self.manifest, self.places, self.written = snapshot.position, pointer.manifest, fresh, written
 
     def move(self, position: int, manifest: Mapping[str, Any], about: Pointer, member: Committer) -> None:
@@ -245,7 +245,7 @@ class Fence:
         )
         for step in steps:
             if step == manager.begin_commit:
-                faults.reach("commit.offsets")
+                faults.checkpoint("commit.offsets")
             result = step()
             wake()
             if not result.wait(timeout_ms=acknowledged.left_s * 1000):

@@ -91,7 +91,7 @@ def _windows(source: AnswerSource, groups: Sequence[str] | None) -> list[Overlap
 
 def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: show.Format, *, every: bool) -> None:
     """Print the answers."""
-    from sketchstream.pictures.upset import below
+    from sketchstream.pictures.upset import text_below
     from sketchstream.query import words
     from sketchstream.query.overlaps import COLUMNS, columns_of
 
@@ -113,7 +113,7 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
         show.table(("set", "estimate", "low", "high"), cells, title)
     if answers:
         intervals = all(answer.intervals for answer in answers)
-        click.echo(below(answers[0].overlap.to_dict(())) if intervals else words.NO_INTERVALS)
+        click.echo(text_below(answers[0].overlap.to_dict(())) if intervals else words.NO_INTERVALS)
 
 
 def _draw(answer: OverlapAnswer, path: Path) -> None:

@@ -90,7 +90,11 @@ def command(
         if dry_run:
             boundaries = [(plan.name, job.boundary(plan)) for plan in job.plans]
             bounds = [
-                {"sketch": name, "history_through": _time(boundary.history), "live_from": _time(boundary.live)}
+                {
+                    "sketch": name,
+                    "history_through": _parse_time(boundary.history),
+                    "live_from": _parse_time(boundary.live),
+                }
                 for name, boundary in boundaries
             ]
             would = [
@@ -138,7 +142,7 @@ def _row(done: WindowDone) -> dict[str, str]:
     return {"sketch": done.sketch, "window": begin, "end": stop, "what": done.what}
 
 
-def _time(claimed: int) -> str | None:
+def _parse_time(claimed: int) -> str | None:
     """A time that was claimed; None: no window is."""
     from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW
     from sketchstream.stream.windows.windows import NO_TIME, iso

@@ -48,12 +48,12 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
             here = [partition % TOPIC_STRIDE for partition in partitions if partition // TOPIC_STRIDE == topic]
             if partitions and not here:
                 continue
-            with clusters.connected(cluster) as connection:
+            with clusters.connect(cluster) as connection:
                 names = clusters.names(cluster)
                 new = recover.recover(
                     connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=here or None
                 )
-            diagnoses += clusters.numbered(new, topic)
+            diagnoses += clusters.number_partitions(new, topic)
     else:
         from sketchstream_connectors.factory import file_layout
         from sketchstream_connectors.files.recover import recover_directory

@@ -91,14 +91,14 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
 
     diagnoses: list[Diagnosis] = []
     with contextlib.ExitStack() as stack:
-        places = [(t, stack.enter_context(clusters.connected(one)), one) for t, one in enumerate(config.apart())]
+        places = [(t, stack.enter_context(clusters.connect(one)), one) for t, one in enumerate(config.apart())]
         several = places if config.beside else []  # all begin one revision, the largest of theirs
         planned = [recover.reset(at, clusters.names(one), to=start, dry_run=True) for _, at, one in several]
         least = max((one.revision for topic in planned for one in topic), default=0)
         for topic, connection, one in places:
             names = clusters.names(one)
             new = recover.reset(connection, names, to=start, dry_run=dry_run, least=least)
-            diagnoses += clusters.numbered(new, topic)
+            diagnoses += clusters.number_partitions(new, topic)
     print_rows(*clusters.findings(diagnoses), form)
 
 

@@ -43,7 +43,7 @@ def create(config_file: Path, replication: int | None, dry_run: bool, form: show
     config = clusters.load(config_file)
     clusters.require_topic(config, "topics create")
     changes: dict[topics.Change, None] = {}
-    with clusters.connected(config) as connection:
+    with clusters.connect(config) as connection:
         for part in config.apart():
             names = clusters.names(part)
             changes |= dict.fromkeys(topics.create(connection, names, replication=replication, dry_run=dry_run))

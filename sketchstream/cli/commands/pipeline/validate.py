@@ -148,13 +148,13 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
     from sketchstream_connectors.kafka.cluster import topics as kafka_topics
     from sketchstream_connectors.kafka.input import sample as kafka_sample
 
-    with clusters.connected(config) as connection:
+    with clusters.connect(config) as connection:
         names = clusters.names(config)
         connection.admin.topic(names.input)  # an unreachable cluster is said once, and not after several attempts
         looked = kafka_sample.try_to_read(connection, config, records)
         for text in preflight.check(connection, config, names, looked):
             show.warn(text)
-        topic, _ = kafka_topics.wanted(connection, names)
+        topic, _ = kafka_topics.wanted_topics(connection, names)
         retention = int(connection.admin.configs(topic.name).get("retention.ms", "-1"))
         changes = kafka_topics.create(connection, names, dry_run=True)
     advice = "run `sketchstream topics create`"

@@ -73,7 +73,7 @@ def run(
     log = logging.getLogger("sketchstream.worker")
     said = worker.progress()
     text = f"{said.line()}, {account.counts(worker.metrics)}"
-    say(log, logging.INFO, "ended", text, **said.fields(), **account.shown(worker.metrics))
+    say(log, logging.INFO, "ended", text, **said.fields(), **account.counters_shown(worker.metrics))
     for text in worker.last_words:
         say(log, logging.INFO, "note", text)
 

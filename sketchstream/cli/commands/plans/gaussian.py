@@ -56,7 +56,7 @@ def command(
       sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
       sketchstream plan --kind gaussian --size 4000 --epsilon 1/2 --delta 1e-6 --items 400 --law zipf --format json
     """
-    errors = expected(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
+    errors = errors_expected(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
     rows = [(name, one["rmse"], one["relative"]) for name, one in errors["methods"].items()]
     if not show.print_data(form, errors, ("method", "rmse", "relative"), rows):
         return
@@ -76,7 +76,7 @@ def command(
     )
 
 
-def expected(
+def errors_expected(
     size: int, items: int, mean: float, law: str, exponent: float, windows: int, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Expected errors as plain data; `options` are values of the spec, None where the user gave none."""

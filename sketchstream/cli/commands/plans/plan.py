@@ -15,7 +15,7 @@ import click
 from sketchstream import kinds
 from sketchstream.cli import options, show
 from sketchstream.cli.deployments import LOSSES, Around, DeploymentOptions, deployed
-from sketchstream.cli.specs import Description, described
+from sketchstream.cli.specs import Description, describe_by_options
 from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class PlanOfKind(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The context of the command that answers; kinds without one of their own are planned from a table."""
-        name = "plan" if _tabled(args) else ""
+        name = "plan" if _is_described_by_file(args) else ""
         for kind in kinds.names():
             rest = None if kind in OF_KINDS or kind == "profile" else _without_kind(args, kind)
             args, name = (args, name) if rest is None else (rest, f"plan --kind {kind}")
@@ -63,7 +63,7 @@ class PlanOfKind(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-def _tabled(args: list[str]) -> bool:
+def _is_described_by_file(args: list[str]) -> bool:
     """Whether the sketch is described by a file."""
     return any(one.partition("=")[0] == "--table" for one in args)
 
@@ -90,7 +90,7 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
 @click.option(
     "--table", type=options.FILE, expose_value=False, help="Sketch of any kind, as a [[sketch]] block: alone."
 )
-@described
+@describe_by_options
 @click.option("--items", type=click.FloatRange(min=1), help="Distinct items expected in one window.")
 @click.option("--mean", type=float, default=3.0, show_default=True, help="Expected mean count of an item.")
 @options.law
@@ -167,7 +167,7 @@ def command(
 
     if description.open_domain and description.slots is None and vary == "slots" and target is not None:
         description = replace(description, slots=MIN_SLOTS)
-    spec = _grouped(deployment, description.spec(), description.given())
+    spec = _add_groups(deployment, description.spec(), description.given())
     windows_given = deployment.windows(spec)
     expected: dict[str, Any] = {
         "items": deployment.items(items, spec.group_count),
@@ -191,7 +191,7 @@ def command(
     around = Around(plan.spec, plan.items, plan.parts, plan.merges, windows_given)
     early = None if around.windows is None else around.windows.early
     released = (
-        None if early is None else planner.plan(planner.resized(plan.spec, epsilon_publish=early.epsilon), **expected)
+        None if early is None else planner.plan(planner.resize(plan.spec, epsilon_publish=early.epsilon), **expected)
     )
     if early is not None:  # the losses of the spec alone would be too small; `_print_around` has all of them
         ledger = around.ledger
@@ -227,7 +227,7 @@ def command(
         _print_early(early, plan, released)
 
 
-def _grouped(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collection[str]) -> ProfileSpec:
+def _add_groups(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collection[str]) -> ProfileSpec:
     """The spec with its groups.
 
     With `overlap`, options of the spec that were not chosen follow from it.
@@ -236,16 +236,16 @@ def _grouped(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collectio
         ConfigError: options that do not fit together; a list that cannot be read.
         SpecError: groups that cannot be, more than there may be among them.
     """
-    from sketchstream.kinds.profile.planner import resized
+    from sketchstream.kinds.profile.planner import resize
 
     groups = deployment.declared(spec.domain.size or 0, spec.dtype.itemsize)
     if not deployment.overlap:
         if deployment.epsilon_overlap is not None or (deployment.counts, deployment.noise) != ("modulus", "groups"):
             raise ConfigError("--epsilon-overlap, --counts and --noise belong to --overlap: give it too")
-        return spec if groups is None else resized(spec, groups=groups)
+        return spec if groups is None else resize(spec, groups=groups)
     if groups is None:
         raise ConfigError("--overlap needs --groups: it says what groups have in common")
-    return resized(
+    return resize(
         spec,
         **{name: None for name in ("epsilon_publish", "max_count", "modulus") if name not in chosen},
         groups=groups,
@@ -340,7 +340,7 @@ def print_table(plan: planner.Plan) -> None:
     """Print the numbers of a plan, a legend of the columns, and notes."""
     show.table(tuple(plan.COLUMNS), plan.rows())
     click.echo()
-    show.pairs((f"  {name}", meaning) for name, meaning in plan.COLUMNS.items())
+    show.print_pairs((f"  {name}", meaning) for name, meaning in plan.COLUMNS.items())
     click.echo()
     for note in plan.notes:
         click.echo(note)

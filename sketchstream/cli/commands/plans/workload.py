@@ -151,10 +151,11 @@ def _print(ready: WorkloadPlan, parts: int) -> None:
         f"{spec.mechanism} noise in {ready.chosen.counters:,} counters" + (f", {parts} partitions" if parts > 1 else "")
     )
     click.echo("\nexpected standard errors")
-    show.table(ERRORS, [[_short(row[name]) for name in ERRORS] for row in ready.tables()])
+    show.table(ERRORS, [[_shorten_number(row[name]) for name in ERRORS] for row in ready.tables()])
     click.echo("\nmechanisms")
     rows = [
-        [*(_short(row[name]) for name in TRIED[:-1]), "chosen" if row["chosen"] else ""] for row in ready.mechanisms()
+        [*(_shorten_number(row[name]) for name in TRIED[:-1]), "chosen" if row["chosen"] else ""]
+        for row in ready.mechanisms()
     ]
     show.table(TRIED, rows)
     click.echo()
@@ -170,7 +171,7 @@ def _print(ready: WorkloadPlan, parts: int) -> None:
         click.echo(f"With fewer than {few} individuals, `estimate --method cap` is sure to be more exact.")
 
 
-def _short(value: object) -> str:
+def _shorten_number(value: object) -> str:
     """Errors with four digits, numbers with their thousands apart."""
     if isinstance(value, float):
         return f"{value:,.4g}"

@@ -150,12 +150,12 @@ def _record(published: PublishedWindows, operator: Path) -> dict[str, object]:
     """The record for the registry."""
     from sketchstream import deployment_record
     from sketchstream.config.context import context
-    from sketchstream.privacy.deployments.publications import uncovered
+    from sketchstream.privacy.deployments.publications import tell_uncovered
 
     config = published.config
     operator_facts = deployment_record.read_operator(operator)
     exceptions: dict[str, None] = {}
     for plan in config.sketches:
-        exceptions |= dict.fromkeys(uncovered(plan.spec, context(config, plan)))
+        exceptions |= dict.fromkeys(tell_uncovered(plan.spec, context(config, plan)))
     specs = {plan.name: plan.spec for plan in config.sketches}
     return deployment_record.record(published.deployment(), specs, operator_facts, tuple(exceptions))

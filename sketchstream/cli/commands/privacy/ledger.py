@@ -59,21 +59,21 @@ def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format
         _of_file(files[0], form)
         return
     if config_file is None:
-        _together(_of_files(files), form)
+        _print_deployment(_of_files(files), form)
         return
     config = clusters.load(config_file)
     with open_published(config) as reader:
-        _together(reader.deployment(), form, _unseen(config.history_path))
+        _print_deployment(reader.deployment(), form, _unseen(config.history_path))
 
 
 def _unseen(folder: Path) -> list[dict[str, object]]:
     """Rows that a backfill booked and that have no body: their runs ended before it, or are still counting."""
     if not folder.exists():  # without a backfill nothing of it is loaded, numba among it
         return []
-    from sketchstream_connectors.lake.job import booked
+    from sketchstream_connectors.lake.job import booked_rows
 
     names = ("sketch", "revision", "window", "unit", "epsilon")
-    return [{name: row[name] for name in names} for row, has_body in booked(folder) if not has_body]
+    return [{name: row[name] for name in names} for row, has_body in booked_rows(folder) if not has_body]
 
 
 def _of_files(files: tuple[Path, ...]) -> Deployment:
@@ -84,7 +84,7 @@ def _of_files(files: tuple[Path, ...]) -> Deployment:
     return Deployment.of(part for one in published for part in one.parts)
 
 
-def _together(deployment: Deployment, form: show.Format, unseen: Sequence[Mapping[str, object]] = ()) -> None:
+def _print_deployment(deployment: Deployment, form: show.Format, unseen: Sequence[Mapping[str, object]] = ()) -> None:
     """The ledger of a deployment, and booked windows of which nobody saw a body."""
     more = {"booked_without_body": unseen} if unseen else {}
     columns = ("sketch", "revision", "unit", "windows", "partitions", "one window", "all windows")
@@ -101,16 +101,16 @@ def _together(deployment: Deployment, form: show.Format, unseen: Sequence[Mappin
 def _explain(columns: Mapping[str, str]) -> None:
     """Legend of a table's columns."""
     click.echo()
-    show.pairs((f"  {name}", meaning) for name, meaning in columns.items())
+    show.print_pairs((f"  {name}", meaning) for name, meaning in columns.items())
 
 
 def _of_file(file: Path, form: show.Format) -> None:
     """The ledger of one sketch, or of each part of a stack."""
-    from sketchstream.sketch import accounted
+    from sketchstream.sketch import read_ledger
 
     header = sketches.read_header(file)
     if header["kind"] == "sketch":
-        ledgers = [accounted(header)]
+        ledgers = [read_ledger(header)]
     else:
         published = sketches.read_published(file, "ledger")
         ledgers = [part.ledger for part in published.parts]

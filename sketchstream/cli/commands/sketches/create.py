@@ -14,14 +14,14 @@ from typing import Any
 import click
 
 from sketchstream.cli import options, progress, show, sketches
-from sketchstream.cli.specs import Description, described, spec_of_table
+from sketchstream.cli.specs import Description, describe_by_options, spec_of_table
 from sketchstream.errors import ConfigError
 from sketchstream.files import write_durably
 
 
 @click.command()
 @options.output("Sketch file to make")
-@partial(described, required=False)
+@partial(describe_by_options, required=False)
 @click.option(
     "--kind", default="profile", show_default=True, help="Kind of sketch: profile or gaussian; use --table for others."
 )

@@ -32,7 +32,7 @@ def command(
       sketchstream release s.sketch -o look.sealed --epsilon 0.1 --key-file key
     """
     sketches.require_free(output)
-    with sketches.locked(sketch) as predecessor:
+    with sketches.lock(sketch) as predecessor:
         opened = sketches.open_sketch(sketch, key_file)
         released = opened.release(epsilon, delta)
         replace_secret(sketch, opened.to_bytes(), predecessor)

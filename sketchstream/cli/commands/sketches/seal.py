@@ -31,8 +31,8 @@ def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format
     from sketchstream.kinds.capabilities import Reconstructing
     from sketchstream.published import Release
 
-    with sketches.locked(sketch) as predecessor:
-        waiting = sketches.interrupted(sketch)
+    with sketches.lock(sketch) as predecessor:
+        waiting = sketches.finish_interrupted(sketch)
         written = waiting is not None and output.exists() and sketches.read_bytes(output) == waiting.to_bytes()
         if not written:
             sketches.require_free(output)

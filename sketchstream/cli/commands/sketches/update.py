@@ -69,7 +69,7 @@ def command(
       sketchstream update s.sketch events.jsonl --format jsonl --item user_id --key-file key
       cut -f2 access.log | sketchstream update s.sketch - --format lines --key-file key
     """
-    with sketches.locked(sketch) as predecessor:
+    with sketches.lock(sketch) as predecessor:
         opened = sketches.open_sketch(sketch, key_file)
         kind = item_type or _item_type(opened)
         roles = _roles(opened, fields)

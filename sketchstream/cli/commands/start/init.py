@@ -121,7 +121,7 @@ def command(
     survey, partitions = _survey(draft, file, output)
     item = _item(survey, item)
     if time is not None and time != "record":
-        _there(survey, time)
+        _find_field(survey, time)
     time = time or survey.time() or ("record" if topic is not None else None)
     if time is None:
         msg = (
@@ -141,7 +141,7 @@ def command(
     wait_s = _wait_s(Width.parse(str(window)))
     target = _share(options.ask(error, "Which relative error (one standard deviation) may answers have", "2%", str))
     chosen_numbers = numbers or SHOWN_NUMBERS
-    kind = kinds.named(KIND)
+    kind = kinds.by_name(KIND)
     assert isinstance(kind, Sizable)
     with ProgressBar("sizing the sketch") as bar:
         bar.reach(0)
@@ -208,7 +208,7 @@ def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]
         silence = clusters.unreachable(config)
         if silence is not None:
             raise BrokerError(f"{silence}; --bootstrap-servers says where brokers are")
-        with clusters.connected(config) as connection:
+        with clusters.connect(config) as connection:
             partitions, read, documents = first_records.of_topic(connection, draft.topic or "")
         survey.add(documents)
         place = f"topic {draft.topic}"
@@ -234,10 +234,10 @@ def _item(survey: Survey, named: str | None) -> str:
         if survey.records < NAMED_FROM:
             click.echo(f"  (fields are named from {NAMED_FROM} records on)", err=True)
     likely = next(filter(looks_like_people, names), None)
-    return _there(survey, str(options.ask(named, "What to count (a field)", likely, str, "--item", must=True)))
+    return _find_field(survey, str(options.ask(named, "What to count (a field)", likely, str, "--item", must=True)))
 
 
-def _there(survey: Survey, name: str) -> str:
+def _find_field(survey: Survey, name: str) -> str:
     """A field, if records have it.
 
     Raises:
@@ -276,7 +276,7 @@ def _groups(
     field = options.ask(field, "Split answers by a field, such as campaign or country", "none", str)
     if field == "none":
         return Split()
-    field = _there(survey, str(field))
+    field = _find_field(survey, str(field))
     question = "Its values: between commas, or a file with one a line (the list is public: take it from no user's data)"
     listed = str(options.ask(listed, question, None, str, "--groups")).strip()
     if listed.isdecimal():
@@ -330,7 +330,7 @@ def _print(draft: Draft, sizing: Any, output: Path) -> None:
 
     config = Config.load(output)
     around = Context(window_ms=config.sketches[0].shortest_ms)
-    guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.planned(sizing.spec), around)
+    guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.initial_ledger(sizing.spec), around)
     each = "" if sizing.spec.groups is None else f" in each of {sizing.spec.group_count:,} groups"
     click.echo(guarantee.summary)
     click.echo(

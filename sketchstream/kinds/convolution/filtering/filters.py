@@ -77,13 +77,13 @@ def parse_filter(written: object, length: int, *, trim: bool = True) -> Filter:
         return written
     if isinstance(written, str):
         if written.endswith(".npy"):
-            return _plain(_loaded(written), length, trim)
-        return _named(written.strip(), length)
+            return _filter_of_coefficients(_load_array(written), length, trim)
+        return _filter_by_name(written.strip(), length)
     if isinstance(written, bytes):
         if len(written) % 8:
             raise SpecError(f"kernel as bytes holds float64 numbers of 8 bytes, found {len(written)} bytes")
-        return _plain(np.frombuffer(written, "<f8"), length, trim)
-    return _plain(written, length, trim)
+        return _filter_of_coefficients(np.frombuffer(written, "<f8"), length, trim)
+    return _filter_of_coefficients(written, length, trim)
 
 
 def kernel_of(written: object) -> Floats:
@@ -114,7 +114,7 @@ def kernel_of(written: object) -> Floats:
     return out
 
 
-def _plain(written: object, length: int, trim: bool) -> Filter:
+def _filter_of_coefficients(written: object, length: int, trim: bool) -> Filter:
     """A filter given by its coefficients."""
     array = kernel_of(written)
     if array.ndim != 1:
@@ -124,7 +124,7 @@ def _plain(written: object, length: int, trim: bool) -> Filter:
     return _frozen("kernel", array, max(0, len(array) - 1))
 
 
-def _named(text: str, length: int) -> Filter:
+def _filter_by_name(text: str, length: int) -> Filter:
     """A filter given by its name."""
     word, _, argument = text.partition(":")
     expected = f"kernel must be one of {FORMS}, a .npy path or numbers"
@@ -165,7 +165,7 @@ def _frozen(name: str, array: Floats, partial: int = 0) -> Filter:
     return Filter(name, array, partial, hashlib.blake2b(array.tobytes(), digest_size=16).digest())
 
 
-def _loaded(path: str) -> Any:
+def _load_array(path: str) -> Any:
     """The array in a .npy file; nothing is unpickled."""
     try:
         return np.load(path, allow_pickle=False)

@@ -214,7 +214,7 @@ def choose_length(written: Filter, origin: int, positions: int, layout: Layout =
         sizes.append(sizes[-1] + 1 if layout == "fourier" else quick_length(sizes[-1] + 1))
     return min(
         sizes,
-        key=lambda size: (Spectrum.of(Group((size,)), [padded(written, origin, size)]).mean_magnitude, size),
+        key=lambda size: (Spectrum.of(Group((size,)), [pad_filter(written, origin, size)]).mean_magnitude, size),
     )
 
 
@@ -239,7 +239,7 @@ def _without_factors(size: int, largest: int) -> int:
     return size
 
 
-def padded(written: Filter, origin: int, size: int) -> Floats:
+def pad_filter(written: Filter, origin: int, size: int) -> Floats:
     """(size,) float64, the coefficients rolled back by the origin and filled with zeros."""
     out = np.zeros(size)
     out[: len(written)] = written.coefficients

@@ -24,12 +24,12 @@ from sketchstream.kinds.convolution.filtering.spread import MAX_SPREAD_POSITIONS
 from sketchstream.kinds.convolution.noises.scheme import COLUMNS_GRID, FilteredSpec, NoiseLayer, NoiseScheme, Request
 from sketchstream.kinds.convolution.noises.spectral import UP, Correlated
 from sketchstream.kinds.convolution.noises.synthesis import Objects, filter_draws
-from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS, CausalFactor, block_energies, filtered
+from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS, CausalFactor, block_energies, filter_causally
 from sketchstream.kinds.linear.tree import BlockTree, best_levels, checked_levels
 from sketchstream.noise import discrete_laplace
 from sketchstream.noise.entropy import WordSource
 from sketchstream.noise.laws import DiscreteLaplace
-from sketchstream.spec import whole
+from sketchstream.spec import checked_int
 
 FAR_BELOW: Final = 0.75
 """Noise "toeplitz" is not tried where another error is below this share of that of noise "gaussian": it never wins."""
@@ -185,7 +185,7 @@ class Rooted(ByPosition):
     def root(self) -> int:
         """Number of the filter: the one that was asked for, or the one with the smallest weighted error."""
         spec, chosen = self.spec, self.request.root
-        places = range(len(spec.filters)) if chosen is None else [whole(chosen, "root", 0, len(spec.filters) - 1)]
+        places = range(len(spec.filters)) if chosen is None else [checked_int(chosen, "root", 0, len(spec.filters) - 1)]
         usable = [place for place in places if self._usable(place)]
         if not usable:
             raise SpecError(
@@ -243,7 +243,7 @@ class Toeplitz(Rooted):
     def _filtered(self, counts: Floats, place: int) -> Floats:
         """See `NoiseScheme`; sums have a fixed order, so that closed positions do not depend on later words."""
         spec, coefficients = self.spec, self.spec.filters[place].coefficients
-        return filtered(counts, coefficients, np.arange(spec.length + len(coefficients) - 1) + spec.origin)
+        return filter_causally(counts, coefficients, np.arange(spec.length + len(coefficients) - 1) + spec.origin)
 
     def _counts(self, state: Ints) -> Floats:
         """See `NoiseScheme`; each estimate is from the words up to its own."""

@@ -22,7 +22,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.calibration import mu_of, require_delta, rho_of
 from sketchstream.kinds.convolution.filtering.filters import DeclaredColumns, Filter
 from sketchstream.kinds.convolution.filtering.group import Group
-from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind, Spectrum, padded
+from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind, Spectrum, pad_filter
 from sketchstream.kinds.convolution.noises.independent import add_gaussian
 from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.linear.tree import BlockTree, Levels
@@ -192,7 +192,7 @@ class NoiseScheme(ABC):
     def spectrum(self) -> Spectrum:
         """The eigenvalues of the filters."""
         spec, size = self.spec, self.group.size
-        kernels = [padded(each, spec.origin, size) for each in spec.filters]
+        kernels = [pad_filter(each, spec.origin, size) for each in spec.filters]
         return Spectrum.of(self.group, kernels, [float(weight) for weight in spec.weights])
 
     @property

@@ -139,7 +139,7 @@ def _first_root(size: int, places: int) -> tuple[int, int]:
         return -(1 << places), 0
     spare = 32
     places += spare
-    angle = 2 * _pi(places) // size
+    angle = 2 * _fixed_point_pi(places) // size
     square = angle * angle >> places
     cosine, sine = 0, 0
     term_cos, term_sin, k = 1 << places, angle, 0
@@ -154,7 +154,7 @@ def _first_root(size: int, places: int) -> tuple[int, int]:
     return cosine >> spare, sine >> spare
 
 
-def _pi(places: int) -> int:
+def _fixed_point_pi(places: int) -> int:
     """Pi by Machin's formula."""
     work = places + 16
 

@@ -90,10 +90,10 @@ class FilterAnswers(LinearAnswers):
         return {"partial": self.partial}
 
     def more(self, level: float) -> dict[str, Any]:
-        return described(self.spec, (self,))
+        return describe_filters(self.spec, (self,))
 
     def _draw(self) -> Figure:
-        return drawn(self.spec, (self,), self.level)
+        return draw_filters(self.spec, (self,), self.level)
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
         """Ends of intervals by the law of the noise: normal, or sums of Laplace draws."""
@@ -158,7 +158,7 @@ class FilterAnswers(LinearAnswers):
         return "\n".join(lines)
 
 
-def described(spec: ConvolutionSpec, parts: Sequence[FilterAnswers]) -> dict[str, Any]:
+def describe_filters(spec: ConvolutionSpec, parts: Sequence[FilterAnswers]) -> dict[str, Any]:
     """Plain data of filters: where each one's answers are among all of them, and which stand on a part of it only."""
     ends = list(accumulate(len(one.values) for one in parts))
     return {
@@ -178,7 +178,7 @@ def described(spec: ConvolutionSpec, parts: Sequence[FilterAnswers]) -> dict[str
     }
 
 
-def drawn(spec: ConvolutionSpec, parts: Sequence[FilterAnswers], level: float) -> Figure:
+def draw_filters(spec: ConvolutionSpec, parts: Sequence[FilterAnswers], level: float) -> Figure:
     """Each filter's answers as a line with the band of their intervals, or as bars if they are a table."""
     from sketchstream.pictures import charts
 

@@ -268,7 +268,7 @@ def _spectral(scheme: Spectral, place: int, terms: Sequence[Term], stderr: Float
     if len(unique) > DISTINCT:
         excess = 12 * np.sum(every**4, axis=1) / deviation**4
         return normal_half_width(level, excess) * stderr
-    return np.array([_inverted(row, level) for row in unique])[which] * stderr
+    return np.array([_quantile_by_inversion(row, level) for row in unique])[which] * stderr
 
 
 def _multiples(scheme: Spectral, place: int, term: Term) -> Floats:
@@ -291,7 +291,7 @@ def _multiples(scheme: Spectral, place: int, term: Term) -> Floats:
     return np.concatenate([coefficients * one for one in by_word], axis=1)
 
 
-def _inverted(scales: Floats, level: float) -> float:
+def _quantile_by_inversion(scales: Floats, level: float) -> float:
     """The half width of a sum of Laplace draws of these scales, whose variance is 1."""
     step = 1 / 128
     frequency = 2 * math.pi * np.fft.rfftfreq(GRID, step)

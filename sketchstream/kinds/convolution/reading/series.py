@@ -18,8 +18,14 @@ import numpy as np
 from sketchstream import kinds
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, Column, plain
-from sketchstream.kinds.convolution.reading.answers import FilterAnswers, answers, closed_values, described, drawn
+from sketchstream.kinds.answers import LEVEL, Column, plain_column
+from sketchstream.kinds.convolution.reading.answers import (
+    FilterAnswers,
+    answers,
+    closed_values,
+    describe_filters,
+    draw_filters,
+)
 from sketchstream.kinds.convolution.reading.quantiles import Term
 from sketchstream.kinds.estimates import checked_level
 from sketchstream.kinds.linear.answers import LinearAnswers
@@ -101,7 +107,7 @@ class Series(LinearAnswers):
             name: [one.labels.get(name, without) for one, without in zip(self.answers, missing, strict=True)]
             for name in names
         }
-        return {name: [cell for column in parts for cell in plain(column)] for name, parts in columns.items()}
+        return {name: [cell for column in parts for cell in plain_column(column)] for name, parts in columns.items()}
 
     def _parameters(self) -> Sequence[Fraction]:
         """Parameters of any filter: all read one state."""
@@ -112,8 +118,8 @@ class Series(LinearAnswers):
         return {"partial": np.concatenate([one.partial for one in self.answers])}
 
     def more(self, level: float) -> dict[str, Any]:
-        """See `described`."""
-        return described(self.spec, self.answers)
+        """See `describe_filters`."""
+        return describe_filters(self.spec, self.answers)
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
         """Ends of intervals of each filter in turn."""
@@ -122,7 +128,7 @@ class Series(LinearAnswers):
 
     def _draw(self) -> Figure:
         """A panel for each filter."""
-        return drawn(self.spec, self.answers, self.level)
+        return draw_filters(self.spec, self.answers, self.level)
 
     def _noted(self) -> str:
         """The error of each filter's answers."""
@@ -158,11 +164,11 @@ def estimate(
     require_method(method, ("auto",))
     require_options(published.kind.name, options, OPTIONS)
     spec: ConvolutionSpec = published.spec
-    layers, state, window = _held(published)
+    layers, state, window = _sum_of_parts(published)
     start = None if window is None else window[0]
     by_filter = answers(spec, layers, state, length=spec.positions_of(window), start_ms=start)
     if before is not None:
-        by_filter = _completed(by_filter, spec, window, before)
+        by_filter = _complete_answers(by_filter, spec, window, before)
     checked_level(level)
     made = Series(spec, by_filter, level)
     if name is not None:
@@ -191,22 +197,22 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before:
     by_filter = answers(spec, layers, state, length=positions, start_ms=start)
     made = tuple(replace(one, values=closed_values(spec, state, 0, positions, one.place)) for one in by_filter)
     if before is not None:
-        made = _completed(made, spec, first.origin.window, before)
+        made = _complete_answers(made, spec, first.origin.window, before)
     return Series(spec, made)
 
 
-def _completed(
+def _complete_answers(
     by_filter: tuple[FilterAnswers, ...], spec: ConvolutionSpec, window: tuple[int, int] | None, before: Published
 ) -> tuple[FilterAnswers, ...]:
     """Answers of a window completed with the window before."""
-    former, tail, earlier = _held(before)
+    former, tail, earlier = _sum_of_parts(before)
     consecutive = window is None or earlier is None or earlier[1] == window[0]
     if before.spec.fingerprint != spec.fingerprint or not consecutive:
         raise EstimateError("before must be the window that ends where this one begins, of an equal spec")
-    return tuple(joined(one, tail, former, spec.positions_of(earlier)) for one in by_filter)
+    return tuple(join_windows(one, tail, former, spec.positions_of(earlier)) for one in by_filter)
 
 
-def joined(
+def join_windows(
     current: FilterAnswers, state: Ints, layers: Sequence[NoiseLayer], length: int | None = None
 ) -> FilterAnswers:
     """The answers of a window whose first ones are completed with the window before.
@@ -236,7 +242,7 @@ def joined(
     return replace(current, values=values, stderr=stderr, partial=partial, before=before)
 
 
-def _held(published: Published) -> tuple[list[NoiseLayer], Ints, tuple[int, int] | None]:
+def _sum_of_parts(published: Published) -> tuple[list[NoiseLayer], Ints, tuple[int, int] | None]:
     """All layers of the publication, the sum of its states, and its window."""
     spec, kind = published.spec, published.kind
     parts = parts_of(kind, published)

@@ -20,7 +20,7 @@ from sketchstream.items.domains import NO_COUNTERS, Index
 from sketchstream.kinds.convolution.noises.scheme import NoiseLayer, Tables
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state import kernels
-from sketchstream.kinds.linear.events import judged
+from sketchstream.kinds.linear.events import valid_events
 from sketchstream.noise.blocks import flat
 from sketchstream.noise.entropy import WordSource
 
@@ -83,7 +83,7 @@ class Updater:
     ) -> None:
         """See `ItemIndex`."""
         located = self.locate(items)
-        valid = judged(located < 0, None, invalid)
+        valid = valid_events(located < 0, None, invalid)
         moved = np.array([0, events[valid].sum()], np.int64)
         places, amounts = np.where(valid, located, 0), np.where(valid, sums, 0)
         if len(places) > self.spec.length:
@@ -119,7 +119,7 @@ class Updater:
         good = (amounts <= bound) & (amounts >= -bound) if len(amounts) else None
         if good is None:
             amounts = np.ones(len(items), np.int64)
-        left = ~judged(places < 0, good, invalid, bound)
+        left = ~valid_events(places < 0, good, invalid, bound)
         places[left], amounts[left] = 0, 0
         counters += np.array([amounts.sum(dtype=np.int64), len(amounts) - np.count_nonzero(left)])
         return places, amounts

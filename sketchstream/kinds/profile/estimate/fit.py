@@ -59,7 +59,7 @@ def middles(cells: Cells) -> Floats:
     return (low + high) / 2.0
 
 
-def spread(cells: Cells, low: int, high: int) -> Floats:
+def spread_cells(cells: Cells, low: int, high: int) -> Floats:
     """(high-low+1,) share of each count in low..high, wide cells spread evenly; negative bins count as they are."""
     out = np.zeros(high - low + 1)
     inside = (cells.high >= low) & (cells.low <= high)
@@ -71,7 +71,7 @@ def spread(cells: Cells, low: int, high: int) -> Floats:
     return out
 
 
-def above(cells: Cells, n: int, share: float) -> tuple[Floats, Floats]:
+def shares_above(cells: Cells, n: int, share: float) -> tuple[Floats, Floats]:
     """Counts above n and their shares, adding up to `share`, in proportion to the cells above n."""
     if share == 0.0:
         return np.zeros(0), np.zeros(0)
@@ -84,7 +84,7 @@ def above(cells: Cells, n: int, share: float) -> tuple[Floats, Floats]:
     return counts[keep], share * weights[keep] / weights.sum()
 
 
-def mixed(fits: Sequence[Fit], slots: Sequence[float]) -> Fit:
+def mix_fits(fits: Sequence[Fit], slots: Sequence[float]) -> Fit:
     """Average the laws of parts, weighted by their slots."""
     if len(fits) == 1:
         return fits[0]

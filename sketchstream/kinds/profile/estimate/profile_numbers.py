@@ -196,11 +196,11 @@ class ProfileNumbers(Profile):
             return self._scalar(name, _estimate(self._value(name), self._known.scalars[name], z, least, most), z)
         kind, _, rest = name.partition(".")
         if kind == "at_least":
-            return self._at_least(_parsed(rest), z)
+            return self._at_least(_parse_number(rest), z)
         if kind == "exactly":
-            return self._exactly(_parsed(rest), z)
+            return self._exactly(_parse_number(rest), z)
         if kind == "quantile":
-            return self._quantile(_parsed(rest), z)
+            return self._quantile(_parse_number(rest), z)
         raise EstimateError(
             "unknown number: expected distinct, total, mean, entropy, one_hit_ratio, coverage, above, fractions, "
             f"counts, at_least.K, exactly.K or quantile.Q, found {name:.40}"
@@ -444,7 +444,7 @@ def _share(q: object) -> float:
     return float(q)
 
 
-def _parsed(text: str) -> int | float | str:
+def _parse_number(text: str) -> int | float | str:
     """The number in a text, or the text itself if it holds none."""
     if text.isdecimal():
         return int(text)

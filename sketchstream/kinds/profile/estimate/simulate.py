@@ -38,7 +38,7 @@ def response(rng: np.random.Generator, epsilon: float, p: int, size: int) -> Int
     return np.where(moved, rng.integers(1, p, size), 0).astype(np.int64)
 
 
-def hashed(items: npt.NDArray[Any], slots: int, levels: int, rng: np.random.Generator) -> list[Ints]:
+def hash_counts(items: npt.NDArray[Any], slots: int, levels: int, rng: np.random.Generator) -> list[Ints]:
     """True counts of the slots of each level after items with these counts are hashed into them."""
     m = slots // levels
     level = np.minimum(rng.geometric(0.5, items.size) - 1, levels - 1)
@@ -47,7 +47,7 @@ def hashed(items: npt.NDArray[Any], slots: int, levels: int, rng: np.random.Gene
     return [part.astype(np.int64) for part in cell.reshape(levels, m)]
 
 
-def _moved(
+def _add_layer(
     rng: np.random.Generator, value: Ints, times: Ints, epsilon: float, modulus: int | None
 ) -> tuple[Ints, Ints]:
     """Histogram of the counters after one layer; all slots with a frequent value take one multinomial draw."""
@@ -65,11 +65,11 @@ def _moved(
     weights = [np.ones(rest.size, dtype=np.int64), *(rng.multinomial(t, law / law.sum()) for t in times[many])]
     where = np.concatenate(moved) if modulus is None else np.concatenate(moved) % modulus
     seen, index = np.unique(where, return_inverse=True)
-    total = _tallied(index, np.concatenate(weights), seen.size)
+    total = _sum_by_index(index, np.concatenate(weights), seen.size)
     return seen[total > 0], total[total > 0]
 
 
-def _tallied(where: npt.NDArray[np.integer[Any]], times: Ints, size: int) -> Ints:
+def _sum_by_index(where: npt.NDArray[np.integer[Any]], times: Ints, size: int) -> Ints:
     """Sums of `times` by index."""
     return np.rint(np.bincount(where, times, size)).astype(np.int64)
 
@@ -112,7 +112,7 @@ def publish(
         if grouped:
             seen = np.unique(np.asarray(h, dtype=np.int64), return_counts=True)
             for _ in range(layers):
-                seen = _moved(rng, *seen, float(effective), modulus if unit == "item" else None)
+                seen = _add_layer(rng, *seen, float(effective), modulus if unit == "item" else None)
             noisy.append((seen[0], seen[1].astype(np.int64)))
             continue
         x = np.asarray(h, dtype=np.int64).copy()
@@ -130,7 +130,7 @@ def publish(
     price = None if form == "state" else Fraction(epsilon if cost is None else cost)
     if form == "state":
         edges = np.unique(np.concatenate([value for value, _ in noisy]))
-        values = np.stack([_tallied(np.searchsorted(edges, value), times, edges.size) for value, times in noisy])
+        values = np.stack([_sum_by_index(np.searchsorted(edges, value), times, edges.size) for value, times in noisy])
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoPrivacyWarning)
@@ -150,7 +150,7 @@ def publish(
             values = exact_values + laplace(rng, float(price), exact_values.shape)
         else:
             exact_values = np.stack(
-                [_tallied(np.searchsorted(edges, v, side="right") - 1, times, edges.size) for v, times in noisy]
+                [_sum_by_index(np.searchsorted(edges, v, side="right") - 1, times, edges.size) for v, times in noisy]
             )
             values = exact_values + laplace(rng, float(price) / 2.0, exact_values.shape)
     law = DISCRETE_LAPLACE if unit == "event" else RANDOMIZED_RESPONSE

@@ -102,7 +102,7 @@ def fit(table: Patterns, begin: Floats | None = None) -> RegionFit:
     law = PatternLaw(table)
     at, length = start(table) if begin is None else begin, np.inf
     for _ in range(MAX_NEWTON_STEPS):
-        at, length = stepped(Scoring(law, at))
+        at, length = newton_step(Scoring(law, at))
         if length < MIN_SQUARED_STEP:
             break
     last = Scoring(law, at)
@@ -113,11 +113,11 @@ def fit(table: Patterns, begin: Floats | None = None) -> RegionFit:
         return RegionFit(closed.free(table.cells[0]), at, closed)
     spread = OpenCovariance(last, at)
     free = at + spread.inverse(last.score)
-    wrapped = spread if table.wraps is None else DoubtedCovariance(spread, doubted(at, table.wraps.doubts))
+    wrapped = spread if table.wraps is None else DoubtedCovariance(spread, doubt_of_regions(at, table.wraps.doubts))
     return RegionFit(free, at, wrapped)
 
 
-def doubted(regions: Floats, doubts: Floats) -> Floats:
+def doubt_of_regions(regions: Floats, doubts: Floats) -> Floats:
     """(m, 2^m - 1) by how much numbers of items are wrong if counts of a group wrap more often by a standard error.
 
     Args:
@@ -142,7 +142,7 @@ def has_empty_slots(table: Patterns, group: int) -> bool:
     return bool((full - table.occupied(group)).max() > CLEAR * np.sqrt(variance))
 
 
-def trusted(table: Patterns, loads: Floats) -> npt.NDArray[np.bool_]:
+def trusted_levels(table: Patterns, loads: Floats) -> npt.NDArray[np.bool_]:
     """(levels,) levels that tell empty slots from those whose counts add up to 0, within their standard errors.
 
     Elsewhere the fit would be sure of what it cannot know: a level of five items a slot has fewer empty slots than
@@ -181,7 +181,7 @@ def start(table: Patterns) -> Floats:
     return out
 
 
-def stepped(scoring: Scoring) -> tuple[Floats, float]:
+def newton_step(scoring: Scoring) -> tuple[Floats, float]:
     """The next numbers, none negative, and how far they are, in standard errors squared.
 
     Args:

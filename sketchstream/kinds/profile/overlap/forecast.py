@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.groups.expression import quoted
+from sketchstream.kinds.groups.expression import quote_name
 from sketchstream.kinds.groups.overlap import Overlap
 from sketchstream.kinds.profile.overlap.fit import answers_of, fit
 from sketchstream.kinds.profile.overlap.law import expected_cells
@@ -53,7 +53,7 @@ class OverlapForecast:
         """One row for each set: `set` in words, `expected` items, `sd`, `relative`: sd over expected; None where none
         is expected.
         """  # noqa: D205
-        first, second, *more = map(quoted, self.overlap.groups)
+        first, second, *more = map(quote_name, self.overlap.groups)
         sets = [
             ("one group", first),
             ("one group or another", f"{first} | {second}"),

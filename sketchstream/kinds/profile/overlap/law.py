@@ -89,7 +89,7 @@ class PatternLaw:
 
     def filled(self, regions: Floats) -> Floats:
         """(levels, 2^m) items a slot in some group of S."""
-        return self.rate[:, None] * -self.loads(balanced(regions))
+        return self.rate[:, None] * -self.loads(balance_regions(regions))
 
     def empty(self, regions: Floats) -> tuple[Floats, Floats]:
         """(levels, 2^m) Pr[a slot is empty in S], and how many slots fewer are for each item more that fills S."""
@@ -142,7 +142,7 @@ class Scoring:
 
     def slope(self, regions: Floats) -> Floats:
         """(levels, 2^m) what more items by region add to the cells."""
-        return self.law.shown(self.falls * self.law.missing(balanced(regions)))
+        return self.law.shown(self.falls * self.law.missing(balance_regions(regions)))
 
     def information(self, regions: Floats) -> Floats:
         """(2^m - 1,) the product of the information and these numbers."""
@@ -161,13 +161,13 @@ class Scoring:
             moved: (2^m - 1,) more items by region.
         """
         table, law = self.law.table, self.law
-        falls = law.rate[:, None] * law.missing(balanced(moved))
+        falls = law.rate[:, None] * law.missing(balance_regions(moved))
         empty = self.empty * np.exp(falls) if table.is_open else self.empty + falls
         rest = table.cells - table.slots * law.expected(empty)
         return float((rest * self.weighed(rest)).sum()) / 2
 
 
-def balanced(regions: Floats) -> Floats:
+def balance_regions(regions: Floats) -> Floats:
     """(2^m,) with those that are in no group, of whom there are fewer where there are more of others."""
     return np.concatenate([[-regions.sum()], regions])
 

@@ -19,7 +19,7 @@ from sketchstream.kinds.groups.expression import member
 from sketchstream.kinds.groups.overlap import Overlap
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.overlap.channel import Channel, JointChannel, contraction
-from sketchstream.kinds.profile.overlap.fit import RegionFit, answers_of, fit, start, trusted
+from sketchstream.kinds.profile.overlap.fit import RegionFit, answers_of, fit, start, trusted_levels
 from sketchstream.kinds.profile.overlap.law import Patterns
 from sketchstream.kinds.profile.overlap.wraps import Wraps, law_of_counts
 from sketchstream.noise.laws import DiscreteLaplace
@@ -54,8 +54,8 @@ def overlap_of(published: Published, groups: Sequence[str] | None = None) -> Ove
     for part in parts:
         mechanism.patterns(spec, part.state if part.cost is None else part.noised)
     assert spec.overlap is not None
-    names = _chosen(spec.overlap.groups, groups)
-    fits = [_fitted(some, names) for some in _alike(parts)]
+    names = _choose_groups(spec.overlap.groups, groups)
+    fits = [_fit_parts(some, names) for some in _alike(parts)]
     rate = spec.domain.sample_rate if isinstance(spec.domain, ClosedDomain) else None
     most = None if isinstance(spec.domain, OpenDomain) else sum(part.slots for part in parts) / spec.group_count
     return answers_of(
@@ -68,7 +68,7 @@ def overlap_of(published: Published, groups: Sequence[str] | None = None) -> Ove
     )
 
 
-def _chosen(every: tuple[str, ...], groups: Sequence[str] | None) -> tuple[str, ...]:
+def _choose_groups(every: tuple[str, ...], groups: Sequence[str] | None) -> tuple[str, ...]:
     """The groups to combine."""
     names = every if groups is None else tuple(groups)
     for name in names:
@@ -123,7 +123,7 @@ def _variance(cost: Fraction) -> float:
     return float(DiscreteLaplace(cost / 2).variance)
 
 
-def _fitted(parts: Sequence[Release], names: tuple[str, ...]) -> RegionFit:
+def _fit_parts(parts: Sequence[Release], names: tuple[str, ...]) -> RegionFit:
     """Parts with equal noise as one, fitted; counts that wrap are allowed for where histograms tell how many do."""
     first = parts[0]
     spec: ProfileSpec = first.spec
@@ -152,7 +152,7 @@ def without_hidden(table: Patterns, items: Floats) -> Patterns:
     Raises:
         EstimateError: there is none.
     """
-    good = trusted(table, np.multiply.outer(items, table.shares) / table.slots)
+    good = trusted_levels(table, np.multiply.outer(items, table.shares) / table.slots)
     if not good.any():
         raise EstimateError(HIDDEN)
     return replace(table, cells=table.cells[good], shares=table.shares[good])

@@ -13,7 +13,7 @@ applied to it. Its variance estimates are unbiased, so at the expected histogram
 from __future__ import annotations
 
 from sketchstream.kinds.profile.planner.forecast import Expected, Plan
-from sketchstream.kinds.profile.planner.planning import Vary, plan, required, resized
+from sketchstream.kinds.profile.planner.planning import Vary, plan, required, resize
 from sketchstream.kinds.profile.planner.sizing import Machine, Sizing, fewest, size
 
-__all__ = ["Expected", "Machine", "Plan", "Sizing", "Vary", "fewest", "plan", "required", "resized", "size"]
+__all__ = ["Expected", "Machine", "Plan", "Sizing", "Vary", "fewest", "plan", "required", "resize", "size"]

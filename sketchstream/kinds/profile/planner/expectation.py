@@ -58,7 +58,7 @@ def layers(spec: ProfileSpec, merges: int) -> tuple[Fraction, ...]:
     return tuple(own * merges)
 
 
-def expected(spec: ProfileSpec, items: float, shares: Floats, parts: int, merges: int) -> Observed:
+def expected_publication(spec: ProfileSpec, items: float, shares: Floats, parts: int, merges: int) -> Observed:
     """The expected published object of `parts` stacked parts, for the estimators."""
     effective = layers(spec, merges)
     domain = spec.domain
@@ -66,7 +66,7 @@ def expected(spec: ProfileSpec, items: float, shares: Floats, parts: int, merges
         per_level = [domain.slots_per_level] * domain.levels
         level_shares = tuple(float(share) for share in domain.level_shares())
         rates = [items / parts * share / domain.slots_per_level for share in level_shares]
-        laws = [crowded(rate, shares, spec.modulus) for rate in rates]
+        laws = [crowded_law(rate, shares, spec.modulus) for rate in rates]
     else:
         per_level = [max(1, round(domain.expected_slots / parts))]
         level_shares = (1.0,)
@@ -74,11 +74,11 @@ def expected(spec: ProfileSpec, items: float, shares: Floats, parts: int, merges
         laws = [np.concatenate([[1 - rate], rate * shares])]
     low, noisy = _noisy(laws, effective, spec.modulus)
     if spec.publish == "state":
-        edges, values = low + np.arange(noisy.shape[1]), _rounded(noisy, per_level)
+        edges, values = low + np.arange(noisy.shape[1]), _round_to_slots(noisy, per_level)
         form: Any = "state"
     else:
         form, edges = spec.form, spec.edges
-        values = _binned(noisy, low, edges, spec.form, per_level)
+        values = _bin_at_edges(noisy, low, edges, spec.form, per_level)
     name = DISCRETE_LAPLACE if spec.unit == "event" else RANDOMIZED_RESPONSE
     return Observed(
         unit=spec.unit,
@@ -98,7 +98,7 @@ def expected(spec: ProfileSpec, items: float, shares: Floats, parts: int, merges
     )
 
 
-def crowded(rate: float, shares: Floats, modulus: int | None) -> Floats:
+def crowded_law(rate: float, shares: Floats, modulus: int | None) -> Floats:
     """Law of a slot's count with this mean number of items per slot: compound Poisson, by FFT."""
     mean = rate * float(shares @ np.arange(1, shares.size + 1))
     square = rate * float(shares @ np.arange(1, shares.size + 1) ** 2)
@@ -142,14 +142,14 @@ def _laplace(epsilon: float, size: int) -> Floats:
     return out
 
 
-def _rounded(noisy: Floats, slots: Sequence[int]) -> Ints:
+def _round_to_slots(noisy: Floats, slots: Sequence[int]) -> Ints:
     """(levels, N) integers near slots * law that add up to the slots."""
     ends = np.rint(np.cumsum(noisy, axis=1) * np.asarray(slots)[:, None])
     out: Ints = np.diff(ends, axis=1, prepend=0.0).astype(np.int64)
     return out
 
 
-def _binned(noisy: Floats, low: int, edges: Ints, form: str, slots: Sequence[int]) -> Ints:
+def _bin_at_edges(noisy: Floats, low: int, edges: Ints, form: str, slots: Sequence[int]) -> Ints:
     """Expected published values at the edges."""
     d = np.asarray(slots, dtype=np.float64)[:, None]
     at_least = np.concatenate([np.cumsum(noisy[:, ::-1], axis=1)[:, ::-1], np.zeros((noisy.shape[0], 1))], axis=1)

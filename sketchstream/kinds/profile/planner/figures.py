@@ -19,7 +19,7 @@ from sketchstream.components import TOTAL
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.profile import reconstruction
 from sketchstream.kinds.profile.estimate.about import About
-from sketchstream.kinds.profile.mechanism import components, kept
+from sketchstream.kinds.profile.mechanism import components, slots_kept
 from sketchstream.kinds.profile.spec import ProfileSpec
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ def counted_deviation(
 
 def share(spec: ProfileSpec) -> float:
     """Share of the items that count: below 1 for a group of a sketch whose groups are ranked, and sampled domains."""
-    return float(about(spec).share(spec.domain.expected_slots))
+    return float(facts_of_spec(spec).share(spec.domain.expected_slots))
 
 
-def about(spec: ProfileSpec) -> About:
+def facts_of_spec(spec: ProfileSpec) -> About:
     """Facts for answers that say which items count."""
-    return About(sample=spec.sample, kept=kept(spec.domain))
+    return About(sample=spec.sample, kept=slots_kept(spec.domain))
 
 
 def names(spec: ProfileSpec, shares: Floats) -> list[str]:

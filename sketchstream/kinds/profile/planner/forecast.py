@@ -112,13 +112,20 @@ class Plan:
 
     def rows(self) -> list[list[str]]:
         """Number, value, error, relative error, simulated error, central error; as text."""
-        from sketchstream.pictures.charts import spelled
+        from sketchstream.pictures.charts import number_text
 
         def cell(value: float | None) -> str:
-            return "-" if value is None else spelled(value)
+            return "-" if value is None else number_text(value)
 
         return [
-            [name, spelled(one.value), spelled(one.sd), f"{one.relative:.2%}", cell(one.simulated), cell(one.central)]
+            [
+                name,
+                number_text(one.value),
+                number_text(one.sd),
+                f"{one.relative:.2%}",
+                cell(one.simulated),
+                cell(one.central),
+            ]
             for name, one in self.numbers.items()
         ]
 

@@ -32,7 +32,7 @@ def share_beyond(modulus: int, mean: float, spread: float = SPREAD) -> float:
     return 0.5 * math.erfc((math.log(modulus - 0.5) - middle) / (spread * math.sqrt(2.0)))
 
 
-def enough(mean: float, modulus: int) -> int:
+def large_enough_modulus(mean: float, modulus: int) -> int:
     """The smallest modulus, doubling from this one, with few heavy-tailed items beyond it."""
     while share_beyond(modulus, mean) > NEGLIGIBLE_SHARE and modulus < 1 << 15:
         modulus *= 2
@@ -59,7 +59,7 @@ def tail_note(spec: ProfileSpec, mean: float) -> str:
         mean: mean of the counts of items that occur.
     """
     assert spec.modulus is not None
-    share, larger = share_beyond(spec.modulus, mean), enough(mean, spec.modulus)
+    share, larger = share_beyond(spec.modulus, mean), large_enough_modulus(mean, spec.modulus)
     text = (
         f"if counts of mean {mean:.3g} are heavy-tailed (log-normal, as people's often are), {share:.2%} of the items "
         f"have {spec.modulus} or more: such results mark totals and means as lower bounds"

@@ -12,17 +12,17 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 from sketchstream.errors import EstimateError, SpecError
-from sketchstream.kinds import planned
+from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.options import METHODS
 from sketchstream.kinds.profile.estimate import laws
-from sketchstream.kinds.profile.groups import alone
+from sketchstream.kinds.profile.groups import spec_of_group
 from sketchstream.kinds.profile.planner import figures
-from sketchstream.kinds.profile.planner.expectation import count_law, expected
+from sketchstream.kinds.profile.planner.expectation import count_law, expected_publication
 from sketchstream.kinds.profile.planner.forecast import Expected, Plan
 from sketchstream.kinds.profile.planner.heavy import expected_mean, tail_note
-from sketchstream.kinds.profile.planner.simulation import simulated as simulated_errors
+from sketchstream.kinds.profile.planner.simulation import simulate_errors as simulated_errors
 from sketchstream.kinds.profile.spec import ProfileSpec, require_spec
-from sketchstream.spec import OpenDomain, require_choice, whole
+from sketchstream.spec import OpenDomain, checked_int, require_choice
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.reconstructed import ReconstructedProfile
@@ -89,9 +89,9 @@ def plan(
     shares = count_law(law, mean, exponent)
     require_choice(method, "method", METHODS)
     _check(spec, items, parts, merges, windows, runs)
-    single = spec if spec.groups is None else alone(spec)  # the spec of one group
-    published = expected(single, items * figures.share(single), shares, parts, merges)
-    profile = figures.read(published, single.max_count, "inverse", figures.about(single))
+    single = spec if spec.groups is None else spec_of_group(spec)  # the spec of one group
+    published = expected_publication(single, items * figures.share(single), shares, parts, merges)
+    profile = figures.read(published, single.max_count, "inverse", figures.facts_of_spec(single))
     _refuse_crowded(profile, items)
     names = figures.names(single, shares)
     truths = figures.truths(names, items, shares)
@@ -102,7 +102,7 @@ def plan(
         counted = figures.counted_deviation(name, draws, truths, distinct, single)
         deviation = figures.deviation(profile, name) if counted is None else counted
         numbers[name] = Expected(truths[name], deviation, simulated.get(name), figures.central(single, name))
-    ledger = planned(spec)
+    ledger = initial_ledger(spec)
     loss, looked = ledger.loss(), ledger.loss(intrusion=True)
     above = items * float(shares[spec.max_count :].sum())
     gain = laws.gain(published.epsilons[1:]) if merges > 1 else 1.0
@@ -182,13 +182,13 @@ def _candidates(spec: ProfileSpec, vary: Vary, items: float) -> list[ProfileSpec
     if vary == "slots":
         first = max(8, int(math.log2(max(items, 2))) - 6)
         sizes = [1 << power for power in range(first, min(first + 16, 31)) if 1 << power >= 2 * spec.levels]
-        return [resized(spec, domain=OpenDomain(slots=size, levels=spec.levels)) for size in sizes]
+        return [resize(spec, domain=OpenDomain(slots=size, levels=spec.levels)) for size in sizes]
     steps = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
     grid = [Fraction(step * 10**power, 1000) for power in (0, 1, 2) for step in steps] + [Fraction(10)]
-    return [resized(spec, epsilon=epsilon, epsilon_publish=epsilon) for epsilon in grid if epsilon <= 10]
+    return [resize(spec, epsilon=epsilon, epsilon_publish=epsilon) for epsilon in grid if epsilon <= 10]
 
 
-def resized(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
+def resize(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
     """`spec` with some fields changed."""
     fields: dict[str, Any] = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
     return ProfileSpec(**fields | changes)
@@ -201,10 +201,10 @@ def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: in
         raise SpecError(f"items must be the number of distinct items expected, from 1 to 10^12, found {items!r:.40}")
     if not isinstance(spec.domain, OpenDomain) and items > spec.domain.size:
         raise SpecError(f"{items:g} items do not fit a closed domain of {spec.domain.size}")
-    whole(parts, "parts", 1, 1 << 20)
-    whole(merges, "merges", 1, 64)
-    whole(windows, "windows", 1, 1 << 20)
-    whole(runs, "runs", 0, 10_000)
+    checked_int(parts, "parts", 1, 1 << 20)
+    checked_int(merges, "merges", 1, 64)
+    checked_int(windows, "windows", 1, 1 << 20)
+    checked_int(runs, "runs", 0, 10_000)
     if merges > 1 and spec.publish != "state":
         raise SpecError("only states can be merged: merges above 1 need publish = 'state'")
     if runs and (spec.domain.size > 1 << 24 or items > 1 << 24):

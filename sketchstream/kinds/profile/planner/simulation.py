@@ -20,7 +20,7 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 
 
-def simulated(
+def simulate_errors(
     spec: ProfileSpec,
     items: float,
     shares: Floats,
@@ -41,7 +41,7 @@ def simulated(
         if (share := figures.share(spec)) < 1.0:
             counts = counts[rng.random(count) < share]
         if isinstance(spec.domain, OpenDomain):
-            counters = simulate.hashed(counts, spec.domain.slots, spec.domain.levels, rng)
+            counters = simulate.hash_counts(counts, spec.domain.slots, spec.domain.levels, rng)
         else:
             counters = [np.concatenate([counts, np.zeros(max(spec.domain.expected_slots - counts.size, 0), np.int64)])]
         observed = simulate.publish(
@@ -57,18 +57,18 @@ def simulated(
             max_weight=spec.max_weight,
             open_domain=isinstance(spec.domain, OpenDomain),
         )
-        profile = figures.read(observed, spec.max_count, method, _about(spec, int(counts.sum()), merges, rng))
+        profile = figures.read(observed, spec.max_count, method, _simulated_facts(spec, int(counts.sum()), merges, rng))
         for name in truths:
             errors[name].append(profile.number(name).value - true.get(name, 0.0))
     return {name: math.sqrt(float(np.mean(np.square(values)))) for name, values in errors.items()}
 
 
-def _about(spec: ProfileSpec, total: int, merges: int, rng: np.random.Generator) -> About:
+def _simulated_facts(spec: ProfileSpec, total: int, merges: int, rng: np.random.Generator) -> About:
     """The noisy total of a simulated sketch, if it has one, and the sample of its items, if not all count."""
     draws = figures.total_noise(spec, 1, merges)
     if not draws:
-        return figures.about(spec)
+        return figures.facts_of_spec(spec)
     for epsilon in draws:
         first, second = rng.geometric(-math.expm1(-float(epsilon)), 2)
         total += int(first) - int(second)
-    return replace(figures.about(spec), total=(total, draws), max_total=spec.max_total)
+    return replace(figures.facts_of_spec(spec), total=(total, draws), max_total=spec.max_total)

@@ -78,7 +78,7 @@ def _lanes(context: Any, builder: Any, kind: Any, array: Any, position: int) -> 
     return lanes_of(builder, address(context, builder, kind, array, INT64(position)))
 
 
-def _compressed(builder: Any, chain: list[Any], message: dict[int, Any]) -> list[Any]:
+def _compress_last_block(builder: Any, chain: list[Any], message: dict[int, Any]) -> list[Any]:
     """The digest words of one last block; words of the message that are not given are 0."""
     lanes = ir.FunctionType(VECTOR, [VECTOR] * 3)
     rotate = cgutils.get_or_insert_function(builder.module, lanes, f"llvm.fshr.v{LANES}i64")
@@ -119,7 +119,7 @@ def _hash_lanes(typingctx: Any, chain: Any, counters: Any, out: Any) -> Any:
             i: builder.load(_lanes(context, builder, signature.args[1], args[1], i * LANES), align=8) for i in range(2)
         }
         # Word by word, each a register of eight hashes: `keyed_words` puts the words of one hash side by side.
-        for i, word in enumerate(_compressed(builder, spread, message)):
+        for i, word in enumerate(_compress_last_block(builder, spread, message)):
             builder.store(word, _lanes(context, builder, signature.args[2], args[2], i * LANES), align=8)
         return context.get_dummy_value()
 

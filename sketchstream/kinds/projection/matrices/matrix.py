@@ -23,7 +23,7 @@ import numpy.typing as npt
 from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.noise.gaussian import GaussianTails
-from sketchstream.spec import whole
+from sketchstream.spec import checked_int
 
 Family = Literal["gaussian", "rademacher", "srht", "identity"]
 FAMILIES: Final = ("gaussian", "rademacher", "srht", "identity")
@@ -70,8 +70,8 @@ class Matrix:
             msg = f"the seed of a matrix must be {SEED_BYTES} bytes, found {type(self.seed).__name__}"
             msg += f" of length {len(self.seed)}" if isinstance(self.seed, bytes) else ""
             raise SpecError(msg)
-        whole(self.features, "features", 1, MAX_FEATURES)
-        whole(self.columns, "k", 1, MAX_FEATURES if self.family == "identity" else MAX_COLUMNS)
+        checked_int(self.features, "features", 1, MAX_FEATURES)
+        checked_int(self.columns, "k", 1, MAX_FEATURES if self.family == "identity" else MAX_COLUMNS)
         if self.family == "identity" and self.columns != self.features:
             raise SpecError(f"matrix = 'identity' keeps all features: k must be {self.features}, found {self.columns}")
         if self.family == "srht" and self.columns > self.order:
@@ -169,13 +169,13 @@ def chaining_value(seed: bytes) -> list[int]:
         for step, (a, b, c, d) in enumerate(MIXED):
             for half in range(2):
                 v[a] = (v[a] + v[b] + m[schedule[2 * step + half]]) % 2**64
-                v[d] = _rotated(v[d] ^ v[a], ROTATIONS[2 * half])
+                v[d] = _rotate_right(v[d] ^ v[a], ROTATIONS[2 * half])
                 v[c] = (v[c] + v[d]) % 2**64
-                v[b] = _rotated(v[b] ^ v[c], ROTATIONS[2 * half + 1])
+                v[b] = _rotate_right(v[b] ^ v[c], ROTATIONS[2 * half + 1])
     return [word ^ v[i] ^ v[i + 8] for i, word in enumerate(h)]
 
 
-def _rotated(word: int, bits: int) -> int:
+def _rotate_right(word: int, bits: int) -> int:
     """64 bits rotated right."""
     return (word >> bits | word << (64 - bits)) % 2**64
 

@@ -54,7 +54,7 @@ def spectral(matrix: Matrix) -> Fraction:
     """An upper bound of the largest squared singular value: d' for srht, 1 for identity, else certified."""
     if matrix.family in ("srht", "identity"):
         return Fraction(matrix.order if matrix.family == "srht" else 1)
-    return _certified(_gram(matrix))
+    return _certified_eigenvalue(_gram(matrix))
 
 
 def _gram(matrix: Matrix) -> Ints:
@@ -68,7 +68,7 @@ def _gram(matrix: Matrix) -> Ints:
     return gram
 
 
-def _certified(gram: Ints) -> Fraction:
+def _certified_eigenvalue(gram: Ints) -> Fraction:
     """An upper bound of the largest eigenvalue of an exact Gram matrix; the same on every machine.
 
     The Rayleigh quotient of a computed eigenvector is taken in integers. Its error is the square of the vector's, far

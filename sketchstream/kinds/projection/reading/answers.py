@@ -37,11 +37,13 @@ class Projection(PublishedRows):
     def further(self) -> LinearAnswers | None:
         """Distances between the first rows; None if there is one row only."""
         numbers = self.numbers()
-        return None if self.spec.users.size < 2 else questions.asked(self, shown.of(numbers).further(numbers))
+        return (
+            None if self.spec.users.size < 2 else questions.answer_questions(self, shown.of(numbers).further(numbers))
+        )
 
     def _draw(self) -> Figure:
         """All distances as a heat map, rows that look alike side by side."""
-        return heatmap.drawn(self)
+        return heatmap.draw_heatmap(self)
 
     def write_distances(self, path: str | Path) -> None:
         """All squared distances as an Arrow file, a record a user. See `heatmap.write_arrow`.

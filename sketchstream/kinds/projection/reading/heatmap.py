@@ -70,7 +70,7 @@ def heat_map(projection: PublishedRows) -> HeatMap:
     return HeatMap(values[np.ix_(order, order)], order, run, error)
 
 
-def drawn(projection: PublishedRows) -> Figure:
+def draw_heatmap(projection: PublishedRows) -> Figure:
     """A heat map as a figure."""
     heat = heat_map(projection)
     names = None

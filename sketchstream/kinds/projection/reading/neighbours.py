@@ -22,7 +22,7 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.projection.matrices.kernels import squared_gaps
 from sketchstream.kinds.projection.reading.rows import PublishedRows, RowEstimates, Who
-from sketchstream.spec import whole
+from sketchstream.spec import checked_int
 
 BLOCK: Final = 4096
 """Rows of a block of the distance matrix."""
@@ -85,7 +85,7 @@ class Distances:
         bound = self._most - self._norms[first]
         if bound.size and second.size and float(bound.min()) < self._highest:
             self._repair(out, first, second, bound)
-        own = np.searchsorted(second, first) if _ascending(second) else None
+        own = np.searchsorted(second, first) if _is_ascending(second) else None
         if own is None:
             out[first[:, None] == second[None, :]] = 0.0
         else:
@@ -131,7 +131,7 @@ def nearest(projection: PublishedRows, users: Who, count: int = 10, level: float
     n = projection.spec.users.size
     if n < 2:
         raise EstimateError("nearest needs at least two users, found one")
-    count = whole(count, "count", 1, n - 1)
+    count = checked_int(count, "count", 1, n - 1)
     places = np.atleast_1d(projection.user_places(users))
     distances = Distances(projection)
     chosen = np.empty((len(places), count), np.int64)
@@ -155,6 +155,6 @@ def _positions(which: Any, n: int) -> Ints:
     return np.arange(n)[which] if isinstance(which, slice) else np.asarray(which, np.int64)
 
 
-def _ascending(places: Ints) -> bool:
+def _is_ascending(places: Ints) -> bool:
     """Whether positions are strictly ascending."""
     return bool(np.all(places[1:] > places[:-1]))

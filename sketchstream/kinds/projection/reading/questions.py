@@ -20,7 +20,7 @@ from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.pictures import whose
 from sketchstream.kinds.projection.reading.neighbours import nearest
 from sketchstream.kinds.projection.reading.rows import PublishedRows, RowEstimates
-from sketchstream.spec import Item, whole
+from sketchstream.spec import Item, checked_int
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,7 +105,7 @@ class RowAnswer(LinearAnswers):
         return note
 
 
-def asked(
+def answer_questions(
     projection: PublishedRows, options: Mapping[str, Any], read: Callable[[Any], PublishedRows] | None = None
 ) -> LinearAnswers:
     """Parse the questions in the options of `estimate`.
@@ -138,9 +138,9 @@ def asked(
     level = chosen.get("level", LEVEL)
     for question in ("distance", "inner"):
         if question in chosen:
-            return between(projection, question, chosen[question], level)
+            return answer_pairs(projection, question, chosen[question], level)
     if "among" in chosen:
-        return between(projection, "distance", first_pairs(projection, chosen["among"]), level)
+        return answer_pairs(projection, "distance", first_pairs(projection, chosen["among"]), level)
     if "nearest" in chosen:
         return neighbours(projection, chosen["nearest"], chosen.get("count", 10), level)
     if "sq_norm" in chosen:
@@ -148,7 +148,7 @@ def asked(
         return RowAnswer(projection.spec, {"user": rows}, partial(projection.sq_norm, rows), "sq_norm", level)
     if "with_vector" in chosen:
         rows = _several(chosen["with_vector"])
-        ask = partial(projection.with_vector, rows, _summed(chosen["vector"]))
+        ask = partial(projection.with_vector, rows, _sum_by_feature(chosen["vector"]))
         return RowAnswer(projection.spec, {"user": rows}, ask, "with_vector", level)
     if "drift" in chosen:
         assert read is not None
@@ -157,7 +157,9 @@ def asked(
     return projection
 
 
-def between(projection: PublishedRows, question: str, pairs: Iterable[tuple[Item, Item]], level: float) -> RowAnswer:
+def answer_pairs(
+    projection: PublishedRows, question: str, pairs: Iterable[tuple[Item, Item]], level: float
+) -> RowAnswer:
     """Squared distances, or inner products, of pairs of users."""
     listed = [tuple(pair) if isinstance(pair, (list, tuple)) else (pair,) for pair in pairs]
     if not listed or any(len(pair) != 2 for pair in listed):
@@ -169,7 +171,7 @@ def between(projection: PublishedRows, question: str, pairs: Iterable[tuple[Item
 
 def first_pairs(projection: PublishedRows, count: int) -> list[tuple[Item, Item]]:
     """All pairs of the first users, in the order of the domain."""
-    users = range(min(whole(count, "among", 2, MAX_LISTED_ROWS), projection.spec.users.size))
+    users = range(min(checked_int(count, "among", 2, MAX_LISTED_ROWS), projection.spec.users.size))
     return list(combinations([projection.user_name(place) for place in users], 2))
 
 
@@ -178,7 +180,7 @@ def _several(users: Any) -> list[Item]:
     return list(users) if isinstance(users, (Sequence, np.ndarray)) and not isinstance(users, (str, bytes)) else [users]
 
 
-def _summed(vector: Mapping[Item, float] | Iterable[tuple[Item, float]]) -> dict[Item, float]:
+def _sum_by_feature(vector: Mapping[Item, float] | Iterable[tuple[Item, float]]) -> dict[Item, float]:
     """A vector's numbers by feature; those of a feature that is named twice add up."""
     pairs = vector.items() if isinstance(vector, Mapping) else vector
     out: dict[Item, float] = {}
@@ -190,7 +192,7 @@ def _summed(vector: Mapping[Item, float] | Iterable[tuple[Item, float]]) -> dict
 def neighbours(projection: PublishedRows, users: Any, count: int, level: float) -> RowAnswer:
     """The rows that look nearest to some users' rows: this number of each, or all others if they are fewer."""
     others = projection.spec.users.size - 1
-    most = min(whole(count, "count", 1, projection.spec.users.size + (1 << 32)), max(others, 1))
+    most = min(checked_int(count, "count", 1, projection.spec.users.size + (1 << 32)), max(others, 1))
     rows = nearest(projection, users, most, level)
     each, ranks = rows.nearest.shape[1], range(1, rows.nearest.shape[1] + 1)
     names = {

@@ -263,7 +263,7 @@ class PublishedRows(LinearAnswers):
             DomainError: an unknown user or feature.
             EstimateError: the seed of a secret matrix is not at hand.
         """
-        users, features = _together(self.user_places(u), self.feature_places(j))
+        users, features = _broadcast_positions(self.user_places(u), self.feature_places(j))
         distinct, places = np.unique(np.ravel(features), return_inverse=True)
         image = self._known_matrix().rows(distinct).astype(np.float64)[places.reshape(features.shape)]
         return self._against("feature", users, image, 1.0, level, located=True)
@@ -419,7 +419,7 @@ class PublishedRows(LinearAnswers):
         Raises:
             DomainError: one of them is unknown.
         """
-        return _places(who, self.spec.users, self._user_names, "user")
+        return _positions_of(who, self.spec.users, self._user_names, "user")
 
     def feature_places(self, which: Who) -> Ints:
         """Positions of features.
@@ -427,11 +427,11 @@ class PublishedRows(LinearAnswers):
         Raises:
             DomainError: one of them is unknown.
         """
-        return _places(which, self.spec.features, self._feature_names, "feature")
+        return _positions_of(which, self.spec.features, self._feature_names, "feature")
 
     def _pairs(self, u: Who, v: Who) -> tuple[Ints, Ints]:
         """Positions of two lists of users, of one shape."""
-        return _together(self.user_places(u), self.user_places(v))
+        return _broadcast_positions(self.user_places(u), self.user_places(v))
 
     def _image(self, places: Ints, weights: Floats) -> Floats:
         """(k,) the image of a vector with these entries."""
@@ -473,7 +473,7 @@ def _positions(domain: ClosedDomain) -> dict[Item, int] | None:
     return None if domain.items is None else {item: i for i, item in enumerate(domain.items)}
 
 
-def _places(who: Any, domain: ClosedDomain, names: dict[Item, int] | None, what: str) -> Ints:
+def _positions_of(who: Any, domain: ClosedDomain, names: dict[Item, int] | None, what: str) -> Ints:
     """Positions of ids or items; an array of their shape."""
     many = isinstance(who, (Sequence, np.ndarray)) and not isinstance(who, (str, bytes))
     flat = list(np.ravel(np.asarray(who, object))) if many else [who]
@@ -489,7 +489,7 @@ def _places(who: Any, domain: ClosedDomain, names: dict[Item, int] | None, what:
     return np.array(places, np.int64).reshape(np.shape(np.asarray(who, object)) if many else ())
 
 
-def _together(first: Ints, second: Ints) -> tuple[Ints, Ints]:
+def _broadcast_positions(first: Ints, second: Ints) -> tuple[Ints, Ints]:
     """Two arrays of positions of one shape."""
     try:
         left, right = np.broadcast_arrays(first, second)

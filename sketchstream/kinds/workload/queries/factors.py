@@ -20,9 +20,9 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.queries.packing import packed, unpacked
+from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
 from sketchstream.kinds.workload.queries.runs import Runs, require_few
-from sketchstream.spec import whole
+from sketchstream.spec import checked_int
 
 MAX_CELLS: Final = 1 << 24
 """Cells of one column, at most."""
@@ -55,7 +55,7 @@ class Factor:
     listed: Runs | None = None
 
     def __post_init__(self) -> None:
-        whole(self.size, "size of a workload's column", 1, MAX_CELLS)
+        checked_int(self.size, "size of a workload's column", 1, MAX_CELLS)
         if self.name == "matrix":
             if self.matrix is None or self.matrix.ndim != 2 or self.matrix.shape[1] != self.size:
                 raise SpecError(f"a workload's matrix must have two dimensions and {self.size} columns")
@@ -65,7 +65,7 @@ class Factor:
         if self.name not in NAMES:
             raise SpecError(f"a workload's name must be one of {', '.join(NAMES)} or a matrix, found {self.name!r:.40}")
         windows = self.name in ("windows", "trailing")
-        whole(self.width, f"width of {self.name}", 1 if windows else 0, self.size if windows else 0)
+        checked_int(self.width, f"width of {self.name}", 1 if windows else 0, self.size if windows else 0)
 
     @cached_property
     def rows(self) -> int:
@@ -221,7 +221,7 @@ class Factor:
         if self.matrix is not None:
             out["rows"] = self.rows
             if self.integer:
-                out["integers"] = packed(self.matrix.astype(np.int64))
+                out["integers"] = pack_integers(self.matrix.astype(np.int64))
             else:
                 out["floats"] = np.ascontiguousarray(self.matrix, "<f8").tobytes()
         if self.listed is not None:
@@ -233,14 +233,19 @@ class Factor:
         """The factor that `to_dict` described."""
         fields = dict(data)
         if fields.get("name") == "runs":
-            size = whole(fields["size"], "size", 1, MAX_CELLS)
-            return cls("runs", size, listed=Runs.from_dict(size, whole(fields["rows"], "rows", 1, MAX_CELLS), fields))
+            size = checked_int(fields["size"], "size", 1, MAX_CELLS)
+            return cls(
+                "runs", size, listed=Runs.from_dict(size, checked_int(fields["rows"], "rows", 1, MAX_CELLS), fields)
+            )
         if fields.get("name") != "matrix":
             return cls(fields.pop("name"), fields.pop("size"), fields.pop("width", 0))
-        rows, size = whole(fields["rows"], "rows", 1, MAX_ENTRIES), whole(fields["size"], "size", 1, MAX_CELLS)
+        rows, size = (
+            checked_int(fields["rows"], "rows", 1, MAX_ENTRIES),
+            checked_int(fields["size"], "size", 1, MAX_CELLS),
+        )
         _require_room(rows, size)
         if "integers" in fields:
-            matrix: Any = unpacked(fields["integers"], rows * size)
+            matrix: Any = unpack_integers(fields["integers"], rows * size)
         else:
             matrix = np.frombuffer(fields["floats"], "<f8")
         if matrix.size != rows * size:
@@ -271,7 +276,7 @@ def matrix_factor(matrix: object) -> Factor:
         rows, size = matrix.shape
         matrix = matrix.toarray() if rows * size <= MAX_ENTRIES else Runs.of_matrix(matrix)
     if isinstance(matrix, Runs):
-        whole(matrix.size, "cells of a workload", 1, MAX_CELLS)
+        checked_int(matrix.size, "cells of a workload", 1, MAX_CELLS)
         if min(matrix.rows, matrix.size) > WRITTEN_OUT or matrix.rows * matrix.size > FEW_ENTRIES:
             return Factor("runs", matrix.size, listed=matrix)
         matrix = matrix.dense()

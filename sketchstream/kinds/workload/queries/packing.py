@@ -13,15 +13,15 @@ from sketchstream.array_types import Ints
 from sketchstream.errors import FormatError, TruncatedError
 
 
-def packed(values: Ints) -> bytes:
+def pack_integers(values: Ints) -> bytes:
     """One byte with the width in bytes, then each integer, little endian, two's complement."""
     flat = np.ascontiguousarray(values, "<i8").reshape(-1)
     width = _width(int(flat.min(initial=0)), int(flat.max(initial=0)))
     return bytes([width]) + flat.view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
 
 
-def unpacked(data: bytes, count: int) -> Ints:
-    """(count,) int64 that `packed` wrote.
+def unpack_integers(data: bytes, count: int) -> Ints:
+    """(count,) int64 that `pack_integers` wrote.
 
     Raises:
         FormatError: another length, or more bytes for each than are needed.

@@ -84,7 +84,7 @@ class Workload:
             return cls.of_matrix(_read_matrix(Path(text)))
         if text.startswith("marginals:"):
             return _bit_marginals(text)
-        factors = tuple(_parsed(part) for part in text.split(" x "))
+        factors = tuple(_parse_factor(part) for part in text.split(" x "))
         names = [f"column{i}" for i in range(len(factors))] if len(factors) > 1 else ["cell"]
         return cls(tuple(zip(names, (factor.size for factor in factors), strict=True)), (factors,))
 
@@ -434,7 +434,7 @@ def product(columns: Mapping[str, Factor]) -> Workload:
     return Workload(tuple((name, factor.size) for name, factor in columns.items()), (tuple(columns.values()),))
 
 
-def _parsed(text: str) -> Factor:
+def _parse_factor(text: str) -> Factor:
     """One factor from its text."""
     name, *numbers = text.strip().split(":")
     if not 1 <= len(numbers) <= 2 or not all(number.isascii() and number.isdigit() for number in numbers):

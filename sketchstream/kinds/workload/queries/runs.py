@@ -19,7 +19,7 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
 from sketchstream.kinds.linear.tree import BlockTree
-from sketchstream.kinds.workload.queries.packing import packed, unpacked
+from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
 
 Numbers = TypeVar("Numbers", bound=npt.NDArray[Any])
 
@@ -200,15 +200,22 @@ class Runs:
 
     def to_dict(self) -> dict[str, Any]:
         """The object as plain data."""
-        counts, lengths = packed(np.diff(self.starts)), packed(self.highs - self.lows)
-        return {"counts": counts, "lows": packed(self.lows), "lengths": lengths, "values": packed(self.values)}
+        counts, lengths = pack_integers(np.diff(self.starts)), pack_integers(self.highs - self.lows)
+        return {
+            "counts": counts,
+            "lows": pack_integers(self.lows),
+            "lengths": lengths,
+            "values": pack_integers(self.values),
+        }
 
     @classmethod
     def from_dict(cls, size: int, rows: int, data: Any) -> Runs:
         """The runs that `to_dict` described."""
-        counts = unpacked(data["counts"], rows)
+        counts = unpack_integers(data["counts"], rows)
         require_few(rows, int(np.abs(counts).sum()))
-        lows, lengths, values = (unpacked(data[name], int(counts.sum())) for name in ("lows", "lengths", "values"))
+        lows, lengths, values = (
+            unpack_integers(data[name], int(counts.sum())) for name in ("lows", "lengths", "values")
+        )
         return cls.of(size, np.repeat(np.arange(rows), counts), lows, lows + lengths, values, queries=rows)
 
 

@@ -25,7 +25,7 @@ from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.factors import MAX_CELLS
 from sketchstream.kinds.workload.queries.queries import Workload, marginals
-from sketchstream.spec import exact_rational, flag, whole
+from sketchstream.spec import checked_int, exact_rational, flag
 
 OTHER: Final = "other"
 NOWHERE: Final = -1
@@ -104,7 +104,7 @@ class Column:
         """
         first = exact_rational(start, f"start of column {name!r:.40} must be a number")
         step = exact_rational(width, f"width of column {name!r:.40} must be a number")
-        count = whole(count, f"count of column {name!r:.40}", 1, MAX_CELLS)
+        count = checked_int(count, f"count of column {name!r:.40}", 1, MAX_CELLS)
         return cls(name, edges=[first + step * i for i in range(count + 1)], other=other, field=field)
 
     @property
@@ -115,7 +115,9 @@ class Column:
     @property
     def cells(self) -> tuple[str, ...]:
         """Names of the cells."""
-        words = self.values or tuple(f"{_short(low)}..{_short(high)}" for low, high in itertools.pairwise(self.edges))
+        words = self.values or tuple(
+            f"{_spell_edge(low)}..{_spell_edge(high)}" for low, high in itertools.pairwise(self.edges)
+        )
         return (*words, OTHER) if self.other else words
 
     def locate(self, value: object) -> int:
@@ -194,7 +196,7 @@ class Universe:
         if not listed or len({column.name for column in listed}) != len(listed):
             raise SpecError("a table needs at least one column, and columns with different names")
         object.__setattr__(self, "columns", listed)
-        whole(self.size, "number of cells of the table", 1, MAX_CELLS)
+        checked_int(self.size, "number of cells of the table", 1, MAX_CELLS)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -255,7 +257,7 @@ class Universe:
             if column.field not in fields:
                 raise SpecError(f"the batch has no field {column.field!r:.40}")
             seen: dict[object, int] = {}
-            places = np.array([_remembered(column, value, seen) for value in fields[column.field]], np.int64)
+            places = np.array([_remembered_cell(column, value, seen) for value in fields[column.field]], np.int64)
             if cells is not None and len(cells) != len(places):
                 raise SpecError("the fields of a batch must have equal lengths")
             before = np.zeros(len(places), np.int64) if cells is None else cells
@@ -282,7 +284,7 @@ class Universe:
         return cls([Column.from_dict(column) for column in data["columns"]])
 
 
-def _remembered(column: Column, value: object, seen: dict[object, int]) -> int:
+def _remembered_cell(column: Column, value: object, seen: dict[object, int]) -> int:
     """The cell of a value; equal values of one type are decided once."""
     if not isinstance(value, (str, int, float, np.generic)):
         return column.locate(value)
@@ -313,6 +315,6 @@ def _number(value: object) -> Fraction | None:
         return None
 
 
-def _short(edge: Fraction) -> str:
+def _spell_edge(edge: Fraction) -> str:
     """An edge as a reader writes it."""
     return str(edge.numerator) if edge.denominator == 1 else f"{float(edge):g}"

@@ -21,7 +21,7 @@ from sketchstream import noise
 from sketchstream.array_types import Ints
 from sketchstream.noise.blocks import Scratch, add_wrapping, flat
 from sketchstream.noise.entropy import WordSource
-from sketchstream.noise.thresholds import WORD_BITS, Threshold, below, exp_minus
+from sketchstream.noise.thresholds import WORD_BITS, Threshold, exp_minus, is_below
 
 MAX_RANK: Final = 16
 """Largest rank: beyond it nearly every candidate is refused."""
@@ -45,7 +45,7 @@ def add_ball_noise(out: Ints, rate2: Fraction, entropy: WordSource | None = None
             noise.discrete_laplace(candidates, below_rate, entropy)
             for candidate in candidates:
                 values = candidate.tolist()
-                if accepted(values, rate2, below_rate, scratch):
+                if accept_draw(values, rate2, below_rate, scratch):
                     for position, value in enumerate(values):
                         add_wrapping(view, position, value)
                     candidates[:] = 0
@@ -59,13 +59,13 @@ def laplace_rate(rate2: Fraction, size: int) -> Fraction:
     return Fraction(math.isqrt((square.numerator << shift) // square.denominator), 1 << (shift // 2))
 
 
-def accepted(values: list[int], rate2: Fraction, below_rate: Fraction, scratch: Scratch) -> bool:
+def accept_draw(values: list[int], rate2: Fraction, below_rate: Fraction, scratch: Scratch) -> bool:
     """One draw of the event with probability exp(-(rate |v| - t |v|_1)), v the values and t the rate below."""
     square = rate2 * sum(value * value for value in values)
     linear = below_rate * sum(map(abs, values))
     if square == linear * linear:  # the exponent is 0
         return True
-    return below(Threshold(lambda bits: _enclose(square, linear, bits)), scratch.draw(), scratch.draw, WORD_BITS)
+    return is_below(Threshold(lambda bits: _enclose(square, linear, bits)), scratch.draw(), scratch.draw, WORD_BITS)
 
 
 def _enclose(square: Fraction, linear: Fraction, bits: int) -> tuple[int, int]:

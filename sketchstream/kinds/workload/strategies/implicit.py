@@ -24,7 +24,7 @@ from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.runs import ROUNDING
 from sketchstream.kinds.workload.strategies.optimise import reduce_matrix, smallest_total
 from sketchstream.kinds.workload.strategies.projection import ANSWERS, Metric, Projected, curvature, descend
-from sketchstream.kinds.workload.strategies.strategy import MAX_STATE, VERSION, Form, Strategy, declared
+from sketchstream.kinds.workload.strategies.strategy import MAX_STATE, VERSION, Form, Strategy, declared_head
 from sketchstream.kinds.workload.update import add_up
 from sketchstream.noise.laws import DiscreteLaplace
 
@@ -249,4 +249,4 @@ def gaussian_levels(size: int, energy: Callable[[int], float]) -> Levels:
 
 def read_strategy(data: bytes, workload: Workload) -> Strategy:
     """The strategy of these bytes, of either sort."""
-    return (Implicit if "levels" in declared(data) else Strategy).from_bytes(data, workload)
+    return (Implicit if "levels" in declared_head(data) else Strategy).from_bytes(data, workload)

@@ -27,7 +27,7 @@ from sketchstream.kinds.workload.strategies.ball import add_ball_noise
 from sketchstream.kinds.workload.strategies.ellipsoid import paper_shape, plain_shape
 from sketchstream.kinds.workload.strategies.implicit import implicit_strategies
 from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, Objective, optimise, reduce, too_large
-from sketchstream.kinds.workload.strategies.projection import MAX_MOVED_SHARE, all_nearest, stretched
+from sketchstream.kinds.workload.strategies.projection import MAX_MOVED_SHARE, all_nearest, stretch_metric
 from sketchstream.kinds.workload.strategies.strategy import (
     MAX_SPREAD,
     Strategy,
@@ -256,7 +256,7 @@ def projected_errors(task: Task, tried: list[Candidate]) -> list[float]:
     if len(near) == 1 or max(candidate.strategy.length * candidate.strategy.size for candidate in near) > MAX_TRIED:
         return errors
     numbers = TRIED_NUMBERS if task.n_bound is None else (task.n_bound,)
-    truths = np.concatenate([_invented(task.workload.size, n) for n in numbers])
+    truths = np.concatenate([_invent_tables(task.workload.size, n) for n in numbers])
     counts = np.repeat(np.array(numbers, np.float64), len(truths) // len(numbers))
     return [_projected_error(task, one, truths, counts) if one in near else math.inf for one in tried]
 
@@ -285,7 +285,7 @@ def _projected_error(task: Task, candidate: Candidate, truths: Floats, counts: F
     projected = all_nearest(states, columns, bounds, unprojected, tolerance, TRIED_STEPS)[0]
     far = squares(projected - unprojected) > MAX_MOVED_SHARE * candidate.error
     if far.any():
-        left, columns = stretched(workload, strategy, "both", candidate.error / law.variance)
+        left, columns = stretch_metric(workload, strategy, "both", candidate.error / law.variance)
         points = states if left is None else states @ left.T
         projected[far] = all_nearest(points[far], columns, bounds[far], unprojected[far], tolerance, TRIED_STEPS)[0]
     after, before = squares(projected - truths), squares(unprojected - truths)
@@ -309,7 +309,7 @@ def _even(name: str, count: int) -> Floats:
     return np.asarray((words.astype(np.float64) + 0.5) / 2.0**52)
 
 
-def _invented(size: int, n: int) -> Floats:
+def _invent_tables(size: int, n: int) -> Floats:
     """(t, N) tables of about n individuals: several of each of three populations."""
     place = np.arange(size) / size
     zipf = 1 / (1.0 + np.argsort(_even("order", size), kind="stable"))

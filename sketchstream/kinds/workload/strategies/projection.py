@@ -132,7 +132,9 @@ def _score(vertex: int, scores: Floats, size: int, feasible: str) -> float:
     return -float(scores[vertex - size]) if feasible == "sym" else 0.0
 
 
-def stretched(workload: Workload, strategy: Strategy, metric: Metric, total: float) -> tuple[Floats | None, Floats]:
+def stretch_metric(
+    workload: Workload, strategy: Strategy, metric: Metric, total: float
+) -> tuple[Floats | None, Floats]:
     """(k, m) map of states and (k, N) map of tables after which a metric is the length of their difference.
 
     Args:
@@ -144,7 +146,7 @@ def stretched(workload: Workload, strategy: Strategy, metric: Metric, total: flo
         return None, columns
     cells = strategy.length > strategy.size
     back = strategy.decoder if cells else np.eye(strategy.length)
-    inner = workload.gram() if cells else _answered(workload, strategy)
+    inner = workload.gram() if cells else _gram_of_answers(workload, strategy)
     if metric == "both":
         inner = ANSWERS * strategy.length / total * inner + (columns.T @ columns if cells else back)
     values, vectors = np.linalg.eigh(inner)
@@ -152,7 +154,7 @@ def stretched(workload: Workload, strategy: Strategy, metric: Metric, total: flo
     return left, left @ columns
 
 
-def _answered(workload: Workload, strategy: Strategy) -> Floats:
+def _gram_of_answers(workload: Workload, strategy: Strategy) -> Floats:
     """(m, m) Gram matrix of the answers as functions of the state."""
     if strategy.size <= MAX_SPREAD:
         return np.asarray(strategy.decoder.T @ workload.gram() @ strategy.decoder)
@@ -202,7 +204,7 @@ def descend(
         slope: gradient of half the squared distance, of (t, N) tables.
         steepest: an upper figure of its curvature.
     """
-    here = ahead = _capped(starts, bounds)
+    here = ahead = _cap_sums(starts, bounds)
     speed, gap, step = np.ones((len(starts), 1)), np.inf, 0
     for step in range(most_steps):
         if step % CHECKED == 0:
@@ -211,7 +213,7 @@ def descend(
             gap = float(gaps.max())
             if gap <= tolerance:
                 break
-        moved = _capped(ahead - slope(ahead) / steepest, bounds)
+        moved = _cap_sums(ahead - slope(ahead) / steepest, bounds)
         speed = np.where(np.einsum("ij,ij->i", ahead - moved, moved - here)[:, None] > 0, 1.0, speed)
         faster = (1 + np.sqrt(1 + 4 * speed * speed)) / 2
         ahead = moved + (speed - 1) / faster * (moved - here)
@@ -230,7 +232,7 @@ def curvature(times: Callable[[Floats], Floats], start: Floats) -> float:
     return MARGIN * float(np.linalg.norm(start))
 
 
-def _capped(values: Floats, bounds: Floats) -> Floats:
+def _cap_sums(values: Floats, bounds: Floats) -> Floats:
     """For each row the nearest x >= 0 of sum at most its bound.
 
     Source: Michelot 1986: entries below the threshold of the remaining ones are left out until there is no such entry.

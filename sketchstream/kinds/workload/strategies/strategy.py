@@ -24,7 +24,7 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import ChecksumError, FormatError, SpecError, TruncatedError, VersionError
 from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS, CausalFactor
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
-from sketchstream.kinds.workload.queries.packing import packed, unpacked
+from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies.optimise import Objective, Optimum
 
@@ -203,10 +203,10 @@ class Strategy:
         if self.form == "causal":
             return {"width": self.width}, b""
         if self.root is not None and self.chosen is not None:
-            return {"chosen": packed(self.chosen)}, packed(self.root[np.tril_indices(self.length)])
+            return {"chosen": pack_integers(self.chosen)}, pack_integers(self.root[np.tril_indices(self.length)])
         if self.form == "cells":
-            return {}, packed(self.matrix[np.triu_indices(self.length)])
-        return {}, b"" if self.form in ("identity", "queries") else packed(self.matrix)
+            return {}, pack_integers(self.matrix[np.triu_indices(self.length)])
+        return {}, b"" if self.form in ("identity", "queries") else pack_integers(self.matrix)
 
     @classmethod
     def from_bytes(cls, data: bytes, workload: Workload) -> Self:
@@ -266,22 +266,22 @@ class Strategy:
             return {"matrix": workload.dense().astype(np.int64)}
         triangle = rows * (rows + 1) // 2
         if "chosen" in head:
-            chosen = unpacked(head["chosen"], rows)
+            chosen = unpack_integers(head["chosen"], rows)
             if chosen.min() < 0 or chosen.max() >= workload.count:
                 raise FormatError("the bytes of a workload strategy name queries that the workload does not have")
             root = np.zeros((rows, rows), np.int64)
-            root[np.tril_indices(rows)] = unpacked(body, triangle)
+            root[np.tril_indices(rows)] = unpack_integers(body, triangle)
             matrix = _integer_product(root.astype(np.float64), workload.some_rows(chosen))
             return {"matrix": matrix, "root": root, "chosen": chosen}
         matrix = np.zeros((rows, size), np.int64)
         if form == "cells":
-            matrix[np.triu_indices(rows)] = unpacked(body, triangle)
+            matrix[np.triu_indices(rows)] = unpack_integers(body, triangle)
         else:
-            matrix[:] = unpacked(body, rows * size).reshape(rows, size)
+            matrix[:] = unpack_integers(body, rows * size).reshape(rows, size)
         return {"matrix": matrix}
 
 
-def declared(data: object) -> dict[str, Any]:
+def declared_head(data: object) -> dict[str, Any]:
     """The head of what a stranger gives as the bytes of a strategy; empty where `Strategy.from_bytes` refuses them."""
     if not isinstance(data, bytes) or data[:4] != MAGIC:
         return {}
@@ -294,7 +294,7 @@ def declared(data: object) -> dict[str, Any]:
 
 def declared_size(data: object) -> int:
     """Elements that a strategy of a stranger's bytes holds: those of its matrix, or of rows and columns without one."""
-    head = declared(data)
+    head = declared_head(data)
     try:
         rows, size = map(int, head["shape"])
     except (KeyError, TypeError, ValueError):
@@ -392,14 +392,14 @@ def from_shape(
         strategy = Strategy(
             matrix, form, scale, workload.digest, objective, shape.lower, shape.upper, reduced.rank, factor, chosen
         )
-        if attained(workload, strategy, objective, row_weights) <= WASTE * shape.upper:
+        if attained_objective(workload, strategy, objective, row_weights) <= WASTE * shape.upper:
             return strategy
     raise SpecError(
         f"the strategy could not be rounded: the workload's scales differ too much for {MAX_BITS} bits; rescale rows"
     )
 
 
-def attained(
+def attained_objective(
     workload: Workload, strategy: Strategy, objective: Objective = "total", row_weights: Floats | None = None
 ) -> float:
     """The objective that an integer strategy reaches for L2 sensitivity 1."""

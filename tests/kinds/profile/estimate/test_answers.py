@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 NUMBERS = (
@@ -67,7 +67,7 @@ def drawn(seed: int) -> tuple[list, dict]:
         filled = np.append(items, np.zeros(max(empty, 1 - items.size), np.int64))
         seen.append(
             publish(
-                hashed(items, slots, levels, rng) if is_open else [filled], epsilon=epsilon, rng=rng, unit=unit,
+                hash_counts(items, slots, levels, rng) if is_open else [filled], epsilon=epsilon, rng=rng, unit=unit,
                 form=form, cost=None if form == "state" else cost, layers=layers, max_count=resolved, modulus=modulus,
                 open_domain=is_open, grouped=True,
             )
@@ -133,7 +133,7 @@ def test_whatever_was_published_there_is_an_answer():
 def test_an_upper_limit_below_the_lower_end_of_the_items_is_the_end_of_both():
     rng = np.random.default_rng(79)
     for size in (30, 300):
-        slots = hashed(np.ones(size, np.int64), 256, 1, rng)
+        slots = hash_counts(np.ones(size, np.int64), 256, 1, rng)
         for method in ("monotone", "likelihood"):
             seen = publish(slots, epsilon=3, rng=rng, form="cumulative", cost="1/100", max_count=16, open_domain=True)
             assert answered([seen], {"method": method, "max_count": 2})

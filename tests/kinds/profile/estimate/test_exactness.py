@@ -130,7 +130,7 @@ def test_unfolding_pooled_ends_restores_the_law_of_the_counters():
     ends = np.concatenate([[law[:201].sum()], law[201 : 200 + n], [law[200 + n :].sum()]])
     low, high = np.arange(n + 1), np.arange(n + 1)
     low[0], high[-1] = -UNBOUNDED, UNBOUNDED
-    unfolded = circulant.pooled(Cells(low, high, d * ends, d), n, r, math.exp(-epsilon))
+    unfolded = circulant.pool_tails(Cells(low, high, d * ends, d), n, r, math.exp(-epsilon))
     assert unfolded == pytest.approx(law[200 - r : 201 + n + r], abs=1e-9)
 
 

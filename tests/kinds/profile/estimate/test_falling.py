@@ -13,20 +13,20 @@ from scipy.optimize import isotonic_regression
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.fit import Fit, tails, with_tails
-from sketchstream.kinds.profile.estimate.intervals.bounds import closed
+from sketchstream.kinds.profile.estimate.intervals.bounds import closed_domain_bands
 from sketchstream.kinds.profile.estimate.linear.line import Line
-from sketchstream.kinds.profile.estimate.linear.wide import moved, undone_bins
+from sketchstream.kinds.profile.estimate.linear.wide import transition_matrix, undone_bins
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part
-from sketchstream.kinds.profile.estimate.open_domain.slices import about, window_variances
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.open_domain.slices import linearise_at, window_variances
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, decreasing
 from sketchstream.kinds.profile.estimate.uncertainty.falling import (
     CHOSEN,
     WIDTHS,
     Falling,
-    between,
-    fallen,
+    clip_inside,
     holding,
+    monotone_ends,
     ratios,
     window_means,
 )
@@ -69,7 +69,7 @@ def test_ends_never_rise_and_estimates_lie_inside(counts, form, method):
         if (unit == "item" and form == "cumulative") or (method == "circulant" and (unit == "item" or is_open)):
             continue
         held = np.minimum(COUNTS[counts], 14) if unit == "item" else COUNTS[counts]
-        slots = hashed(held, 4096, 2, rng) if is_open else [domain(held)]
+        slots = hash_counts(held, 4096, 2, rng) if is_open else [domain(held)]
         options = {"modulus": 16} if unit == "item" else {"max_count": 30}
         seen = publish(slots, epsilon="0.5", rng=rng, form=form, unit=unit, open_domain=is_open, **options)
         profile = reconstruct([seen], method=method, max_count=15 if unit == "item" else 30)
@@ -94,7 +94,7 @@ def test_ends_that_hold_a_falling_truth_still_hold_it_where_no_window_is_used():
         truth = np.sort(rng.exponential(size=20))[::-1]
         low, high = truth - rng.exponential(size=20), truth + rng.exponential(size=20)
         middle = (low + high) / 2.0
-        below, above = fallen(middle, middle, low, high, (low, high), {})
+        below, above = monotone_ends(middle, middle, low, high, (low, high), {})
         assert (below <= truth + 1e-12).all()
         assert (above >= truth - 1e-12).all()
         assert (np.diff(below) <= 1e-12).all()
@@ -110,12 +110,12 @@ def test_estimates_moved_between_ends_fall_and_leave_the_ends_alone(numbers, mos
     low, high = np.minimum(value, down) * 0.9, np.maximum(value, up) * 1.1 + 1.0
     way = np.full(low.size, float((high - low).min()) / 2.0)
     for start in (value, value + 30.0, value * 0.3):
-        found = between(start, low, high, way, most)
+        found = clip_inside(start, low, high, way, most)
         assert (np.diff(found) <= 0.0).all()
         kept = holding(found, low, high, way, most)
         assert kept[0] == pytest.approx(np.minimum(low, most))
         assert kept[1] == pytest.approx(np.minimum(high, most))
-    inside = between(value, low, high, way, most)
+    inside = clip_inside(value, low, high, way, most)
     far = (value >= low + way) & (value <= high - way) & (value < most)
     assert np.array_equal(inside[far], value[far])
 
@@ -136,7 +136,7 @@ def test_intervals_of_the_likelihood_are_not_widened_to_hold_its_estimates():
     rng = np.random.default_rng(45)
     for seed, weight in enumerate((2, 2, 5)):
         counts = np.minimum(np.random.default_rng(seed).zipf(1.5, 2000), 4000)
-        seen = publish(hashed(counts, 4096, 2, rng), epsilon=2, rng=rng, max_count=100, max_weight=weight,
+        seen = publish(hash_counts(counts, 4096, 2, rng), epsilon=2, rng=rng, max_count=100, max_weight=weight,
                        form="bins", open_domain=True)  # fmt: skip
         profile = reconstruct([seen], max_count=100)
         low, high, _ = profile._known.tails.ends_and_ways(Z)
@@ -154,7 +154,7 @@ def test_intervals_of_larger_levels_hold_those_of_smaller_ones(form, is_open):
     for seed in range(6):
         rng = np.random.default_rng([48, seed])
         counts = rng.geometric(0.4, 60)
-        slots = hashed(counts, 1024, 2, rng) if is_open else [domain(counts, 60)]
+        slots = hash_counts(counts, 1024, 2, rng) if is_open else [domain(counts, 60)]
         seen = publish(slots, epsilon="0.5", rng=rng, form=form, max_count=30, open_domain=is_open, grouped=True)
         profile = reconstruct([seen], method="inverse", max_count=30)
         inner = None
@@ -223,7 +223,7 @@ def test_windows_of_open_domains_vary_as_much_less_as_they_say():
     tails, expected = [], {width: [] for width in WIDTHS}
     for _ in range(120):
         seen = publish(
-            hashed(items, 8192, 2, rng),
+            hash_counts(items, 8192, 2, rng),
             epsilon=1,
             rng=rng,
             form="cumulative",
@@ -232,7 +232,7 @@ def test_windows_of_open_domains_vary_as_much_less_as_they_say():
             grouped=True,
         )
         part = read_part(seen, 32)
-        found = about(part.levels, part.model)
+        found = linearise_at(part.levels, part.model)
         tails.append(found.values[1][:31])
         windows = window_variances(part.levels, part.model, 31)
         for width, ratio in ratios(found.variances[1][:31], windows).items():
@@ -258,7 +258,9 @@ def test_they_cover_at_every_k_and_are_narrower_where_noise_alternates(counts, f
     truth = np.array([(h >= k).sum() for k in range(1, 32)])
     runs, hits, widths = 200, np.zeros(31), np.zeros(2)
     for _ in range(runs):
-        tails = closed([publish([h], epsilon="0.25", rng=rng, form=form, max_count=30, grouped=True)], 30).tails
+        tails = closed_domain_bands(
+            [publish([h], epsilon="0.25", rng=rng, form=form, max_count=30, grouped=True)], 30
+        ).tails
         low, high = (end[1:].clip(0, h.size) for end in tails.ends(Z))
         hits += (low <= truth) & (truth <= high)
         alone = [end[1:].clip(0, h.size) for end in tails.band.ends(Z)]
@@ -272,7 +274,7 @@ def test_they_cover_at_every_k_and_are_narrower_where_noise_alternates(counts, f
 def test_chances_to_be_seen_in_another_bin_are_sums_over_the_noise(epsilons):
     low = np.array([17, 18, 19, 20, 22, 24, 27, 30, 33, 400, 10**9])
     high = np.append(low[1:] - 1, 1 << 62)
-    found = moved(low, high, epsilons)
+    found = transition_matrix(low, high, epsilons)
     reach = laws.radius(epsilons, 1e-13)
     law, shift = laws.noise_pmf(epsilons, reach), np.arange(-reach, reach + 1)
     for i in (0, 3, 5, 8):

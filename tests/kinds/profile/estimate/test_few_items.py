@@ -15,7 +15,7 @@ from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.open_domain import residues
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_levels
 from sketchstream.kinds.profile.estimate.open_domain.residues import Residues
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 SLOTS, LEVELS = 1 << 13, 8
@@ -65,7 +65,7 @@ def test_counts_that_end_at_the_last_resolved_one_have_an_answer() -> None:
     for seed in (0, 3, 4):
         rng = np.random.default_rng(seed)
         more = {"unit": "item", "form": "bins", "open_domain": True}
-        counters = hashed(np.full(300, 25), 1 << 12, 8, rng)
+        counters = hash_counts(np.full(300, 25), 1 << 12, 8, rng)
         found = reconstruct([publish(counters, epsilon="4", cost="1", rng=rng, modulus=600, **more)], max_count=599)
         assert found.distinct.low <= 300 <= found.distinct.high
 
@@ -92,7 +92,7 @@ def test_intervals_hold_few_items() -> None:
 def few(seed: int, counts: list[int], levels: int) -> list[Observed]:
     """What 256 slots a level show of a few items."""
     rng = np.random.default_rng([56, seed, len(counts)])
-    counters = hashed(np.array(counts), 256 * levels, levels, rng)
+    counters = hash_counts(np.array(counts), 256 * levels, levels, rng)
     more: dict[str, Any] = {"unit": "item", "form": "bins", "open_domain": True}
     return [publish(counters, epsilon="4", cost="1", rng=rng, modulus=16, **more)]
 
@@ -119,8 +119,8 @@ def test_the_entropy_of_a_handful_is_covered_and_no_interval_of_many_is_wider(co
         low = sum(one.low > truth + 1e-9 for one in found) / runs
         assert low <= 0.3 * (1.0 - level) + 0.02, (level, low)
     rng = np.random.default_rng(57)
-    many = publish(hashed(rng.geometric(0.4, 2000) % 16, 4096, 2, rng), epsilon="4", cost="1", rng=rng, unit="item",
-                   form="bins", open_domain=True, modulus=16)  # fmt: skip
+    many = publish(hash_counts(rng.geometric(0.4, 2000) % 16, 4096, 2, rng), epsilon="4", cost="1", rng=rng,
+                   unit="item", form="bins", open_domain=True, modulus=16)  # fmt: skip
     found = reconstruct([many], method="inverse", max_count=15)
     entropy = found._known.scalars["entropy"]
     assert entropy.ends(1.96)[0] < math.log(found.distinct.low), "the ellipse has the lower end"

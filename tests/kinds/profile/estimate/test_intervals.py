@@ -9,8 +9,8 @@ import pytest
 
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.options import METHODS
-from sketchstream.kinds.profile.estimate.intervals.bounds import closed
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.intervals.bounds import closed_domain_bands
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 pytestmark = pytest.mark.statistics
@@ -60,7 +60,7 @@ def missed(draw, wanted, n, least=LOW, most=HIGH):
     """Numbers of a closed domain whose intervals hold the truth in too few or too many of the runs."""
     hits = dict.fromkeys(wanted, 0)
     for _ in range(RUNS):
-        known = closed([draw()], n)
+        known = closed_domain_bands([draw()], n)
         for name, truth in wanted.items():
             low, high = ends(known, name)
             hits[name] += low <= truth * (1 + 1e-9) and truth * (1 - 1e-9) <= high
@@ -124,7 +124,7 @@ def test_parts_of_different_epsilon():
     parts = np.array_split(padded(counts, 8_000), 2)
     hits, wanted = dict.fromkeys(truths(counts), 0), truths(counts)
     for _ in range(RUNS):
-        known = closed(
+        known = closed_domain_bands(
             [publish([h], epsilon=e, rng=rng, form="bins", grouped=True) for h, e in zip(parts, (1, 2), strict=True)],
             40,
         )
@@ -167,15 +167,15 @@ def test_heavy_tails(exponent, most, form):
 def test_the_tail_that_noise_hides_is_said_and_light_tails_have_none():
     rng = np.random.default_rng(10)
     heavy = padded(zipf(1.5, 10**6, 20_000), 20_000)
-    known = closed([publish([heavy], epsilon="0.25", rng=rng, form="bins")], 30)
+    known = closed_domain_bands([publish([heavy], epsilon="0.25", rng=rng, form="bins")], 30)
     assert "cannot be told from noise" in known.covers
     light = padded(items(20_000), 20_000)
     seen = publish([light], epsilon=1, rng=rng, form="cumulative", max_count=100)
-    known = closed([seen], 30)
+    known = closed_domain_bands([seen], 30)
     assert "none is taken to be there" in known.covers
     low, high = ends(known, "mean")
     assert high - low < 1.0
-    assert "the noise (" in (bare := closed([publish([heavy], epsilon="0.25", rng=rng)], 30).covers)
+    assert "the noise (" in (bare := closed_domain_bands([publish([heavy], epsilon="0.25", rng=rng)], 30).covers)
     assert "shows" not in bare
     assert "told" not in bare
 
@@ -185,7 +185,7 @@ def test_every_method_gives_the_same_intervals_widened_to_hold_its_value(method)
     rng, counts = np.random.default_rng(11), items(1000)
     for form in ("state", "cumulative", "bins"):
         seen = publish([padded(counts, 1000)], epsilon="0.5", rng=rng, form=form, max_count=40)
-        profile, known = reconstruct([seen], method=method, max_count=40), closed([seen], 40)
+        profile, known = reconstruct([seen], method=method, max_count=40), closed_domain_bands([seen], 40)
         assert profile.covers == known.covers
         for name, k in (("distinct", 1), ("at_least.2", 2), ("at_least.41", 41)):
             low, high = (min(max(end[k], 0.0), 2000) for end in known.tails.ends(Z))
@@ -253,7 +253,9 @@ def test_open_domain(unit, form):
     epsilon = 2 if unit == "item" else 1
 
     def draw():
-        return publish(hashed(counts, 1 << 16, 4, rng), epsilon=epsilon, rng=rng, form=form, open_domain=True, **more)
+        return publish(
+            hash_counts(counts, 1 << 16, 4, rng), epsilon=epsilon, rng=rng, form=form, open_domain=True, **more
+        )
 
     found = covered(draw, judged(counts), 31 if unit == "item" else 40)
     assert {

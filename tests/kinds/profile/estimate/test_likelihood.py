@@ -11,11 +11,11 @@ from scipy.optimize import minimize
 from helpers import estimates_reference as reference
 from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.likelihood import channels, kernels, smooth
-from sketchstream.kinds.profile.estimate.likelihood.grid import EXACT, Grid, of_release, of_state, refined
+from sketchstream.kinds.profile.estimate.likelihood.grid import EXACT, Grid, of_release, of_state, refine
 from sketchstream.kinds.profile.estimate.likelihood.pooled import Pooled
 from sketchstream.kinds.profile.estimate.likelihood.problem import Markov, split, thin
 from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 FORMS = ("state", "cumulative", "bins")
@@ -118,7 +118,7 @@ def test_newton_path_and_fixed_point_reach_the_same_maximum():
     h = slots(2000)
     seen = publish([h], epsilon=1, rng=np.random.default_rng(3), form="cumulative", max_count=12)
     fast, grid = channels.likelihood([seen], 12)
-    slow = channels.Composite(grid, [channels._layered(seen, grid)])
+    slow = channels.Composite(grid, [channels._layered_channel(seen, grid)])
     flat = grid.width / grid.width.sum()
     taus = np.full((1, fast.m), 50.0)
     one = fast.path(flat, taus, flat, 1e-10)[0]
@@ -145,7 +145,7 @@ def test_bins_of_one_count_each_are_the_same_seen_as_wide_ones():
 
 def test_wide_bins_are_the_sums_of_the_nodes_in_them():
     coarse = Grid(np.array([0, 1, 2, 4, 8]), np.array([1, 1, 2, 4, 1000]), np.zeros(5))
-    grid = refined(coarse, 600)
+    grid = refine(coarse, 600)
     assert np.array_equal(np.diff(grid.low), grid.width[:-1])
     assert grid.low[-1] + grid.width[-1] == 1008
     assert np.array_equal(grid.low[grid.first], coarse.low)
@@ -355,7 +355,7 @@ def test_open_domains_count_distinct_items_within_the_limit(items, limit):
     for _ in range(12):
         counts = rng.geometric(0.4, items)
         seen = publish(
-            hashed(counts, 1 << 18, 8, rng), epsilon=1, rng=rng, form="cumulative", open_domain=True, max_count=30
+            hash_counts(counts, 1 << 18, 8, rng), epsilon=1, rng=rng, form="cumulative", open_domain=True, max_count=30
         )
         errors.append(reconstruct([seen], max_count=30).distinct.value / items - 1)
     assert math.sqrt(np.mean(np.square(errors))) < limit
@@ -367,7 +367,9 @@ def test_open_domain_profile_is_close_item_by_item():
     counts = rng.geometric(0.4, 100_000)
     truth = np.bincount(counts, minlength=31)[:31] / counts.size
     for form in FORMS:
-        seen = publish(hashed(counts, 1 << 18, 8, rng), epsilon=1, rng=rng, form=form, open_domain=True, max_count=30)
+        seen = publish(
+            hash_counts(counts, 1 << 18, 8, rng), epsilon=1, rng=rng, form=form, open_domain=True, max_count=30
+        )
         p = reconstruct([seen], max_count=30)
         assert np.abs(p.fractions - truth).sum() < 0.12, form
 

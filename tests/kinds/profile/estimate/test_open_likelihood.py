@@ -32,7 +32,7 @@ def problem(request, monkeypatch):
     def catch(observed, problem, least):
         raise Caught(problem)
 
-    monkeypatch.setattr(likelihood, "estimated", catch)
+    monkeypatch.setattr(likelihood, "average_law", catch)
     rng = np.random.default_rng(3)
     counts = np.array([900, 500, 250, 125, 60, 30, 10])
     counters = thrown(np.arange(1, 8), counts, 4096, 4, rng)

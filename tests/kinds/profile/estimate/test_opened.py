@@ -13,8 +13,8 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.options import METHODS
 from sketchstream.kinds.profile.estimate.open_domain import cardinality
 from sketchstream.kinds.profile.estimate.open_domain.collisions import alike, read_part
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
-from sketchstream.kinds.profile.observations import observed
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
+from sketchstream.kinds.profile.observations import observed_counts
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 RUNS = 300
@@ -31,7 +31,7 @@ def geometric(size):
 
 def seen(counts, slots, levels, rng, **options):
     options = {"epsilon": 1, "form": "cumulative", "max_count": 12, **options}
-    return publish(hashed(counts, slots, levels, rng), rng=rng, open_domain=True, **options)
+    return publish(hash_counts(counts, slots, levels, rng), rng=rng, open_domain=True, **options)
 
 
 def truths(counts):
@@ -170,7 +170,7 @@ def test_a_stack_of_unequal_parts_counts_each_by_its_own_load():
         parts.append(sketch.seal())
         start += size
     stacked = ss.stack(parts)
-    assert [one.parts for one in observed(stacked)] == [1, 1, 1, 1]
+    assert [one.parts for one in observed_counts(stacked)] == [1, 1, 1, 1]
     distinct = stacked.profile(max_count=12).interval("distinct", 0.9999)
     assert distinct.low <= 30_000 <= distinct.high
     assert distinct.high <= 33_700  # five standard deviations (405) above its mean
@@ -215,7 +215,7 @@ def test_the_curve_falls_and_its_root_lies_between_its_ends():
     assert (np.diff(part.curve.distance) <= 0.0).all()
     low, high = part.curve.ends(1.96)
     assert low < part.curve.value < high
-    assert not cardinality.overcrowded(part.every, part.curve)
+    assert not cardinality.is_overcrowded(part.every, part.curve)
 
 
 @pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
@@ -228,7 +228,7 @@ def test_many_thrown_items_fall_as_hashed_ones_do():
     spec = ss.ProfileSpec(epsilon="30", domain=domain, publish="state", intrusion=False)  # no noise to speak of
     sketch = ss.Sketch.create(spec, ss.Key(bytes(range(16))))
     sketch.update(np.repeat(np.arange(counts.size), counts))
-    (state,) = observed(sketch.seal())
+    (state,) = observed_counts(sketch.seal())
     assert sum(int(level.sum()) for level in fast) == state.edges @ state.values.sum(axis=0) == counts.sum()
     for share, level, row in zip(domain.level_shares(), fast, state.values, strict=True):
         load = counts.size * share / level.size

@@ -22,7 +22,7 @@ from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.profile_numbers import Facts
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band
 from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling
 from sketchstream.kinds.profile.export import reach_steps
@@ -39,7 +39,7 @@ def closed(form="state", epsilon=1, h=H, seed=0, **more):
 
 def opened(form="state", epsilon=1, items=ITEMS, seed=0, **more):
     rng = np.random.default_rng(seed)
-    return publish(hashed(items, 1 << 16, 6, rng), epsilon=epsilon, rng=rng, form=form, open_domain=True, **more)
+    return publish(hash_counts(items, 1 << 16, 6, rng), epsilon=epsilon, rng=rng, form=form, open_domain=True, **more)
 
 
 def close_to(estimate, truth):
@@ -97,7 +97,9 @@ def test_the_inverse_is_signed_by_count_and_possible_in_all_other_numbers(domain
     for seed in range(12):
         rng = np.random.default_rng(seed)
         more = {"modulus": 16, "form": "bins"} if unit == "item" else {"max_count": 12, "form": "cumulative"}
-        slots = hashed(items, 2048, 2, rng) if domain == "open" else [np.append(np.zeros(200, dtype=np.int64), items)]
+        slots = (
+            hash_counts(items, 2048, 2, rng) if domain == "open" else [np.append(np.zeros(200, dtype=np.int64), items)]
+        )
         seen = publish(slots, epsilon="1/4", rng=rng, unit=unit, open_domain=domain == "open", **more)
         p = reconstruct([seen], method="inverse", max_count=12)
         signed += p.fractions.min() < 0

@@ -10,14 +10,14 @@ import pytest
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_levels
 from sketchstream.kinds.profile.estimate.open_domain.residues import Residues
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 
 def published(counts, *, slots=1 << 12, levels=4, modulus=32, epsilon=4, cost=1, seed=1):
     rng = np.random.default_rng(seed)
-    return publish(hashed(counts, slots, levels, rng), epsilon=epsilon, cost=cost, rng=rng, form="bins", unit="item",
-                   modulus=modulus, open_domain=True)  # fmt: skip
+    return publish(hash_counts(counts, slots, levels, rng), epsilon=epsilon, cost=cost, rng=rng, form="bins",
+                   unit="item", modulus=modulus, open_domain=True)  # fmt: skip
 
 
 def compound(intensity, load, p):

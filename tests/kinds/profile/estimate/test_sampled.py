@@ -57,7 +57,7 @@ def answer(
     if domain == "closed":
         counters = [np.concatenate([held, np.zeros(SLOTS - held.size, np.int64)])]
     else:
-        counters = simulate.hashed(held, 2048, 2, rng)
+        counters = simulate.hash_counts(held, 2048, 2, rng)
     published = simulate.publish(
         counters,
         epsilon=epsilon,

@@ -15,7 +15,7 @@ def seen(modulus: int, slots: int, levels: int, load: float, seed: int):
     rng = np.random.default_rng(seed)
     share = 1.0 if levels == 1 else 2.0 ** -(levels - 1)
     items = rng.integers(1, min(modulus, 3), int(load * (slots // levels) / share))
-    counters = simulate.hashed(items, slots, levels, rng)
+    counters = simulate.hash_counts(items, slots, levels, rng)
     more = {"unit": "item", "open_domain": True, "form": "bins", "modulus": modulus, "max_count": modulus - 1}
     return items.size, simulate.publish(counters, epsilon="4", rng=rng, cost="1", **more)
 

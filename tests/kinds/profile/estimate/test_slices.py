@@ -10,8 +10,8 @@ from scipy.special import ndtri
 from sketchstream.kinds.profile.estimate.linear.ladders import ladder
 from sketchstream.kinds.profile.estimate.linear.line import linear
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part
-from sketchstream.kinds.profile.estimate.open_domain.slices import Mixed, Slices, about, slices
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.open_domain.slices import Mixed, Slices, linearise_at, slices
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 COUNTS = np.random.default_rng(1).geometric(0.4, 8_000)
@@ -19,7 +19,7 @@ COUNTS = np.random.default_rng(1).geometric(0.4, 8_000)
 
 def crowded(rng, form, epsilon="0.25"):
     """About two items a slot: half of them in a level with four."""
-    found = hashed(COUNTS, 1 << 12, 4, rng)
+    found = hash_counts(COUNTS, 1 << 12, 4, rng)
     return publish(found, epsilon=epsilon, rng=rng, form=form, max_count=12, open_domain=True, grouped=True)
 
 
@@ -53,7 +53,7 @@ def test_at_the_true_number_of_items_once_seen_items_are_off_by_what_is_claimed(
     for _ in range(60):
         part = read_part(crowded(rng, "state"), 32)
         shape = part.model.scaled(COUNTS.size / part.model.items)
-        found = about(part.levels, shape)
+        found = linearise_at(part.levels, shape)
         share = found.joints[0][1] / found.variances[1][0]
         rest = found.variances[0][1] - share * found.joints[0][1]
         given = found.values[0][1] - share * (found.values[1][0] - COUNTS.size)
@@ -78,10 +78,10 @@ def test_slices_that_do_not_differ_in_width_make_the_usual_interval():
 
 def test_few_numbers_of_items_say_what_many_say_where_it_is_well_known():
     rng = np.random.default_rng(34)
-    found = hashed(COUNTS, 1 << 14, 2, rng)
+    found = hash_counts(COUNTS, 1 << 14, 2, rng)
     observed = publish(found, epsilon="3", rng=rng, form="state", open_domain=True, grouped=True)
     part = read_part(observed, 32)
-    middle = about(part.levels, part.model)
+    middle = linearise_at(part.levels, part.model)
     cells, tails = slices(part, middle, 1e9)
     assert cells.chance.size == 3
     for mine, value, variance in zip((cells, tails), middle.values, middle.variances, strict=True):

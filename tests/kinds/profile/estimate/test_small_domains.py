@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from sketchstream.array_types import Floats
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.profile.estimate import laws
-from sketchstream.kinds.profile.estimate.intervals.bounds import closed
+from sketchstream.kinds.profile.estimate.intervals.bounds import closed_domain_bands
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling
-from sketchstream.kinds.profile.estimate.uncertainty.small_domains import MAX_SLOTS_BY_LAW, occurred
+from sketchstream.kinds.profile.estimate.uncertainty.small_domains import MAX_SLOTS_BY_LAW, small_domain_law
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 LEVELS = (0.5, 0.8, 0.95, 0.99)
@@ -78,7 +78,7 @@ def test_the_law_is_that_of_all_counters_and_all_bins(data: st.DataObject) -> No
         more, zeros = {"form": "state"}, data.draw(st.integers(0, d))
         values = [zeros, d - zeros, *[0] * (p - 2)]
     part = histogram(values, d, layers=layers, **more)
-    found = occurred([part])
+    found = small_domain_law([part])
     assert found is not None
     assert found.plausible == pytest.approx(plausible(part), abs=2e-9)
 
@@ -94,7 +94,7 @@ def test_the_law_is_about_the_normal_one_of_the_estimate(p: int, cost: str, part
     chances = (1.0 - kept) * (p - 1) / p + np.array([0.0, kept])
     shown = round(float(chances @ [d - number, number]))
     part = histogram([d - shown, shown, *[0] * (p - 2)], d, layers=["2"], cost=cost, parts=parts)
-    found = occurred([part])
+    found = small_domain_law([part])
     assert found is not None
     for other in range(d + 1):
         mean = float(chances @ [d - other, other])
@@ -107,12 +107,12 @@ def test_ends_are_nested_over_levels_and_hold_the_most_plausible_number() -> Non
     rng = np.random.default_rng(50)
     for _ in range(40):
         part = publish([rng.integers(0, 3, 12)], epsilon="3", cost="3", rng=rng, unit="item", form="bins", modulus=8)
-        found = occurred([part])
+        found = small_domain_law([part])
         assert found is not None
         ends = [found.ends(normal_quantile(level)) for level in LEVELS]
         assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ends))
         assert ends[0][0] <= int(np.argmax(found.plausible)) <= ends[0][1]
-    far = occurred([histogram([-9999, *[0] * 7], 3)])
+    far = small_domain_law([histogram([-9999, *[0] * 7], 3)])
     assert far is not None
     assert far.ends(2.0) == (0.0, 3.0), "what no number explains tells none from another"
 
@@ -124,12 +124,12 @@ def test_larger_domains_and_several_laws_have_the_ends_they_had() -> None:
         return publish([np.arange(d) % 3], epsilon=epsilon, rng=rng, unit="item", form="bins", modulus=16)
 
     for parts in ([seen(MAX_SLOTS_BY_LAW + 1)], [seen(10), seen(10, "1")]):
-        tails = closed(parts, 15).tails
-        assert occurred(parts) is None
+        tails = closed_domain_bands(parts, 15).tails
+        assert small_domain_law(parts) is None
         assert isinstance(tails, Falling)
         assert tails.occurred is None
     for epsilon, form, d in (("1/4", "cumulative", 9), ("4", "bins", 9), ("4", "state", MAX_SLOTS_BY_LAW + 1)):
-        assert occurred([publish([np.arange(d)], epsilon=epsilon, rng=rng, form=form)]) is None
+        assert small_domain_law([publish([np.arange(d)], epsilon=epsilon, rng=rng, form=form)]) is None
 
 
 @pytest.mark.parametrize(("form", "layers"), [("cumulative", 1), ("cumulative", 2), ("state", 1)])
@@ -153,7 +153,7 @@ def test_events_of_any_counts_are_covered_whatever_is_published(
         edges, values = (range(4), [shown, 0, 0]) if form == "cumulative" else (range(-1, 2), [d - shown, 0, shown])
         part = Observed("event", form, False, laplace, (d,), (), (), np.array(edges[-3:]), np.array(values),
                         None if form == "state" else Fraction(4))  # fmt: skip
-        found = occurred([part])
+        found = small_domain_law([part])
         assert found is not None
         ends = [found.ends(normal_quantile(level)) for level in LEVELS]
         held += [weight * (low <= number <= high) for low, high in ends]
@@ -165,7 +165,9 @@ def test_ends_of_events_are_about_as_narrow_as_normal_ones() -> None:
     rng, widths = np.random.default_rng(58), np.zeros(2)
     h = np.array([1, 2] * 5 + [0] * 10)
     for _ in range(200):
-        tails = closed([publish([h], epsilon="4", cost="1", rng=rng, form="cumulative", max_count=20)], 20).tails
+        tails = closed_domain_bands(
+            [publish([h], epsilon="4", cost="1", rng=rng, form="cumulative", max_count=20)], 20
+        ).tails
         assert isinstance(tails, Falling)
         normal = tails.band.at(1).ends(normal_quantile(0.95))
         ends = tails.ends(normal_quantile(0.95))
@@ -182,7 +184,7 @@ def test_numbers_of_small_domains_agree(method: str) -> None:
     for (unit, form), d in itertools.product(forms, (1, 4, 30)):
         more = {"modulus": 16} if unit == "item" else {"max_count": 15}
         part = publish([np.arange(d) % 4], epsilon="4", rng=rng, unit=unit, form=form, **more)
-        assert occurred([part]) is not None
+        assert small_domain_law([part]) is not None
         profile = reconstruct([part], method=method, max_count=15)
         for level in LEVELS:
             value, low, high = profile.tail_ends(normal_quantile(level))[1:].T
@@ -218,7 +220,7 @@ def test_intervals_of_few_slots_cover_what_they_say(
     hits, width = np.zeros((3, len(LEVELS))), 0.0
     for _ in range(runs):
         part = publish([h], epsilon=epsilon, cost=cost, layers=layers, rng=rng, unit="item", form=form, modulus=p)
-        known = closed([part], p - 1)
+        known = closed_domain_bands([part], p - 1)
         for at, z in enumerate(map(normal_quantile, LEVELS)):
             low, high = (end.clip(0, d) for end in known.tails.ends_and_ways(z)[:2])
             least, most = (end[0] for end in known.counts.ends(z))
@@ -236,7 +238,7 @@ def test_no_entropy_is_refused_that_a_plausible_number_of_items_may_have(form: A
     for seed in range(40):
         rng = np.random.default_rng([54, seed])
         part = publish([np.array([1, 2, 0])], epsilon="1", rng=rng, unit="item", form=form, modulus=16)
-        known, number = closed([part], 15), occurred([part])
+        known, number = closed_domain_bands([part], 15), small_domain_law([part])
         assert number is not None
         for level in LEVELS:
             low, high = known.scalars["entropy"].ends(normal_quantile(level))
@@ -251,7 +253,7 @@ def test_the_entropy_of_two_items_is_covered() -> None:
     hits = np.zeros(len(LEVELS))
     for _ in range(runs):
         part = publish([np.array([1, 2, 0])], epsilon="1", rng=rng, unit="item", form="bins", modulus=16)
-        ends = closed([part], 15).scalars["entropy"]
+        ends = closed_domain_bands([part], 15).scalars["entropy"]
         hits += [low[0] <= truth <= high[0] for low, high in map(ends.ends, map(normal_quantile, LEVELS))]
     for level, hit in zip(LEVELS, hits / runs, strict=True):
         assert hit >= level - 2.7 * math.sqrt(level * (1.0 - level) / runs), (level, hit)

@@ -67,6 +67,6 @@ def test_a_smooth_law_is_not_taken_for_a_sparse_one(monkeypatch):
 
 def test_merged_pairs_keep_their_mass_and_mean():
     at, mass = np.array([0, 3, 4, 9, 10]), np.array([0.5, 0.1, 0.1, 0.1, 0.2])
-    places, shares = sparse._merged(at, mass, np.arange(12.0), [1, 3])
+    places, shares = sparse._merge_atoms(at, mass, np.arange(12.0), [1, 3])
     assert places.tolist() == [0, 3, 10]
     assert shares == pytest.approx([0.5, 0.2, 0.3])

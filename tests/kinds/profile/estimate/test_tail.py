@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sketchstream.kinds.profile.estimate.intervals.bounds import Region, closed
+from sketchstream.kinds.profile.estimate.intervals.bounds import Region, closed_domain_bands
 from sketchstream.kinds.profile.estimate.linear.line import linear
 from sketchstream.kinds.profile.estimate.linear.tail import Tail
-from sketchstream.kinds.profile.estimate.open_domain.events import together
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.open_domain.events import as_one_domain
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, critical
 
 Z = 1.96
@@ -66,7 +66,9 @@ def test_a_tail_that_shows_in_thresholds_leaves_the_total_open_by_a_small_factor
     rng, counts = np.random.default_rng(4), zipf(2.0, 10**5, 20_000)
     h = padded(counts, 20_000)
     ends = [
-        closed([publish([h], epsilon=1, rng=rng, form="cumulative", max_count=30)], 30).scalars["total"].ends(Z)
+        closed_domain_bands([publish([h], epsilon=1, rng=rng, form="cumulative", max_count=30)], 30)
+        .scalars["total"]
+        .ends(Z)
         for _ in range(20)
     ]
     low, high = np.array(ends)[:, :, 0].T
@@ -79,7 +81,7 @@ def test_a_heavy_tail_that_does_not_show_is_covered_where_the_counts_below_do_no
     h = padded(counts, 500)
     hits = 0
     for _ in range(100):
-        known = closed([publish([h], epsilon="0.25", rng=rng, form="bins", max_count=30)], 30)
+        known = closed_domain_bands([publish([h], epsilon="0.25", rng=rng, form="bins", max_count=30)], 30)
         low, high = known.scalars["mean"].ends(Z)
         hits += low[0] <= counts.mean() <= high[0]
     assert hits >= 88
@@ -91,7 +93,7 @@ def test_a_tail_that_does_not_show_goes_on_as_the_counts_below_fall(size, epsilo
     rng, counts, runs = np.random.default_rng(9), np.random.default_rng(5).zipf(2.2, size).clip(1, 10**6), 80
     h, high = padded(counts, size), []
     for _ in range(runs):
-        known = closed([publish([h], epsilon=epsilon, rng=rng, form="bins", max_count=30)], 30)
+        known = closed_domain_bands([publish([h], epsilon=epsilon, rng=rng, form="bins", max_count=30)], 30)
         high.append(known.scalars["mean"].ends(Z)[1][0])
     assert np.sum(np.array(high) < counts.mean()) <= 0.1 * runs
     assert np.quantile(high, 0.2) < 5 * counts.mean()
@@ -112,9 +114,9 @@ def test_what_may_be_hidden_is_a_number_in_words():
     rng = np.random.default_rng(6)
     h = padded(rng.geometric(0.4, 20_000), 20_000)
     for resolved in (100, 300):
-        light = closed([publish([h], epsilon=1, rng=rng, form="cumulative", max_count=resolved)], 30)
+        light = closed_domain_bands([publish([h], epsilon=1, rng=rng, form="cumulative", max_count=resolved)], 30)
         assert "none is taken to be there, though up to" in light.covers
-    few = closed([publish([padded(zipf(1.5, 10**4, 500), 500)], epsilon="0.25", rng=rng, form="bins")], 30)
+    few = closed_domain_bands([publish([padded(zipf(1.5, 10**4, 500), 500)], epsilon="0.25", rng=rng, form="bins")], 30)
     assert "cannot be told from noise" in few.covers
     assert "k+ numbers, shares and low quantiles do not hang on it" in few.covers
 
@@ -126,10 +128,10 @@ def test_light_counts_beyond_the_last_bin_that_shows_are_counted_in():
     hits, hidden = 0, []
     for _ in range(runs):
         observed = publish(
-            hashed(counts, 1 << 12, 4, rng), epsilon=1, rng=rng, form="bins", max_count=30, open_domain=True
+            hash_counts(counts, 1 << 12, 4, rng), epsilon=1, rng=rng, form="bins", max_count=30, open_domain=True
         )
-        whole = together(observed, range(4))
-        low, high = closed([whole], 30).scalars["total"].ends(Z)
+        whole = as_one_domain(observed, range(4))
+        low, high = closed_domain_bands([whole], 30).scalars["total"].ends(Z)
         hits += low[0] <= counts.sum() <= high[0]
         line = linear(whole)
         if line.whole.low[line.horizon] < 40 and (found := line.hidden(line.horizon)) is not None:
@@ -172,7 +174,7 @@ def test_totals_of_whatever_is_published_have_an_end(seed, size, empty, counts, 
     }[counts]
     h = padded(draw(), empty)
     published = publish([h], epsilon=epsilon, rng=rng, form=form, max_count=resolved, layers=layers)
-    low, high = closed([published], min(resolved, 30)).scalars["total"].ends(Z)
+    low, high = closed_domain_bands([published], min(resolved, 30)).scalars["total"].ends(Z)
     assert np.isfinite(low).all()
     assert (low <= high).all()
     assert np.isfinite(high).all()

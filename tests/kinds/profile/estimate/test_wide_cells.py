@@ -12,7 +12,7 @@ from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part, wide_estimates
 from sketchstream.kinds.profile.estimate.open_domain.lattice import CountLattice
-from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
 Z = normal_quantile(0.95)
@@ -86,7 +86,7 @@ def reached(name, epsilon, max_weight, runs, method, n=300, slots=8192, levels=2
     found = []
     for _ in range(runs):
         seen = publish(
-            hashed(counts, slots, levels, rng), epsilon=epsilon, rng=rng, max_count=n, max_weight=max_weight,
+            hash_counts(counts, slots, levels, rng), epsilon=epsilon, rng=rng, max_count=n, max_weight=max_weight,
             form="cumulative" if max_weight == 1 else "bins", open_domain=True, grouped=True,
         )  # fmt: skip
         profile = reconstruct([seen], max_count=n, method=method)
@@ -137,8 +137,8 @@ def test_items_far_above_what_shows_do_not_go_missing():
 def test_errors_at_wide_edges_are_what_they_are_said_to_be():
     counts, rng, off = fleet(), np.random.default_rng(8), []
     for _ in range(40):
-        seen = publish(hashed(counts, 8192, 2, rng), epsilon=2, rng=rng, max_weight=2, form="bins", open_domain=True,
-                       grouped=True)  # fmt: skip
+        seen = publish(hash_counts(counts, 8192, 2, rng), epsilon=2, rng=rng, max_weight=2, form="bins",
+                       open_domain=True, grouped=True)  # fmt: skip
         part = read_part(seen, 18)
         edges, found = part.model.heavy.wide.further, wide_estimates(part.levels, part.model)[1]
         near = edges <= 300

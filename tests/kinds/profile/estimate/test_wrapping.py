@@ -22,7 +22,7 @@ from sketchstream.kinds.profile import export, pictures
 from sketchstream.kinds.profile.estimate.intervals.wrapping import always, top_of
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.planner import plan
-from sketchstream.kinds.profile.planner.heavy import enough, share_beyond
+from sketchstream.kinds.profile.planner.heavy import large_enough_modulus, share_beyond
 from sketchstream.kinds.profile.reconstruction import reconstruct
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile_answers import Profile
@@ -261,6 +261,6 @@ def test_plans_say_how_many_heavy_users_to_expect() -> None:
     assert share_beyond(32, 5) == pytest.approx(
         (LAWS["log-normal 5, 1.5"](np.random.default_rng(0), 400_000) > 31).mean(), rel=0.1
     )
-    assert enough(1.5, 32) == 32
+    assert large_enough_modulus(1.5, 32) == 32
     few = ProfileSpec("4", "item", ClosedDomain(size=60_000), modulus=512)
     assert not any("modulus 1024" in one for one in plan(few, items=20_000, mean=2).notes)

@@ -12,7 +12,7 @@ from sketchstream.errors import EstimateError
 from sketchstream.items.arrays import Items
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.kinds.profile.overlap.channel import Channel
-from sketchstream.kinds.profile.overlap.fit import has_empty_slots, trusted
+from sketchstream.kinds.profile.overlap.fit import has_empty_slots, trusted_levels
 from sketchstream.kinds.profile.overlap.law import Patterns
 from sketchstream.kinds.profile.overlap.wraps import CountLaw, Wraps
 
@@ -78,9 +78,9 @@ def test_levels_are_used_where_wrapped_counts_hide_less_than_the_noise(load: flo
             np.zeros((1, 4)), np.ones(1), slots, 8.0, channel, is_open=True, wrapped=1 / 8, wraps=Wraps.of([law] * 2, 8)
         )
         loads = np.full((2, 1), load)
-        assert trusted(known, loads).all() == wanted
-        assert trusted(table, loads).all() <= wanted  # a law that nothing tells may hide more
-        assert trusted(Patterns(np.zeros((1, 4)), np.ones(1), slots, 8.0, channel, is_open=True), loads).all()
+        assert trusted_levels(known, loads).all() == wanted
+        assert trusted_levels(table, loads).all() <= wanted  # a law that nothing tells may hide more
+        assert trusted_levels(Patterns(np.zeros((1, 4)), np.ones(1), slots, 8.0, channel, is_open=True), loads).all()
 
 
 def test_wrapped_sums_that_hide_are_bounded_alike_for_large_moduli() -> None:

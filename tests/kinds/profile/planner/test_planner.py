@@ -206,7 +206,7 @@ def test_impossible_expectations_are_refused(wrong: dict) -> None:
 
 def test_the_compound_poisson_law_is_that_of_thrown_items() -> None:
     shares = np.array([0.6, 0.3, 0.1])
-    law = expectation.crowded(1.3, shares, None)
+    law = expectation.crowded_law(1.3, shares, None)
     rng = np.random.default_rng(3)
     thrown = np.bincount(rng.integers(0, 200_000, 260_000), rng.choice([1, 2, 3], 260_000, p=shares), 200_000)
     seen = np.bincount(thrown.astype(int), minlength=10)[:10] / 200_000
@@ -254,9 +254,9 @@ def test_total_and_mean_agree_with_simulation() -> None:
     ],
 )
 def test_a_search_keeps_what_it_does_not_vary(more):
-    from sketchstream.kinds.profile.planner.planning import resized
+    from sketchstream.kinds.profile.planner.planning import resize
 
     spec = ss.ProfileSpec(epsilon="3", domain=ss.OpenDomain(slots=1 << 12, levels=2), **more)
-    assert resized(spec) == spec
+    assert resize(spec) == spec
     larger = ss.OpenDomain(slots=1 << 13, levels=2)
-    assert resized(spec, domain=larger) == ss.ProfileSpec(epsilon="3", domain=larger, **more)
+    assert resize(spec, domain=larger) == ss.ProfileSpec(epsilon="3", domain=larger, **more)

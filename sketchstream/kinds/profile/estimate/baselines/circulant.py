@@ -101,18 +101,18 @@ def reconstruct(observed: Observed, n: int, norm: float, beta: float) -> fits.Fi
         g = cells.dense(-r, n + r)[1] / cells.d
     else:
         top = min(n + 4, cells.unit_range[1], MAX_POINTS)
-        g = pooled(cells, top, r, decay(epsilon))
+        g = pool_tails(cells, top, r, decay(epsilon))
     y = solve(g, epsilon, r, top, norm)
     if top >= n:
-        counts, shares = fits.above(cells, n, float(y[n + 1 :].sum()))
+        counts, shares = fits.shares_above(cells, n, float(y[n + 1 :].sum()))
         return fits.Fit(y[: n + 1], counts, shares)
     return extend(cells, y, top, n)
 
 
 def extend(cells: Cells, y: Floats, top: int, n: int) -> fits.Fit:
     """Spread the share resolved at `top` and above over the wide cells from `top` on."""
-    tail = np.maximum(fits.spread(cells, top, n), 0.0)
-    heavy, weights = fits.above(cells, n, float(np.maximum(cells.slots[cells.low > n], 0.0).sum()) / cells.d)
+    tail = np.maximum(fits.spread_cells(cells, top, n), 0.0)
+    heavy, weights = fits.shares_above(cells, n, float(np.maximum(cells.slots[cells.low > n], 0.0).sum()) / cells.d)
     whole = tail.sum() + weights.sum()
     factor = y[top] / whole if whole > 0 else 0.0
     out = np.concatenate([y[:top], tail * factor])
@@ -121,7 +121,7 @@ def extend(cells: Cells, y: Floats, top: int, n: int) -> fits.Fit:
     return fits.Fit(out, heavy, weights * factor)
 
 
-def pooled(cells: Cells, top: int, r: int, a: float) -> Floats:
+def pool_tails(cells: Cells, top: int, r: int, a: float) -> Floats:
     """The noisy profile on -r..top+r if counters are outside this range, or tails were pooled.
 
     Pooled tails are replaced by their expected law (Lemma 4.1). Counters so far above `top` that their counts are too

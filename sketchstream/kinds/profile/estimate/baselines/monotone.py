@@ -33,7 +33,7 @@ def reconstruct(observed: Observed, n: int) -> fits.Fit:
         top = int(resolved)
     raw = line.tails(top - 1).low[1:]
     if observed.form == "state":
-        raw[0] = _first(line)
+        raw[0] = _first_tail_share(line)
     edges = np.arange(1, top + 1, dtype=np.float64)
     if (cells.low > top).any():
         if observed.form == "state":
@@ -65,7 +65,7 @@ def reconstruct(observed: Observed, n: int) -> fits.Fit:
     return fits.Fit(fractions, np.array(counts)[keep] if keep.any() else np.zeros(0), heavy[keep])
 
 
-def _first(line: Line) -> float:
+def _first_tail_share(line: Line) -> float:
     """The 1+ share by the plain stencil, with T_0 for the pooled bins (vector in docs/theory/profile.md 9)."""
     k = line.k
     taps = line.taps

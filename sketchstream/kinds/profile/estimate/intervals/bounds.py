@@ -16,21 +16,21 @@ import numpy as np
 from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate import fit as fits
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
-from sketchstream.kinds.profile.estimate.linear.line import Line, expected, linear
+from sketchstream.kinds.profile.estimate.linear.line import Line, expected_line, linear
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.uncertainty.bands import (
     Band,
     Ends,
     Moments,
     blend,
-    blended,
+    blend_moments,
     critical,
     decreasing,
-    settled,
-    trusted,
+    settle_covariance,
+    settle_variances,
 )
-from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling, Tails, ratios, together
-from sketchstream.kinds.profile.estimate.uncertainty.small_domains import WithAbsent, occurred
+from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling, Tails, ratios, variances_over_parts
+from sketchstream.kinds.profile.estimate.uncertainty.small_domains import WithAbsent, small_domain_law
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Entropy:
 CIRCLE = np.stack([np.cos(np.linspace(0.0, 2.0 * np.pi, 512)), np.sin(np.linspace(0.0, 2.0 * np.pi, 512))])
 
 
-def closed(parts: Sequence[Observed], n: int) -> Uncertainty:
+def closed_domain_bands(parts: Sequence[Observed], n: int) -> Uncertainty:
     """Bands for one closed domain, from any number of parts that were not added together."""
     lines = [linear(part) for part in parts]
     models = [model(part, line, n) for part, line in zip(parts, lines, strict=True)]
@@ -148,25 +148,25 @@ def closed(parts: Sequence[Observed], n: int) -> Uncertainty:
 
     def known(draw: Callable[[Line | Circle], Band]) -> Band:
         own = [draw(line) for line in lines]
-        return blend([settled(b, draw(m)) for b, m in zip(own, models, strict=True)], weights)
+        return blend([settle_variances(b, draw(m)) for b, m in zip(own, models, strict=True)], weights)
 
     shares, tails = known(lambda line: line.shares(n)), known(lambda line: line.tails(n))
     own = [line.moments(SCORES) for line in lines]
     seen = [m.moments(SCORES, line.horizon).covariance for m, line in zip(models, lines, strict=True)]
     above = Band(tails.low[-1:], tails.high[-1:], tails.variance[-1:])
-    exact = occurred(parts)
+    exact = small_domain_law(parts)
     items: Items = (lambda z: (math.inf, d)) if exact is None else (lambda z: (exact.ends(z)[0], d))
-    scalars = derived(
-        blended(own, weights), np.sum([w * w * c for w, c in zip(weights, seen, strict=True)], axis=0), d, items
+    scalars = derived_ends(
+        blend_moments(own, weights), np.sum([w * w * c for w, c in zip(weights, seen, strict=True)], axis=0), d, items
     )
     alone = blend([m.tails(n) for m in models], weights).variance[1:]
-    windows = together([m.window_variances(n) for m in models], weights)
+    windows = variances_over_parts([m.window_variances(n) for m in models], weights)
     falling = Falling(tails.scaled(d), ratios(alone, windows), occurred=exact)
     known_shares, counts = (
         band if exact is None else WithAbsent(band, exact, unit)
         for band, unit in ((shares, 1.0 / d), (shares.scaled(d), 1.0))
     )
-    return Uncertainty(known_shares, counts, falling, above, scalars, covered(lines, n))
+    return Uncertainty(known_shares, counts, falling, above, scalars, coverage_in_words(lines, n))
 
 
 def model(part: Observed, line: Line | Circle, n: int) -> Line | Circle:
@@ -175,11 +175,11 @@ def model(part: Observed, line: Line | Circle, n: int) -> Line | Circle:
     law = -np.diff(np.concatenate([[1.0], tails]))
     above = float(tails[-1])
     if isinstance(line, Circle):
-        return expected(part, 0, law, np.array([n + 1.0]), np.array([above]))
-    return expected(part, 0, law, *fits.above(line.cells, n, above))
+        return expected_line(part, 0, law, np.array([n + 1.0]), np.array([above]))
+    return expected_line(part, 0, law, *fits.shares_above(line.cells, n, above))
 
 
-def covered(lines: Sequence[Line | Circle], n: int) -> str:
+def coverage_in_words(lines: Sequence[Line | Circle], n: int) -> str:
     """What the intervals cover, in words."""
     text = "the noise (of the counters and of the publication); the slots and what they hold are taken as they are"
     if any(line.horizon < line.whole.low.size and line.resolved <= n for line in lines):
@@ -206,7 +206,7 @@ def hiding(lines: Sequence[Line | Circle]) -> str:
     )
 
 
-def derived(moments: Moments, model: Floats, d: float, items: Items) -> dict[str, Ends]:
+def derived_ends(moments: Moments, model: Floats, d: float, items: Items) -> dict[str, Ends]:
     """Total, ratios and entropy from the estimates of all SCORES together.
 
     Args:
@@ -221,11 +221,11 @@ def derived(moments: Moments, model: Floats, d: float, items: Items) -> dict[str
 
     def ellipse(x: int, y: int, centres: Floats) -> tuple[Floats, Floats]:
         pick = np.ix_([x, y], [x, y])
-        return centres[:, [x, y]] * d, trusted(moments.covariance[pick], model[pick]) * d**2
+        return centres[:, [x, y]] * d, settle_covariance(moments.covariance[pick], model[pick]) * d**2
 
     variance = moments.covariance[EVENTS, EVENTS]
     total = Band(ways[:1, EVENTS], ways[2:, EVENTS], np.array([variance]))
-    total = settled(total, Band(total.low, total.high, model[EVENTS : EVENTS + 1, EVENTS]))
+    total = settle_variances(total, Band(total.low, total.high, model[EVENTS : EVENTS + 1, EVENTS]))
     return {
         "total": total.scaled(d),
         "mean": Region(*ellipse(EVENTS, ITEMS, ways), _mean),

@@ -60,7 +60,7 @@ def scaled_up(
         signed: whether the method may give negative shares.
     """
     p, among = sample.share, closed and not sample.kept
-    whole, items = (_filled(fit, p, signed), population) if among else (fit, population / p)
+    whole, items = (_fill_domain(fit, p, signed), population) if among else (fit, population / p)
     law = _Law.of(whole, items)
     tails = SampledTails(known.tails, p, items if closed else None)
     numbers = SampledNumbers(known.counts, p, 1.0, tails if closed else None)
@@ -91,7 +91,7 @@ def scaled_up(
     )
 
 
-def _filled(fit: Fit, share: float, signed: bool) -> Fit:
+def _fill_domain(fit: Fit, share: float, signed: bool) -> Fit:
     """The law over a closed domain: shares of counts above 0 scaled up, as far as there are items."""
     present = float(fit.fractions[1:].sum()) + fit.above
     factor = 1.0 / share if signed or present <= 0.0 else min(1.0 / share, max(1.0 / present, 1.0))
@@ -140,7 +140,7 @@ class _Law:
         )
 
 
-def _centred(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+def _middles_and_half_widths(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Middles and half widths of intervals; an interval that lacks an end has its other end, and infinity."""
     with np.errstate(invalid="ignore"):
         middle, half = (low + high) / 2.0, (high - low) / 2.0
@@ -153,7 +153,7 @@ def _wilson(low: Floats, high: Floats, z: float, spread: float) -> tuple[Floats,
 
     All M with (estimate - M)^2 <= half^2 + z^2 spread M.
     """
-    middle, half = _centred(low, high)
+    middle, half = _middles_and_half_widths(low, high)
     skew = z * z * spread / 2.0
     way = np.sqrt(half**2 + 2.0 * skew * np.maximum(middle, 0.0) + skew**2)
     return np.where(np.isfinite(low), middle + skew - way, low), middle + skew + way
@@ -238,7 +238,7 @@ class SampledRatios:
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """All r with (estimate - r)^2 <= half^2 + z^2 spread r (1 - r)."""
         low, high = self.inner.ends(z)
-        middle, half = _centred(low, high)
+        middle, half = _middles_and_half_widths(low, high)
         c = z * z * self.spread
         inside = np.clip(middle, 0.0, 1.0)
         way = np.sqrt((1.0 + c) * half**2 + c * inside * (1.0 - inside) + c * c / 4.0)
@@ -266,7 +266,7 @@ class Widened:
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of the intervals."""
         low, high = (end * self.factor + self.shift for end in self.inner.ends(z))
-        middle, half = _centred(low, high)
+        middle, half = _middles_and_half_widths(low, high)
         further = z * z * self.variance
         way = np.sqrt(half**2 + further)
         alone = math.sqrt(further)

@@ -112,7 +112,7 @@ def always(name: str, *, counted: bool) -> Bound | None:
     return {"coverage": LOWER, "entropy": MODULO}.get(name)
 
 
-def marked(title: str, bound: str | None) -> str:
+def mark_bound(title: str, bound: str | None) -> str:
     """The title of a number that is a bound.
 
     Args:

@@ -45,12 +45,12 @@ def likelihood(parts: Sequence[Observed], n: int) -> tuple[Likelihood, Grid]:
         grid = grids.of_state(cells, part.epsilons[0]) if part.form == "state" else grids.of_release(cells)
         seen = Seen(FORMS[part.form], grid.h, float(cells.d), part.q, float(part.parts))
         if part.form == "bins" and int(grid.width.max()) > 1:
-            grid = grids.refined(grid, n)
+            grid = grids.refine(grid, n)
             return Pooled(grid, part.epsilons[0], seen), grid
         return Markov(grid, part.epsilons[0], seen), grid
     grid = _line_grid(parts)
     assert n >= 1
-    return Composite(grid, [_layered(part, grid) for part in parts]), grid
+    return Composite(grid, [_layered_channel(part, grid) for part in parts]), grid
 
 
 class Response:
@@ -132,7 +132,7 @@ class Composite:
         ratio, start = np.zeros(self.m), 0
         for (channel, seen), y in zip(self.parts, self._y, strict=True):
             here = mu[start : start + y.size]
-            ratio += seen.d * channel.adjoint(realised.held(seen, here, y) / here)
+            ratio += seen.d * channel.adjoint(realised.expected_slots(seen, here, y) / here)
             start += y.size
         out = f * ratio
         return np.asarray(out / out.sum())
@@ -254,7 +254,7 @@ def _line_grid(parts: Sequence[Observed]) -> Grid:
     return Grid(grid.low, grid.width, np.zeros(grid.low.size))
 
 
-def _layered(part: Observed, grid: Grid) -> tuple[Layered, Seen]:
+def _layered_channel(part: Observed, grid: Grid) -> tuple[Layered, Seen]:
     """Channel and data of one part with any number of discrete Laplace layers."""
     from scipy.sparse import csr_array
 

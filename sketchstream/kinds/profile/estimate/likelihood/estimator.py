@@ -16,7 +16,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate import laws
-from sketchstream.kinds.profile.estimate.fit import Fit, mixed
+from sketchstream.kinds.profile.estimate.fit import Fit, mix_fits
 from sketchstream.kinds.profile.estimate.likelihood import channels, smooth, sparse
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.problem import Likelihood
@@ -79,17 +79,17 @@ def reconstruct(parts: Sequence[Observed], n: int) -> Fit:
     Several parts (different layers or costs) may be random parts of one population or separate populations: both
     models, one law for all and one for each, are fitted and averaged by their evidence.
     """
-    together, evidence = _one(parts, n)
+    together, evidence = _fit_one_law(parts, n)
     if len(parts) == 1:
         return together
-    each = [_one([part], n) for part in parts]
-    apart = mixed([fit for fit, _ in each], [part.slots[0] for part in parts])
+    each = [_fit_one_law([part], n) for part in parts]
+    apart = mix_fits([fit for fit, _ in each], [part.slots[0] for part in parts])
     gain = sum(one for _, one in each) - evidence
     share = 1.0 / (1.0 + math.exp(min(max(-gain, -700.0), 700.0)))
-    return mixed([apart, together], [share, 1.0 - share])
+    return mix_fits([apart, together], [share, 1.0 - share])
 
 
-def _one(parts: Sequence[Observed], n: int) -> tuple[Fit, float]:
+def _fit_one_law(parts: Sequence[Observed], n: int) -> tuple[Fit, float]:
     """One law for all the parts, and its evidence."""
     problem, grid = channels.likelihood(parts, n)
     epsilon = min(min(part.epsilons) for part in parts)

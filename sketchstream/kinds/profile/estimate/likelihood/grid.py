@@ -77,7 +77,7 @@ def of_release(cells: Cells) -> Grid:
     return Grid(low, high - low + 1, h)
 
 
-def refined(grid: Grid, n: int) -> Grid:
+def refine(grid: Grid, n: int) -> Grid:
     """Build nodes finer than wide published cells, with one node for n alone.
 
     A wide cell becomes unit nodes up to EXACT, above that nodes of a 64th of their count.
@@ -118,7 +118,7 @@ def of_state(cells: Cells, epsilon: float) -> Grid:
     position = 0
     while starts[-1] <= top:
         start = starts[-1]
-        inside, until = _within(fine, start)
+        inside, until = _in_ranges(fine, start)
         most = narrow if inside else max(1, start // share)
         end = min(start + most, until if not inside else start + most, top + 1)
         stop = int(np.searchsorted(x, end))
@@ -162,7 +162,7 @@ def _spikes(x: Ints, g: Floats, epsilon: float) -> list[tuple[int, int]]:
     return ranges
 
 
-def _within(ranges: list[tuple[int, int]], position: int) -> tuple[bool, int]:
+def _in_ranges(ranges: list[tuple[int, int]], position: int) -> tuple[bool, int]:
     """Whether a position is in a range, and the start of the next range."""
     for start, end in ranges:
         if start <= position < end:

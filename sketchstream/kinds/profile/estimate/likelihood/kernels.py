@@ -582,7 +582,7 @@ def _pooled_objective(
 
 
 @kernel
-def _reach(table: Floats, left: Any, right: Any, first: Any) -> None:
+def _find_column_ranges(table: Floats, left: Any, right: Any, first: Any) -> None:
     """Columns left[i]..right[i]-1 of each row that are not negligible in their column; first[j]: least column that
     shares a row with column j.
     """  # noqa: D205
@@ -620,7 +620,7 @@ def _factor(a: Floats, first: Any) -> None:
 
 
 @kernel
-def _backed(a: Floats, first: Any, x: Floats) -> None:
+def _back_substitute(a: Floats, first: Any, x: Floats) -> None:
     """Solve in place with the factor of `_factor`."""
     m = x.size
     for j in range(m):
@@ -649,7 +649,7 @@ def pooled_path(
     new_mu, gradient, tail, side, part = np.empty(m), np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     information = np.empty((m, m))
     left, right, first = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
-    _reach(table, left, right, first)
+    _find_column_ranges(table, left, right, first)
     for row in range(rows):
         tau = taus[row]
         value = _pooled_objective(table, h, f, f0, tau, d, q, mult, mu, y, z, work)
@@ -683,8 +683,8 @@ def pooled_path(
             _factor(information, first)
             step = gradient.copy()
             side[:] = tail
-            _backed(information, first, step)
-            _backed(information, first, side)
+            _back_substitute(information, first, step)
+            _back_substitute(information, first, side)
             top, bottom = 0.0, weight
             for j in range(m):
                 top += tail[j] * step[j]

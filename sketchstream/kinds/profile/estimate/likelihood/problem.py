@@ -137,7 +137,7 @@ class Markov:
     def step(self, f: Floats) -> Floats:
         """One EM step: the posterior mean of the realised profile, renormalised."""
         _, mu = self._solve(f)
-        out = f * self.back(realised.held(self.seen, mu, self.y) / mu)
+        out = f * self.back(realised.expected_slots(self.seen, mu, self.y) / mu)
         return np.asarray(out / out.sum())
 
     def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> Floats:

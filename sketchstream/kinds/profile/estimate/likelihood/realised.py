@@ -24,7 +24,7 @@ WORK = 3e7
 """Most products for the recursion; where it needs more, the noise is wide, and the saddlepoint approximation good."""
 
 
-def held(seen: Seen, mu: Floats, y: Floats) -> Floats:
+def expected_slots(seen: Seen, mu: Floats, y: Floats) -> Floats:
     """Expected slots of each cell given the published numbers. mu: prior mean, y: saddlepoint at mu. All (m,)."""
     if seen.form == CUMULATIVE:
         noise, out = noise_of_sum(seen.q, round(seen.mult)), np.empty(mu.size)

@@ -268,7 +268,7 @@ def average(fits: Sequence[Fitted]) -> tuple[Floats, Floats]:
     return np.asarray(sum(w * one.f for w, one in zip(weight, fits, strict=True))), weight
 
 
-def excluded(model: Model, keep: Floats) -> Model:
+def exclude_nodes(model: Model, keep: Floats) -> Model:
     """The model without the nodes outside `keep`."""
     base = np.where(keep > 0, model.base, EXCLUDED_LOG_SHARE)
     return Model(model.columns, model.penalty, model.fixed, model.curvatures, model.atoms, base, model.bonus)
@@ -315,7 +315,7 @@ def _climb(
     def at(end: float) -> float:
         if end not in tried:
             keep = (nodes <= end) if sign > 0 else ((nodes >= end) | (nodes < 1))
-            model = excluded(plain, keep.astype(np.float64))
+            model = exclude_nodes(plain, keep.astype(np.float64))
             model = Model(**{**model.__dict__, "bonus": -3.0})
             fits = ladder(problem, model, CLIFF, start) if keep.sum() >= 3 else []
             tried[end] = (model, max((one.evidence for one in fits), default=-math.inf))

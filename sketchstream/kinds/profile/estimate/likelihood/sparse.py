@@ -127,25 +127,25 @@ def candidate(
 
     best = scored(at, unrestricted[at], 8)
     if loose and best.at.size <= MOVED_ATOMS:
-        best = _placed(best, problem.m, scored)
+        best = _move_atoms(best, problem.m, scored)
     if best.value + bonus < worth:
         return None
     reach = 4.0 / epsilon + 1.0
     best = _coarse(best, nodes, reach, scored)
     if at.size > MANY and best.score + 0.5 * (best.value + bonus - best.score) < worth:
         return None  # not even at half the penalty of the remaining atoms
-    pruned = _pruned(best, nodes, reach, worth - bonus, scored)
+    pruned = _prune_atoms(best, nodes, reach, worth - bonus, scored)
     if pruned is None or pruned.at.size > MAX_ATOMS:
         return None
-    best = _placed(scored(pruned.at, pruned.mass, 12), problem.m, scored)
+    best = _move_atoms(scored(pruned.at, pruned.mass, 12), problem.m, scored)
     if loose:
-        again = _pruned(best, nodes, reach, -math.inf, scored)
+        again = _prune_atoms(best, nodes, reach, -math.inf, scored)
         if again is not None and again.at.size < best.at.size:
-            best = _placed(again, problem.m, scored)
+            best = _move_atoms(again, problem.m, scored)
     return best
 
 
-def _pruned(best: Atoms, nodes: Floats, reach: float, worth: float, scored: Scored) -> Atoms | None:
+def _prune_atoms(best: Atoms, nodes: Floats, reach: float, worth: float, scored: Scored) -> Atoms | None:
     """Drop a light atom, or merge two close ones, while the score improves; None once the value is below `worth`."""
     while best.at.size > 1:
         at, mass = best.at, best.mass
@@ -156,7 +156,7 @@ def _pruned(best: Atoms, nodes: Floats, reach: float, worth: float, scored: Scor
         for i in np.argsort(gap, kind="stable")[:4]:
             if gap[i] > reach:
                 break
-            trials.append(_merged(at, mass, nodes, [int(i)]))
+            trials.append(_merge_atoms(at, mass, nodes, [int(i)]))
         pruned = max((scored(a, b, 3) for a, b in trials), key=lambda one: one.score)
         if pruned.score <= best.score:
             break
@@ -166,7 +166,7 @@ def _pruned(best: Atoms, nodes: Floats, reach: float, worth: float, scored: Scor
     return best
 
 
-def _placed(best: Atoms, m: int, scored: Scored) -> Atoms:
+def _move_atoms(best: Atoms, m: int, scored: Scored) -> Atoms:
     """Move single atoms by one node while value and score improve."""
     moved = True
     for _ in range(20):
@@ -185,7 +185,7 @@ def _placed(best: Atoms, m: int, scored: Scored) -> Atoms:
     return best
 
 
-def _merged(at: Ints, mass: Floats, nodes: Floats, pairs: Sequence[int]) -> tuple[Ints, Floats]:
+def _merge_atoms(at: Ints, mass: Floats, nodes: Floats, pairs: Sequence[int]) -> tuple[Ints, Floats]:
     """Merge atoms i and i + 1 at their rounded mean, for each i of `pairs` (no two of them neighbours)."""
     at, mass = at.copy(), mass.copy()
     for i in pairs:
@@ -205,7 +205,7 @@ def _coarse(best: Atoms, nodes: Floats, reach: float, scored: Scored) -> Atoms:
         for i in np.flatnonzero(np.diff(nodes[best.at]) <= width):
             if not pairs or i > pairs[-1] + 1:
                 pairs.append(int(i))
-        coarser = scored(*_merged(best.at, best.mass, nodes, pairs), 3) if pairs else best
+        coarser = scored(*_merge_atoms(best.at, best.mass, nodes, pairs), 3) if pairs else best
         if coarser.score > best.score:
             best = coarser
         else:

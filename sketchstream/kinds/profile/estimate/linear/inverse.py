@@ -32,9 +32,9 @@ def reconstruct(observed: Observed, n: int) -> fits.Fit:
         # the plain stencil, cell by cell (docs/theory/profile.md 2); its part outside 0..n completes the sum
         k = line.k
         fractions = np.convolve(cells.dense(-k, n + k)[1] / cells.d, line.taps, "valid")
-        return fits.Fit(fractions, *fits.above(cells, n, 1.0 - float(fractions.sum())))
+        return fits.Fit(fractions, *fits.shares_above(cells, n, 1.0 - float(fractions.sum())))
     fractions = line.shares(n).low
     top = min(n, line.resolved)
     if n > top:
-        fractions[top + 1 :] = fits.spread(cells, top + 1, n)
-    return fits.Fit(fractions, *fits.above(cells, n, 1.0 - float(fractions.sum())))
+        fractions[top + 1 :] = fits.spread_cells(cells, top + 1, n)
+    return fits.Fit(fractions, *fits.shares_above(cells, n, 1.0 - float(fractions.sum())))

@@ -362,7 +362,7 @@ def linear(observed: Observed, level: int = 0) -> Line | Circle:
     return Line(observed, level) if observed.unit == "event" else Circle(observed, level)
 
 
-def expected(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_shares: Floats) -> Line | Circle:
+def expected_line(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_shares: Floats) -> Line | Circle:
     """Linear estimates at the slots that are expected under a law of counts.
 
     Its variances cannot be negative: they replace unbiased ones that fail.

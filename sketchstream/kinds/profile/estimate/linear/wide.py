@@ -42,14 +42,14 @@ def undone_bins(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:
 @lru_cache(maxsize=64)
 def _inverse(low: bytes, high: bytes, epsilons: tuple[float, ...]) -> Floats:
     """The inverse for bins that are not wide, cached: it is the same for levels, parts and model laws."""
-    chances = moved(np.frombuffer(low, np.int64), np.frombuffer(high, np.int64), epsilons)
+    chances = transition_matrix(np.frombuffer(low, np.int64), np.frombuffer(high, np.int64), epsilons)
     try:
         return np.asarray(np.linalg.inv(chances).T)
     except np.linalg.LinAlgError:  # more noise than floating point can undo
         return pseudo_inverse(chances).T
 
 
-def moved(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:
+def transition_matrix(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:
     """Probabilities that counts spread evenly over one bin (row) are seen in another (column). (m, m)."""
     start, end = low[:, None], np.append(high[:-1], low[-1])[:, None]
     width = (end - start + 1).astype(np.float64)

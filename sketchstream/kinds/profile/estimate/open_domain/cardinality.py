@@ -76,7 +76,7 @@ def curve(levels: Sequence[Level], shape: VarianceModel) -> Curve:
     return Curve(items, np.minimum.accumulate(tester.distance(items)))
 
 
-def overcrowded(levels: Sequence[Level], curve: Curve) -> bool:
+def is_overcrowded(levels: Sequence[Level], curve: Curve) -> bool:
     """Whether every level is surely crowded, so that the number of items is unknown."""
     low, high = curve.ends(SHOWS)
     return math.isinf(high) and low > CROWDED * max(level.m / level.share for level in levels)

@@ -46,7 +46,7 @@ MIN_COUNTS = 32
 """Least number of counts that are resolved: asking for fewer must not change what is said of them."""
 
 
-def resolved(observed: Observed, span: int) -> int:
+def largest_resolved(observed: Observed, span: int) -> int:
     """Largest count of the recursion where counts up to `span` are wanted; with residues, every sum may wrap."""
     if observed.modulus is None:
         return span
@@ -64,7 +64,7 @@ def read_levels(observed: Observed, span: int) -> list[Level]:
     return out
 
 
-def linearised(level: Level, model: VarianceModel) -> Floats:
+def linearise(level: Level, model: VarianceModel) -> Floats:
     """Unbiased Lam_t of one level, index 0 the number of items: one Newton step from the model to the data.
 
     The recursion itself, run on noisy data, can blow up at large counts; its derivative at the model cannot.
@@ -142,7 +142,7 @@ def window_spreads(level: Level, model: VarianceModel, width: int, own: Floats) 
     return np.asarray(m * m * noise[window] + np.maximum(hashed[window] - own, 0.0))
 
 
-def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats, Floats]:
+def merge_levels(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats, Floats]:
     """Weights of the levels and the variance of the weighted estimate, for each number.
 
     Args:
@@ -203,8 +203,8 @@ def read_part(observed: Observed, span: int) -> ObservedPart:
             curve = cardinality.curve(levels, model)
             items = curve.value
             clear = useful(levels, items)
-            model = _first(clear, model, items)
-    if cardinality.overcrowded(levels, curve) or (residues.exact(levels) and residues.saturated(levels, curve)):
+            model = _first_law(clear, model, items)
+    if cardinality.is_overcrowded(levels, curve) or (residues.exact(levels) and residues.is_saturated(levels, curve)):
         raise EstimateError(
             "every level is too crowded: there are about two items or more in each slot, and what is published cannot "
             "tell how many; take more slots or more levels"
@@ -215,7 +215,7 @@ def read_part(observed: Observed, span: int) -> ObservedPart:
 def with_heavy(model: VarianceModel, levels: Sequence[Level]) -> VarianceModel:
     """Add one count beyond the recursion to the law: a few steps from the counts of the slots."""
     lines = [level.estimator for level in levels if isinstance(level.estimator, Line)]
-    cells = wide_cells.wide(lines[0], model.intensity.size - 1) if lines else None
+    cells = wide_cells.wide_cells_of(lines[0], model.intensity.size - 1) if lines else None
     if cells is None:
         return model
     model = replace(model, heavy=wide_cells.crude(cells, lines))
@@ -262,15 +262,15 @@ def wide_estimates(levels: Sequence[Level], model: VarianceModel, first: Floats 
         (np.array([one.cell for one in each]), items[:-1]),
         (np.array([one.tail for one in each]), np.cumsum(items[::-1])[::-1][1:]),
     ):
-        weight, variance = merged(found[:, 1], shares, own)
+        weight, variance = merge_levels(found[:, 1], shares, own)
         values = (weight * found[:, 0] / shares[:, None]).sum(axis=0)
         out.append(Merged(values, variance, np.zeros(values.size)))
         if first is not None:
-            out[-1] = replace(out[-1], joints=joined(weight, first[:, None], found[:, 2], shares, own))
+            out[-1] = replace(out[-1], joints=covariance_with_items(weight, first[:, None], found[:, 2], shares, own))
     return out[0], out[1]
 
 
-def joined(weight: Floats, first: Floats, cross: Floats, shares: Floats, own: Floats) -> Floats:
+def covariance_with_items(weight: Floats, first: Floats, cross: Floats, shares: Floats, own: Floats) -> Floats:
     """Covariances of merged estimates with the number of items.
 
     Args:
@@ -315,7 +315,7 @@ def useful(levels: Sequence[Level], items: float) -> list[Level]:
     return [one for one in levels if one.share / one.m <= max(USEFUL / max(items, 1.0), emptiest)]
 
 
-def _first(levels: Sequence[Level], shape: VarianceModel, items: float) -> VarianceModel:
+def _first_law(levels: Sequence[Level], shape: VarianceModel, items: float) -> VarianceModel:
     """A non-negative law: a few steps from the counts of the slots, at a fixed number of items."""
     if items <= 0.0 or shape.items <= 0.0:
         return VarianceModel(np.zeros_like(shape.intensity), 0.0)
@@ -324,7 +324,7 @@ def _first(levels: Sequence[Level], shape: VarianceModel, items: float) -> Varia
     for _ in range(FIRST_STEPS):
         raw = np.zeros(shape.intensity.size)
         for w, level in zip(weight, levels, strict=True):
-            raw += w / level.share * linearised(level, model)
+            raw += w / level.share * linearise(level, model)
         raw[0] = items
         model = nonnegative(raw)
     return model
@@ -350,7 +350,7 @@ def alike(parts: Sequence[Observed]) -> list[list[int]]:
     numbers = []
     for part in parts:
         try:
-            curve = read_part(part, resolved(part, MIN_COUNTS)).curve
+            curve = read_part(part, largest_resolved(part, MIN_COUNTS)).curve
             numbers.append((curve.value, (curve.ends(1.0)[1] - curve.ends(1.0)[0]) / 2.0))
         except EstimateError:
             numbers.append((math.inf, 0.0))

@@ -18,10 +18,17 @@ from sketchstream.kinds.profile.estimate import fit as fits
 from sketchstream.kinds.profile.estimate.intervals import bounds
 from sketchstream.kinds.profile.estimate.linear.line import Line, linear
 from sketchstream.kinds.profile.estimate.observed import Observed, tally
-from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart, linearised, merged
+from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart, linearise, merge_levels
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 from sketchstream.kinds.profile.estimate.open_domain.residues import Joint
-from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Moments, Score, blended, scattered, trusted
+from sketchstream.kinds.profile.estimate.uncertainty.bands import (
+    Band,
+    Moments,
+    Score,
+    blend_moments,
+    covariance_from_parts,
+    settle_covariance,
+)
 
 NODES = 256
 """Steps, even on log scales, in which heavy counts are taken."""
@@ -49,7 +56,7 @@ class EventTotals:
     hiding: str
 
 
-def together(observed: Observed, levels: Sequence[int]) -> Observed:
+def as_one_domain(observed: Observed, levels: Sequence[int]) -> Observed:
     """Levels as one closed domain with one horizon, for numbers that collisions do not change."""
     return replace(
         observed,
@@ -64,23 +71,23 @@ def together(observed: Observed, levels: Sequence[int]) -> Observed:
 
 def every_level(part: ObservedPart) -> Observed:
     """All levels of a part as one closed domain."""
-    return together(part.observed, range(part.observed.levels))
+    return as_one_domain(part.observed, range(part.observed.levels))
 
 
-def _whole(parts: Sequence[Observed], n: int, scores: Sequence[Score]) -> Moments:
+def _sum_over_parts(parts: Sequence[Observed], n: int, scores: Sequence[Score]) -> Moments:
     """Sums (not shares) of scores over the slots of parts, with a covariance that cannot be too small."""
     moments = []
     for part in parts:
         line = linear(part)
         own = line.moments(scores)
         typical = bounds.model(part, line, n).moments(scores, line.horizon).covariance
-        moments.append(replace(own, covariance=trusted(own.covariance, typical)))
-    return blended(moments, [float(part.slots[0]) for part in parts])
+        moments.append(replace(own, covariance=settle_covariance(own.covariance, typical)))
+    return blend_moments(moments, [float(part.slots[0]) for part in parts])
 
 
 def weight_of(parts: Sequence[ObservedPart]) -> Moments:
     """Total weight: collisions do not change it, so every level is used, crowded or not."""
-    return _whole([every_level(part) for part in parts], parts[0].model.intensity.size - 1, (bounds.identity,))
+    return _sum_over_parts([every_level(part) for part in parts], parts[0].model.intensity.size - 1, (bounds.identity,))
 
 
 def _band(weight: Moments, beyond: float) -> Band:
@@ -94,11 +101,11 @@ def _limit(weight: Moments) -> Band:
     return _band(weight, 0.0 if weight.hidden is None else weight.hidden.items)
 
 
-def unwrapped(parts: Sequence[ObservedPart]) -> EventTotals:
+def totals_of_events(parts: Sequence[ObservedPart]) -> EventTotals:
     """Unit event: light items by the recursion, heavy ones directly from the slots of clear levels."""
     size = parts[0].model.intensity.size
     each = [weight_of([part]) for part in parts]
-    all_ = blended(each, [1.0] * len(each))
+    all_ = blend_moments(each, [1.0] * len(each))
     total = _band(all_, all_.tail)
     light = _score(parts, bounds.xlogx(np.arange(float(size))))
     value, covariance = np.zeros(4), np.zeros((4, 4))
@@ -111,17 +118,17 @@ def unwrapped(parts: Sequence[ObservedPart]) -> EventTotals:
         shares = np.array([part.every[j].share for j in clear])
         seen = float(shares.sum())
         scores = (*bounds.SCORES[:3], partial(_heavy_score, size))
-        moments = _whole([together(part.observed, clear)], size - 1, scores)
+        moments = _sum_over_parts([as_one_domain(part.observed, clear)], size - 1, scores)
         pairs = _shared_slots(part, [part.every[j] for j in clear])
         scale = np.diag([0.0, 0.0, 1.0, 1.0 / seen])
         value[bounds.SURPRISE] += (moments.value[bounds.SURPRISE] - pairs.excess) / seen
         own = scale @ moments.covariance @ scale
         own[bounds.EVENTS, bounds.EVENTS] = 0.0
         covariance += own
-        hidden = scattered([(moments.hidden, 1.0 / seen)]) if moments.hidden is not None else None
+        hidden = covariance_from_parts([(moments.hidden, 1.0 / seen)]) if moments.hidden is not None else None
         heavy.append(Moments(np.zeros(4), np.zeros((4, 4)), moments.mass / seen, moments.inner, moments.outer, hidden))
         covariance[bounds.SURPRISE, bounds.SURPRISE] += (pairs.variance + pairs.squares * (1.0 - seen)) / seen**2
-    whole = replace(blended(heavy, [1.0] * len(heavy)), value=value, covariance=covariance)
+    whole = replace(blend_moments(heavy, [1.0] * len(heavy)), value=value, covariance=covariance)
     pick = [bounds.EVENTS, bounds.SURPRISE]
     ways = bounds.entropy_ways(whole, 1.0)[:, pick]
     hiding = bounds.hiding([linear(every_level(part)) for part in parts])
@@ -130,7 +137,7 @@ def unwrapped(parts: Sequence[ObservedPart]) -> EventTotals:
     return EventTotals(total, _limit(all_), limits, centres, covariance[np.ix_(pick, pick)], hiding)
 
 
-def wrapped(parts: Sequence[ObservedPart], joints: Sequence[Joint | None]) -> tuple[EventTotals, Floats]:
+def totals_of_items(parts: Sequence[ObservedPart], joints: Sequence[Joint | None]) -> tuple[EventTotals, Floats]:
     """Unit item: all items by the recursion, as sums wrap. And the covariances of the weight with items and items once.
 
     Args:
@@ -213,7 +220,7 @@ def _heavy_items(part: ObservedPart, levels: Sequence[Level]) -> tuple[Floats, F
     for level in levels:
         assert isinstance(level.estimator, Line)
         cells = level.estimator.cells
-        at, share = fits.above(cells, size - 1, 1.0)
+        at, share = fits.shares_above(cells, size - 1, 1.0)
         counts.append(at)
         slots.append(share * float(np.maximum(cells.slots[cells.low >= size], 0.0).sum()))
     at, weight = np.concatenate(counts), np.concatenate(slots)
@@ -232,9 +239,9 @@ def _score(parts: Sequence[ObservedPart], score: Floats) -> Band:
         model = part.model
         shares = np.array([level.share for level in part.levels])
         own = np.array([[_score_variance(level, model, score)] for level in part.levels])
-        weight, spread = merged(own, shares, np.array([float(score[1:] ** 2 @ model.intensity[1:])]))
+        weight, spread = merge_levels(own, shares, np.array([float(score[1:] ** 2 @ model.intensity[1:])]))
         for w, level in zip(weight[:, 0], part.levels, strict=True):
-            value += w * float(score[1:] @ linearised(level, model)[1:]) / level.share
+            value += w * float(score[1:] @ linearise(level, model)[1:]) / level.share
         variance += float(spread[0])
     return Band(np.array([value]), np.array([value]), np.array([variance]))
 

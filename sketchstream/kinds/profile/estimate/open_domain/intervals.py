@@ -25,12 +25,12 @@ from sketchstream.kinds.profile.estimate.open_domain.slices import (
     Linear,
     Mixed,
     Slices,
-    about,
+    linearise_at,
     slices,
     window_variances,
 )
 from sketchstream.kinds.profile.estimate.uncertainty.bands import SHOWS, Band, Ends, blend
-from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling, ratios, together
+from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling, ratios, variances_over_parts
 
 COVERS = (
     "the noise (of the counters and of the publication), the collisions of items in slots and their random split into "
@@ -78,7 +78,7 @@ class Known:
 
 def of_part(part: ObservedPart, n: int) -> Known:
     """Estimates of one part, with errors at its model, for counts up to n."""
-    linear = about(part.levels, part.model)
+    linear = linearise_at(part.levels, part.model)
     factors = {id(level): w / level.share for level, w in zip(part.levels, linear.first, strict=linear.joint is None)}
     pull = [
         factors.get(id(level), 0.0) * math.exp(min(part.model.items * level.share / level.m, 50.0))
@@ -96,15 +96,17 @@ def bands(parts: Sequence[ObservedPart], n: int) -> Uncertainty:
     items_variance = sum(float(one.linear.variances[1][0]) for one in known)
     wrapped = parts[0].observed.unit == "item"
     if wrapped:
-        events, (joint, joint_once) = opened_events.wrapped(parts, [one.linear.joint for one in known])
+        events, (joint, joint_once) = opened_events.totals_of_items(parts, [one.linear.joint for one in known])
     else:
-        events, joint, joint_once = opened_events.unwrapped(parts), _with_events(parts, known), 0.0
+        events, joint, joint_once = opened_events.totals_of_events(parts), _with_events(parts, known), 0.0
     total, noise = events.total, events.covariance[0, 0]
     heavy = _heavy_tails(parts, n)
     sliced = [
         slices(part, one.linear, _upper(limit)) for part, one, limit in zip(parts, known, events.limits, strict=True)
     ]
-    reach = _reach(known, [one[1] for one in sliced], heavy, n, tuple(part.curve for part in parts), events.limit)
+    reach = _reach_numbers(
+        known, [one[1] for one in sliced], heavy, n, tuple(part.curve for part in parts), events.limit
+    )
     correlation = float(np.clip(joint / math.sqrt(max(noise * items_variance, 1e-12)), -0.99, 0.99))
     if any(part.curve.hidden for part in parts):
         correlation = min(correlation, 0.0)
@@ -144,7 +146,9 @@ def bands(parts: Sequence[ObservedPart], n: int) -> Uncertainty:
 def _windows(parts: Sequence[ObservedPart], known: Sequence[Known], n: int) -> dict[int, Floats]:
     """Relative deviations of the means of neighbouring k+ numbers, within the counts of the recursion."""
     last = min(parts[0].model.intensity.size, n + 1)
-    windows = together([window_variances(part.levels, part.model, last) for part in parts], [1.0] * len(parts))
+    windows = variances_over_parts(
+        [window_variances(part.levels, part.model, last) for part in parts], [1.0] * len(parts)
+    )
     return ratios(np.sum([one.linear.variances[1][:last] for one in known], axis=0), windows)
 
 
@@ -178,7 +182,7 @@ def _heavy_tails(parts: Sequence[ObservedPart], n: int) -> Band:
     for part in parts:
         seen = sum(level.share for level in part.clear)
         out += [level.estimator.tails(n).scaled(level.m / seen) for level in part.clear]
-    return _added(out)
+    return _add_bands(out)
 
 
 def _longer(known: Sequence[Known], each: Sequence[Slices], heavy: Band, n: int) -> tuple[Mixed, Floats]:
@@ -187,7 +191,7 @@ def _longer(known: Sequence[Known], each: Sequence[Slices], heavy: Band, n: int)
     Index 0 is 0: absent items are unknown.
     """
     bands, joints, least, most = zip(*(one.cells() for one in known), strict=True)
-    added, top = _added(bands), known[0].last - 1
+    added, top = _add_bands(bands), known[0].last - 1
     low, high, variance, joint = (np.zeros(n + 1) for _ in range(4))
     for whole, own in ((low, added.low), (high, added.high), (variance, added.variance), (joint, np.sum(joints, 0))):
         whole[1 : top + 1] = own[1:]
@@ -198,7 +202,7 @@ def _longer(known: Sequence[Known], each: Sequence[Slices], heavy: Band, n: int)
     return Mixed(low, high, variance, tuple(sliced)), joint
 
 
-def _reach(
+def _reach_numbers(
     known: Sequence[Known],
     each: Sequence[Slices],
     heavy: Band,
@@ -208,7 +212,7 @@ def _reach(
 ) -> Reach:
     """K+ numbers for k = 0..n+1."""
     bands, least, most = zip(*(one.tails() for one in known), strict=True)
-    added, top = _added(bands), known[0].last + 1
+    added, top = _add_bands(bands), known[0].last + 1
 
     def joined(light: Floats, rest: Floats) -> Floats:
         return np.concatenate([light[:1], light, rest[top:]])
@@ -225,6 +229,6 @@ def _reach(
     )
 
 
-def _added(parts: Sequence[Band]) -> Band:
+def _add_bands(parts: Sequence[Band]) -> Band:
     """Bands of sums of independent estimates."""
     return blend(parts, [1.0] * len(parts))

@@ -126,13 +126,15 @@ class CounterLaw:
     def at_least(self, edges: Ints) -> Floats:
         """Chances of being at or above edges. (B,)."""
         out = np.empty((edges.size, 1))
-        beside(self.above, self.sums, self.size, self.near, edges, np.zeros(1, np.int64), np.ones(1, np.int64), out)
+        add_mean_chances(
+            self.above, self.sums, self.size, self.near, edges, np.zeros(1, np.int64), np.ones(1, np.int64), out
+        )
         return out[:, 0]
 
     def with_one_more(self, edges: Ints) -> Floats:
         """Chances of being at or above edges with one more item, of each node, in the slot. (B, m)."""
         out = np.empty((edges.size, self.lattice.low.size))
-        beside(self.above, self.sums, self.size, self.near, edges, self.lattice.low, self.lattice.width, out)
+        add_mean_chances(self.above, self.sums, self.size, self.near, edges, self.lattice.low, self.lattice.width, out)
         return out
 
 
@@ -149,7 +151,9 @@ def sum_up(above: Floats, size: int, near: int, out: Floats) -> None:
 
 
 @kernel
-def beside(above: Floats, sums: Floats, size: int, near: int, edges: Ints, low: Ints, width: Ints, out: Floats) -> None:
+def add_mean_chances(
+    above: Floats, sums: Floats, size: int, near: int, edges: Ints, low: Ints, width: Ints, out: Floats
+) -> None:
     """Mean chance of a counter to be at or above each edge less a count of each node. out: (B, m)."""
     for b in range(edges.size):
         for t in range(low.size):

@@ -29,7 +29,7 @@ from sketchstream.kinds.profile.estimate.open_domain import cardinality, residue
 from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart, with_heavy
 from sketchstream.kinds.profile.estimate.open_domain.lattice import CounterLaw
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
-from sketchstream.kinds.profile.estimate.open_domain.wide_cells import Heavy, Wide, gathered
+from sketchstream.kinds.profile.estimate.open_domain.wide_cells import Heavy, Wide, gather_cells
 
 MIN_WEIGHT = 0.01
 """Levels with less than this part of the best level's weight are left out of the likelihood."""
@@ -142,7 +142,7 @@ class CounterSums:
 
     def chances(self, laws: Sequence[CounterLaw]) -> Floats:
         """Chances of the cells under these laws. (L, B)."""
-        return np.stack([between(law.at_least(self.wide.data), 1.0) for law in laws])
+        return np.stack([chances_between(law.at_least(self.wide.data), 1.0) for law in laws])
 
     def met(self, ratios: Floats, laws: Sequence[CounterLaw]) -> Floats:
         """Means of ratios of cells over the laws moved by each node, added over the levels. (m,)."""
@@ -156,7 +156,7 @@ class CounterSums:
         """Derivatives of the chances, per virtual item, in the direction of changes of f. (B, k), a level each."""
         for law in laws:
             more = law.with_one_more(self.wide.data) - law.at_least(self.wide.data)[:, None]
-            yield between(more @ change[1:], 0.0)
+            yield chances_between(more @ change[1:], 0.0)
 
 
 Laws = Sums | WrappedSums | CounterSums
@@ -268,7 +268,7 @@ class Opened:
         return Opened(self.grid, self.laws, levels, self.scales)
 
 
-def between(at_least: Floats, below: float) -> Floats:
+def chances_between(at_least: Floats, below: float) -> Floats:
     """Chances of cells, or columns of their changes, from those of being at or above each edge."""
     shape = (1, *at_least.shape[1:])
     return np.asarray(-np.diff(at_least, axis=0, prepend=np.full(shape, below), append=np.zeros(shape)))
@@ -280,14 +280,14 @@ def wide_fit(observed: Observed, levels: Sequence[Level], heavy: Heavy, most: fl
     for level in levels:
         assert isinstance(level.estimator, Line)
         # what is far above the last edge is in the last cell, with its noise: left out, large counts would go missing
-        h, copies = gathered(wide.data, level.estimator.whole)
+        h, copies = gather_cells(wide.data, level.estimator.whole)
         levels_seen.append(Seen(FORMS[observed.form], h, level.m, observed.q, float(observed.parts), float(copies[-1])))
     low, width = np.append(0, wide.low), np.append(1, wide.width)
     cell = np.append(0, np.searchsorted(wide.data, wide.low, side="right"))
     grid = Grid(low, width, np.zeros(low.size), cell)
     problem = Opened(grid, CounterSums(wide), levels_seen, most * _rates(levels))
     noise = 2.0 * math.sqrt(observed.noise_variance * len(levels)) / most
-    items = most * estimated(observed, problem, max(1e-5, noise))
+    items = most * average_law(observed, problem, max(1e-5, noise))
     items[0] = 0.0
     beyond = float(items[wide.span + 1 :].sum())
     share = items[wide.span + 1 :] / beyond if beyond > 0.0 else heavy.share
@@ -308,19 +308,19 @@ def fit(observed: Observed, part: ObservedPart) -> VarianceModel:
     most = 2.0 * max(start.items, 50.0) + 8.0 * math.sqrt(sum(level.m for level in levels))
     if start.heavy is not None and observed.form == "bins":
         return wide_fit(observed, levels, start.heavy, most)
-    top = _reach(start, span)
+    top = _largest_node(start, span)
     if observed.modulus is not None:
         top = min(top, observed.modulus - 2)
     low = np.arange(top + 2, dtype=np.int64)
     grid = Grid(low, np.ones(top + 2, dtype=np.int64), np.zeros(top + 2))
-    seen = [_seen(observed, level, grid) for level in levels]
+    seen = [_counts_of_level(observed, level, grid) for level in levels]
     first = levels[0].estimator
     laws: Laws
     if isinstance(first, Line):
         laws = Sums(Markov(grid, observed.epsilons[0], seen[0]))
     else:
-        laws = WrappedSums(top + 2, _above(start, top + 2, first.p), first.eigenvalue)
-    f = estimated(observed, Opened(grid, laws, seen, most * _rates(levels)), 1e-5)
+        laws = WrappedSums(top + 2, _residue_shares(start, top + 2, first.p), first.eigenvalue)
+    f = average_law(observed, Opened(grid, laws, seen, most * _rates(levels)), 1e-5)
     intensity = np.zeros(span + 1)
     intensity[1 : top + 1] = most * f[1 : top + 1]
     beyond = most * float(f[top + 1])
@@ -334,7 +334,7 @@ def fit(observed: Observed, part: ObservedPart) -> VarianceModel:
     return with_heavy(VarianceModel(intensity, start.beyond * beyond / rest), levels)
 
 
-def estimated(observed: Observed, problem: Opened, least: float) -> Floats:
+def average_law(observed: Observed, problem: Opened, least: float) -> Floats:
     """The averaged law on the grid of a problem; atoms below `least` are taken for noise."""
     settings = estimator.FitSettings(
         round(float(problem.nodes[-1])), min(observed.epsilons), 0.0, least, brief=True, plain=True
@@ -343,7 +343,7 @@ def estimated(observed: Observed, problem: Opened, least: float) -> Floats:
     return f
 
 
-def _reach(start: VarianceModel, span: int) -> int:
+def _largest_node(start: VarianceModel, span: int) -> int:
     """Largest count with a node of its own: a quarter above the count where the start has hardly any item left."""
     tails = np.cumsum(start.intensity[::-1])[::-1] + start.beyond
     worth = max(2.0, 1e-4 * start.items)
@@ -351,7 +351,7 @@ def _reach(start: VarianceModel, span: int) -> int:
     return min(span, max(12, last + last // 4 + 4))
 
 
-def _seen(observed: Observed, level: Level, grid: Grid) -> Seen:
+def _counts_of_level(observed: Observed, level: Level, grid: Grid) -> Seen:
     """The data of one level."""
     estimator = level.estimator
     if isinstance(estimator, Line):
@@ -369,7 +369,7 @@ def _rates(levels: Sequence[Level]) -> Floats:
     return np.array([level.share / level.m for level in levels])
 
 
-def _above(start: VarianceModel, m: int, p: int) -> Floats:
+def _residue_shares(start: VarianceModel, m: int, p: int) -> Floats:
     """Shares of the residues m-1..p-1, as in the first law; evenly where it has none, and for items beyond its end."""
     out = np.full(p - m + 1, 1e-300)
     inside = start.intensity[m - 1 :]

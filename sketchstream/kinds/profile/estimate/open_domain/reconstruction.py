@@ -22,11 +22,11 @@ from sketchstream.kinds.profile.estimate.open_domain.collisions import (
     MIN_COUNTS,
     RANGE,
     ObservedPart,
+    largest_resolved,
     read_part,
-    resolved,
 )
 from sketchstream.kinds.profile.estimate.open_domain.laws import VarianceModel
-from sketchstream.kinds.profile.estimate.open_domain.slices import about, moved_to
+from sketchstream.kinds.profile.estimate.open_domain.slices import linearise_at, moved_to
 
 
 def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, float, Uncertainty]:
@@ -36,11 +36,11 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     """
     least = 1 if method == "inverse" else MIN_COUNTS  # each further unregularised cell costs accuracy
     span = min([min(max(n + 1, least), RANGE)] + [int(min(linear(part).resolved, UNBOUNDED)) for part in parts])
-    span = resolved(parts[0], span)
+    span = largest_resolved(parts[0], span)
     found = [read_part(part, span) for part in parts]
     if method == "likelihood":
         found = [
-            replace(part, model=_counted(part, likelihood.fit(one, part)))
+            replace(part, model=_with_number_of_items(part, likelihood.fit(one, part)))
             for one, part in zip(parts, found, strict=True)
         ]
     models = [part.model for part in found]
@@ -53,18 +53,18 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
             beyond += float(tails[0] - cells[1 : span + 1].sum())
         if float(light.sum()) + beyond < 1.0:  # signed numbers with a sum below one item: shares are undefined
             return Fit(np.zeros(n + 1), np.zeros(0), np.zeros(0)), 0.0, intervals.bands(found, n)
-    fit, population = _whole(found, light, beyond, n)
+    fit, population = _join_light_and_heavy(found, light, beyond, n)
     if parts[0].unit == "event":
         fit = _with_total(fit, float(events.weight_of(found).value[0]) / population, n, max(n, span))
     return fit, population, intervals.bands(found, n)
 
 
-def _counted(part: ObservedPart, model: VarianceModel) -> VarianceModel:
+def _with_number_of_items(part: ObservedPart, model: VarianceModel) -> VarianceModel:
     """Combine the law of one estimate with the curve's number of items, whose error is known."""
     items = part.curve.value
     if model.items <= 0.0 or part.observed.unit == "item":
         return model.scaled(items / model.items) if model.items > 0.0 else model
-    return moved_to(items, model, about(part.levels, model))
+    return moved_to(items, model, linearise_at(part.levels, model))
 
 
 def _with_total(fit: Fit, mean: float, n: int, span: int) -> Fit:
@@ -79,21 +79,21 @@ def _with_total(fit: Fit, mean: float, n: int, span: int) -> Fit:
     left = rest - float(heavy[~far] @ shares[~far])
     if far.any() and left > (span + 1.0) * float(shares[far].sum()) > 0.0:
         moved = heavy.copy()
-        moved[far] = _moved(heavy[far], shares[far], left, span + 1.0)
+        moved[far] = _stretch_counts(heavy[far], shares[far], left, span + 1.0)
         return Fit(fit.fractions, moved, shares)
     above, have = float(shares.sum()), float(heavy @ shares)
     if above != 0.0 and (have <= 0.0 or rest <= (n + 1.0) * above):
         return Fit(fit.fractions, np.array([rest / above]), np.array([above]))
-    return fit if have <= 0.0 else Fit(fit.fractions, _moved(heavy, shares, rest, n + 1.0), shares)
+    return fit if have <= 0.0 else Fit(fit.fractions, _stretch_counts(heavy, shares, rest, n + 1.0), shares)
 
 
-def _moved(heavy: Floats, shares: Floats, total: float, least: float) -> Floats:
+def _stretch_counts(heavy: Floats, shares: Floats, total: float, least: float) -> Floats:
     """Stretch counts of at least `least` away from it until they have the given total."""
     have, floor = float(heavy @ shares), least * float(shares.sum())
     return heavy * (total / have) if have <= floor else least + (heavy - least) * ((total - floor) / (have - floor))
 
 
-def _whole(parts: Sequence[ObservedPart], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
+def _join_light_and_heavy(parts: Sequence[ObservedPart], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
     """Light items from the recursion, and the law of the heavier ones: shares over all items."""
     span = light.size - 1
     population = max(float(light.sum()) + beyond, 1e-9)

@@ -339,7 +339,7 @@ def _top(at: Floats, value: Floats) -> tuple[float, float]:
     return float(at[i] + step * (at[1] - at[0])), here + slope * step / 2.0
 
 
-def saturated(levels: Sequence[Level], curve: Curve) -> bool:
+def is_saturated(levels: Sequence[Level], curve: Curve) -> bool:
     """Whether slots of every level may have wrapped more than once, and residues are nearly equally frequent.
 
     What little they say then fits several numbers of items: the transform is known but for whole turns.

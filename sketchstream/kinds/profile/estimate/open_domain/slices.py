@@ -24,9 +24,9 @@ from sketchstream.kinds.profile.estimate.open_domain.cardinality import CROWDED
 from sketchstream.kinds.profile.estimate.open_domain.collisions import (
     ObservedPart,
     Spread,
-    joined,
-    linearised,
-    merged,
+    covariance_with_items,
+    linearise,
+    merge_levels,
     spreads,
     useful,
     wide_estimates,
@@ -77,23 +77,23 @@ class Linear:
         return np.searchsorted(edges, k), np.searchsorted(edges, k, side="right") - 1
 
 
-def about(levels: Sequence[Level], model: VarianceModel) -> Linear:
+def linearise_at(levels: Sequence[Level], model: VarianceModel) -> Linear:
     """Estimates linearised at a model, with their errors under it."""
     if residues.exact(levels):
         return _of_joint(residues.Residues(levels).estimate(model.intensity))
     shares = np.array([level.share for level in levels])
     each = [spreads(level, model) for level in levels]
-    seen = np.array([linearised(level, model) / level.share for level in levels])
+    seen = np.array([linearise(level, model) / level.share for level in levels])
     left = seen[:, :1] - np.cumsum(seen, axis=1) + seen[:, :1]  # items minus those up to each count
     left = np.concatenate([seen[:, :1], left[:, 1:]], axis=1)
     own = (model.numbers, model.tails[1:])
-    weights, variances = _merged(each, shares, own)
+    weights, variances = _merge_levels(each, shares, own)
     first = weights[1][:, :1]
     joints = []
     for weight, cross, items in zip(
         weights, ([e.cell_all for e in each], [e.tail_all for e in each]), own, strict=True
     ):  # fmt: skip
-        joints.append(joined(weight, first, np.array(cross), shares, items))
+        joints.append(covariance_with_items(weight, first, np.array(cross), shares, items))
     values = ((weights[0] * seen).sum(axis=0), (weights[1] * left).sum(axis=0))
     if model.heavy is None:
         return Linear(values, variances, (joints[0], joints[1]), first[:, 0])
@@ -138,16 +138,16 @@ def window_variances(levels: Sequence[Level], model: VarianceModel, last: int) -
             break
         own = np.convolve(model.tails[1 : last + 1], squares_of_a_ramp(width), "valid")
         each = [window_spreads(level, model, width, own * level.share) for level in levels]
-        out[width] = merged(np.array(each), shares, own)[1]
+        out[width] = merge_levels(np.array(each), shares, own)[1]
     return out
 
 
-def _merged(
+def _merge_levels(
     each: Sequence[Spread], shares: Floats, own: tuple[Floats, Floats]
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Weights and variances of cells, and of k+ numbers."""
-    cell_weight, cell = merged(np.array([e.cell for e in each]), shares, own[0])
-    tail_weight, tail = merged(np.array([e.tail for e in each]), shares, own[1])
+    cell_weight, cell = merge_levels(np.array([e.cell for e in each]), shares, own[0])
+    tail_weight, tail = merge_levels(np.array([e.tail for e in each]), shares, own[1])
     return (cell_weight, tail_weight), (cell, tail)
 
 
@@ -234,8 +234,8 @@ def slices(part: ObservedPart, middle: Linear, limit: float) -> tuple[Slices, Sl
 
     def given(items: float) -> list[tuple[Floats, Floats]]:
         """Values of the cells and of the k+ numbers given a number of items, and their deviations."""
-        null = _under(model, middle, items, max(limit, items))
-        own = middle if null is model else about(_informative(part, items), null)
+        null = _with_number_of_items(model, middle, items, max(limit, items))
+        own = middle if null is model else linearise_at(_informative(part, items), null)
         gap = (own.values[1][0] - items) / max(float(own.variances[1][0]), 1e-12)
         pairs = []
         for value, variance, joint in zip(own.values, own.variances, own.joints, strict=True):
@@ -279,7 +279,7 @@ def moved_to(items: float, model: VarianceModel, linear: Linear) -> VarianceMode
     return model.with_tails(np.append(items, tails[1:]))
 
 
-def _under(model: VarianceModel, linear: Linear, items: float, limit: float) -> VarianceModel:
+def _with_number_of_items(model: VarianceModel, linear: Linear, items: float, limit: float) -> VarianceModel:
     """The law with another number of items; no k+ number exceeds the largest total divided by k."""
     if linear.joint is None or model.items <= 0.0:
         moved = moved_to(items, model, linear)

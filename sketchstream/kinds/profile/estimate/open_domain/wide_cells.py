@@ -76,13 +76,13 @@ class Wide:
         return self.edges[self.first + 1 :]
 
 
-def gathered(edges: Ints, cells: Cells) -> tuple[Floats, Floats]:
+def gather_cells(edges: Ints, cells: Cells) -> tuple[Floats, Floats]:
     """Published slots, and number of published values, of what is below 1 and from each edge to the next. (1+G,)."""
     where = np.searchsorted(edges, cells.low, side="right")
     return tally(where, cells.slots, edges.size + 1), tally(where, np.ones(where.size), edges.size + 1)
 
 
-def wide(line: Line, span: int) -> Wide | None:
+def wide_cells_of(line: Line, span: int) -> Wide | None:
     """The cells and nodes of one part; None if nothing shows beyond the counts of the recursion."""
     top = int(line.cells.low[-1])
     if top <= span + 1:
@@ -204,7 +204,7 @@ def estimates(line: Line, m: float, share: float, intensity: Floats, beyond: flo
     # coefficients of the slots below 1 and of each cell
     c = np.concatenate([np.zeros((rows.shape[0], 1)), np.cumsum(rows, axis=1)], axis=1)
     expected = m * -np.diff(above, prepend=1.0, append=0.0)
-    seen, copies = gathered(wide.edges, line.whole)
+    seen, copies = gather_cells(wide.edges, line.whole)
     every = rows.shape[0] // 2  # all items: from the first edge on
     if line.form == "bins":
         c = c - (c @ copies / copies.sum())[:, None]
@@ -243,6 +243,6 @@ def evenly(wide: Wide, cells: Floats) -> Heavy:
 
 def crude(wide: Wide, lines: Sequence[Line]) -> Heavy:
     """A first law, from the published slots of levels as they are."""
-    slots = np.sum([gathered(wide.edges, line.whole)[0] for line in lines], axis=0)[wide.first + 1 :]
+    slots = np.sum([gather_cells(wide.edges, line.whole)[0] for line in lines], axis=0)[wide.first + 1 :]
     tails = np.maximum(decreasing(np.cumsum(slots[::-1])[::-1]), 0.0)
     return evenly(wide, -np.diff(tails, append=0.0))

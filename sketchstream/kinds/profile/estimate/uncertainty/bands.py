@@ -45,11 +45,11 @@ def critical(z: float, width: Floats) -> Floats:
     out = np.full(np.shape(width), float(z))
     for _ in range(6):  # Newton on a concave function
         rise = np.exp(-(out**2) / 2.0) + np.exp(-((out + width) ** 2) / 2.0)
-        out -= (_below(out + width) - _below(-out) - level) * math.sqrt(2.0 * math.pi) / rise
+        out -= (_normal_below(out + width) - _normal_below(-out) - level) * math.sqrt(2.0 * math.pi) / rise
     return out
 
 
-def _below(z: Floats) -> Floats:
+def _normal_below(z: Floats) -> Floats:
     """Probability that a standard normal number is below z: of few without scipy.special, which takes long to load."""
     if z.size > PLAIN_UP_TO:
         from scipy.special import ndtr
@@ -166,7 +166,7 @@ class Moments:
         return 0.0 if self.hidden is None else self.hidden.events
 
 
-def blended(moments: Sequence[Moments], weights: Sequence[float]) -> Moments:
+def blend_moments(moments: Sequence[Moments], weights: Sequence[float]) -> Moments:
     """Weighted sum of independent moments."""
     pairs = list(zip(moments, weights, strict=True))
     return Moments(
@@ -175,11 +175,11 @@ def blended(moments: Sequence[Moments], weights: Sequence[float]) -> Moments:
         np.concatenate([w * m.mass for m, w in pairs]),
         np.concatenate([m.inner for m, _ in pairs], axis=1),
         np.concatenate([m.outer for m, _ in pairs], axis=1),
-        scattered([(m.hidden, w) for m, w in pairs if m.hidden is not None]),
+        covariance_from_parts([(m.hidden, w) for m, w in pairs if m.hidden is not None]),
     )
 
 
-def scattered(parts: Sequence[tuple[Hidden, float]]) -> Hidden | None:
+def covariance_from_parts(parts: Sequence[tuple[Hidden, float]]) -> Hidden | None:
     """Weighted sum of the bounds beyond the horizons of several parts."""
     if not parts:
         return None
@@ -209,7 +209,7 @@ def decreasing(y: Floats, weights: Floats | None = None) -> Floats:
     return np.repeat(np.asarray(values, dtype=np.float64), sizes)
 
 
-def settled(band: Band, model: Band) -> Band:
+def settle_variances(band: Band, model: Band) -> Band:
     """Use the model's variance for each number whose own is less than a quarter of it.
 
     An unbiased estimate of a variance is noisy if it reads few slots, and may be negative.
@@ -218,6 +218,6 @@ def settled(band: Band, model: Band) -> Band:
     return Band(band.low, band.high, np.maximum(own, 0.0))
 
 
-def trusted(own: Floats, typical: Floats) -> Floats:
-    """`settled` for a covariance, in the order of matrices. (m, m), (m, m) -> (m, m)."""
+def settle_covariance(own: Floats, typical: Floats) -> Floats:
+    """`settle_variances` for a covariance, in the order of matrices. (m, m), (m, m) -> (m, m)."""
     return own if np.linalg.eigvalsh(own - typical / 4.0)[0] >= 0.0 else typical

@@ -120,7 +120,7 @@ class Falling:
         least, last = self.band.low[first:], self.band.high[first:]
         chosen = [end[first:] for end in usual]
         known = {width: ratio[first - 1 :] for width, ratio in self.ratios.items()}
-        low[first:], high[first:] = fallen(least, last, low[first:], high[first:], chosen, known)
+        low[first:], high[first:] = monotone_ends(least, last, low[first:], high[first:], chosen, known)
         if self.occurred is not None:
             low[1], high[1] = self.occurred.ends(z)
             low[2:], high[2:] = np.minimum(low[2:], low[1]), np.minimum(high[2:], high[1])
@@ -129,7 +129,7 @@ class Falling:
         return low, high, way
 
 
-def fallen(
+def monotone_ends(
     least: Floats, most: Floats, low: Floats, high: Floats, usual: Sequence[Floats], known: Mapping[int, Floats]
 ) -> tuple[Floats, Floats]:
     """Ends from the best windows, made non-increasing. All (K,).
@@ -183,7 +183,7 @@ def holding(value: Floats, low: Floats, high: Floats, way: Floats, most: float) 
     return np.minimum.accumulate(low), np.maximum.accumulate(high[::-1])[::-1]
 
 
-def between(value: Floats, low: Floats, high: Floats, way: Floats, most: float) -> Floats:
+def clip_inside(value: Floats, low: Floats, high: Floats, way: Floats, most: float) -> Floats:
     """Estimates that do not rise, moved inside their ends so far that `holding` need not widen these. All (K,)."""
     room = MIN_END_DISTANCE * way
     low, high = np.clip(low, 0.0, most), np.clip(high, 0.0, most)
@@ -193,7 +193,7 @@ def between(value: Floats, low: Floats, high: Floats, way: Floats, most: float) 
     return np.clip(value, least, np.maximum(least, last))
 
 
-def together(parts: Sequence[Mapping[int, Floats]], weights: Sequence[float]) -> dict[int, Floats]:
+def variances_over_parts(parts: Sequence[Mapping[int, Floats]], weights: Sequence[float]) -> dict[int, Floats]:
     """Variances of the windows' weighted sums over independent parts, up to the shortest of them."""
     out = {}
     for width in WIDTHS:

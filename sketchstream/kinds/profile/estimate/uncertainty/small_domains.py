@@ -68,7 +68,7 @@ class WithAbsent:
         return low, high
 
 
-def occurred(parts: Sequence[Observed]) -> Occurred | None:
+def small_domain_law(parts: Sequence[Observed]) -> Occurred | None:
     """The number of items that occurred; None if there are several laws, whose sum hangs on which part holds how many.
 
     Args:
@@ -115,7 +115,7 @@ def _of_residues(part: Observed, p: int) -> Occurred | None:
         exponential = -40.0 * (p - 1) / math.log(max(part.q, 1e-300))
         step, reach = p, math.ceil(12.0 * math.sqrt(part.noise_variance * p * (p - 1)) + exponential)
     size = (step * d + 2 * reach + 1) | 1  # odd: no frequency is its own mirror image
-    last = int(_last(variance, (p - 1) * part.parts) * size / (2.0 * math.pi))
+    last = int(_last_frequency(variance, (p - 1) * part.parts) * size / (2.0 * math.pi))
     if last * (d + 1) > WORK:
         return None
     w: Floats = np.arange(1.0, last + 1.0) * (2.0 * np.pi / size)
@@ -138,7 +138,7 @@ def _transform(variance: float, w: Floats) -> Floats:
     return np.asarray(1.0 / (1.0 + 2.0 * variance * np.sin(w / 2.0) ** 2))
 
 
-def _last(variance: float, bins: int) -> float:
+def _last_frequency(variance: float, bins: int) -> float:
     """The frequency beyond which the noise of this number of bins leaves less than 1e-16."""
     left = 1e-16 ** (1.0 / bins)
     return 2.0 * math.asin(min(math.sqrt((1.0 / left - 1.0) / max(2.0 * variance, 1e-300)), 1.0))
