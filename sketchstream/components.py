@@ -129,8 +129,8 @@ class Counter:
     @classmethod
     def sum(cls, counters: Sequence[Counter]) -> Counter:
         """Counters of several sketches added up: values, and all draws."""
-        draws = tuple(draw for one in counters for draw in one.noise)
-        return cls(counters[0].name, _wrap_to_64_bits(sum(one.value for one in counters)), draws)
+        draws = tuple(draw for counter in counters for draw in counter.noise)
+        return cls(counters[0].name, _wrap_to_64_bits(sum(counter.value for counter in counters)), draws)
 
 
 class Counters:
@@ -153,12 +153,12 @@ class Counters:
         self.components = components
         self.values = values
         self.noise = noise
-        self._held = sum(one.own is None for one in components)
-        self._admitted = next((at for at, one in enumerate(components) if one.name == ADMITTED), None)
+        self._held = sum(component.own is None for component in components)
+        self._admitted = next((at for at, component in enumerate(components) if component.name == ADMITTED), None)
 
     def __repr__(self) -> str:
         """Text with the counters' names only."""
-        return f"<Counters {', '.join(one.name for one in self.components)}>"
+        return f"<Counters {', '.join(component.name for component in self.components)}>"
 
     @classmethod
     def create(cls, components: tuple[Component, ...], cost: Fraction) -> Counters:
@@ -172,7 +172,7 @@ class Counters:
         Args:
             cost: cost of the layer for the whole sketch. A counter outside the ledger uses its own cost.
         """
-        draws = [self._drawn(one, one.parameter(cost)) for one in self.components]
+        draws = [self._drawn(component, component.parameter(cost)) for component in self.components]
         noise = tuple((*held, draw) for held, (draw, _) in zip(self.noise, draws, strict=True))
         with np.errstate(over="ignore"):
             values = self.values + np.array([number for _, number in draws], np.int64)
@@ -265,14 +265,14 @@ def read_counters(
 
 def require_names(components: Iterable[Component], counters: Iterable[Counter]) -> None:
     """Raise an error unless the counters are those of a sketch with these components."""
-    expected, present = [one.name for one in components], [one.name for one in counters]
+    expected, present = [component.name for component in components], [counter.name for counter in counters]
     if expected != present:
         raise FormatError(f"a sketch of this spec has the counters {expected}, found {present!r:.80}")
 
 
 def find(counters: Iterable[Counter], name: str) -> Counter | None:
     """The counter of that name, if there is one."""
-    return next((one for one in counters if one.name == name), None)
+    return next((counter for counter in counters if counter.name == name), None)
 
 
 def sum_counters(parts: Sequence[Sequence[Counter]]) -> tuple[Counter, ...]:

@@ -253,7 +253,7 @@ def sweep(path: Path, *, secret: bool = True) -> int:
     start = path.name[:_NAME_CHARACTERS]
     with _trying_to("remove what was left of", path):
         with os.scandir(path.parent) as entries:
-            left = [Path(one.path) for one in entries if written_for(Path(one.path)) == start]
+            left = [Path(entry.path) for entry in entries if written_for(Path(entry.path)) == start]
         removed = sum(_remove_left(one, secret=secret) for one in left)
         if removed:
             sync_folder(path.parent)

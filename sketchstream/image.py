@@ -94,7 +94,7 @@ class StateImage:
     @property
     def deferred_bytes(self) -> int:
         """Memory of the deferred events."""
-        return sum(len(one.slots) for one in self._blocks) * _EVENT_BYTES
+        return sum(len(block.slots) for block in self._blocks) * _EVENT_BYTES
 
     def room(self, n: int) -> Deferred:
         """Return a buffer with room for `n` deferred events; called with the lock held."""

@@ -203,7 +203,7 @@ def begin(level: str, log_format: str) -> None:
 
 def writes_json() -> bool:
     """Whether this process writes its log as JSON."""
-    return any(isinstance(one.formatter, JsonLines) for one in logging.getLogger().handlers)
+    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
 
 
 def _log_warning(message: Warning | str, category: type[Warning], *where: Any, **also: Any) -> None:

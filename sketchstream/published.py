@@ -827,7 +827,7 @@ def require_accounted(
     for component in accounting.components(spec)[1:]:
         counter = named.get(component.name)
         if counter is not None and component.own is None:
-            wrong |= [draw.parameter for draw in counter.noise] != [component.parameter(one) for one in drawn]
+            wrong |= [draw.parameter for draw in counter.noise] != [component.parameter(draw) for draw in drawn]
         elif counter is not None:
             wrong |= {draw.parameter for draw in counter.noise} != {component.parameter(drawn[0])}
     if wrong:

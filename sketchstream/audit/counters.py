@@ -76,12 +76,12 @@ def _follow_one_sketch(case: Case, at: int, names: set[str], drawn: dict[tuple[s
         for name in names:
             drawn["refresh", name].append(after[name] - before[name])
     if "release" in case.costs:
-        released = {one.name: one.value for one in sketch.release(*case.asked).counters}
+        released = {counter.name: counter.value for counter in sketch.release(*case.asked).counters}
         if set(released) != inside:
             return f"a release shows {', '.join(released) or 'none'}"
         for name in inside:
             drawn["release", name].append(released[name] - after[name])
-    final = {one.name: one.value for one in sketch.seal().counters}
+    final = {counter.name: counter.value for counter in sketch.seal().counters}
     if set(final) != names:
         return f"the seal shows {', '.join(final) or 'none'}"
     for name in names:
@@ -129,5 +129,5 @@ def _find_shared_noise(drawn: Mapping[tuple[str, str], list[int]]) -> str | None
     n = ranks.shape[1]
     if worst > MAX_DEVIATION / np.sqrt(n):
         return f"SHARED NOISE: two counters, or two steps, correlate by {worst:.2f}"
-    following = max(float(abs((one[1:] * one[:-1]).mean())) for one in ranks)
+    following = max(float(abs((rank[1:] * rank[:-1]).mean())) for rank in ranks)
     return None if following < MAX_DEVIATION / np.sqrt(n) else "SHARED NOISE: sketches that follow each other"

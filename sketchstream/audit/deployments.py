@@ -74,7 +74,9 @@ def brute_force(parts: Sequence[Any], *, keyed: bool) -> Totals:
     out: Totals = {"event": 0.0, "item": 0.0, "event_gaussian": 0.0, "item_gaussian": 0.0}
     for at in starts:
         for partition in {place[3] for place in last}:
-            holding = [one for place, one in last.items() if place[2][0] <= at < place[2][1] and place[3] == partition]
+            holding = [
+                value for place, value in last.items() if place[2][0] <= at < place[2][1] and place[3] == partition
+            ]
             for field, gaussian in (("event", False), ("event_gaussian", True)):
                 total = sum(_event(one) for one in holding if _gaussian(one) == gaussian)
                 out[field] = max(out[field], total)
@@ -84,7 +86,7 @@ def brute_force(parts: Sequence[Any], *, keyed: bool) -> Totals:
             windows.setdefault(place[:3], []).append(one)
     for records in windows.values():
         for field, gaussian in (("item", False), ("item_gaussian", True)):
-            each = [float(_loss(one)) for one in records if _gaussian(one) == gaussian]
+            each = [float(_loss(record)) for record in records if _gaussian(record) == gaussian]
             out[field] += (max(each) if keyed else sum(each)) if each else 0.0
     return out
 

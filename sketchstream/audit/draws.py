@@ -115,7 +115,7 @@ def shared_rows(drawn: Ints, case: Case) -> str | None:
     """Text on draws that agree or correlate more than independent ones; None if there are none."""
     if case.modulus is not None:
         return _shared_residues(drawn, case.modulus) or _two_equal(drawn)
-    real = drawn if case.coordinates is None else np.stack([case.coordinates(one) for one in drawn])
+    real = drawn if case.coordinates is None else np.stack([case.coordinates(draw) for draw in drawn])
     n = real.shape[1]
     values = _standardise(real)
     many = case.independent and n > 4 * MAX_DEVIATION**2

@@ -165,7 +165,7 @@ def _pure_losses(case: Case, ledger: Any, history: History) -> str | None:
             return oracle.exact_item_loss(one)
         return max(oracle.exact_event_losses(one, oracle.EVENT_RING).values())
 
-    true = [exact(history), max(exact(one) for one in looks) if len(looks) < 5 or not item else 0.0]
+    true = [exact(history), max(exact(look) for look in looks) if len(looks) < 5 or not item else 0.0]
     for claim, loss in zip((_size(ledger.loss()), _size(ledger.loss(intrusion=True))), true, strict=True):
         if claim < loss - 1e-9 or (math.isinf(claim) and not math.isinf(loss) and loss > 0):
             return f"a loss of {claim:.6g}; wanted at least {loss:.6g}"
@@ -217,7 +217,10 @@ def of_gaussians(history: History) -> float:
     seen = oracle.Transcript.of(history)
     variances = [float(1 / layer.cost) for layer in seen.layers]
     shared = np.array(
-        [[sum(variances[one] for one in first.layers & second.layers) for second in seen.views] for first in seen.views]
+        [
+            [sum(variances[layer] for layer in first.layers & second.layers) for second in seen.views]
+            for first in seen.views
+        ]
     ).reshape(len(seen.views), len(seen.views))
     fresh = [0.0 if view.cost is None else float(1 / view.cost) for view in seen.views]
     covariance = shared + np.diag(fresh)
@@ -267,7 +270,7 @@ def check_merges(case: Case) -> Outcome:
         difference = _state(total) - np.sum(states, axis=0)
         if (difference if case.modulus is None else difference % case.modulus).any():
             wrong.append("state")
-        sums = {name: sum(one[name] for one in counters) for name in counters[0]}
+        sums = {name: sum(counter[name] for counter in counters) for name in counters[0]}
         if _counters(total) != sums:
             wrong.append("counters")
         if [layer.lineage for layer in total.layers] != names:
@@ -301,4 +304,6 @@ def _state(part: Any) -> Any:
 
 def _counters(part: Any) -> dict[str, int]:
     """The counters of an open sketch or a sealed state."""
-    return {one.name: one.value for one in part.counters} if hasattr(part, "counters") else counters_of(part)
+    return (
+        {counter.name: counter.value for counter in part.counters} if hasattr(part, "counters") else counters_of(part)
+    )

@@ -37,7 +37,7 @@ def state_of(sketch: Any) -> Ints:
 def counters_of(sketch: Any) -> dict[str, int]:
     """The counters besides the slots in an open sketch's bytes, noise included, by name."""
     counters = wire.unpack(sketch.to_bytes())[0].get("counters", ())
-    return {one["name"]: int.from_bytes(one["value"], "little", signed=True) for one in counters}
+    return {counter["name"]: int.from_bytes(counter["value"], "little", signed=True) for counter in counters}
 
 
 def counters_of_new_sketches(make: Make, rounds: int) -> Ints:

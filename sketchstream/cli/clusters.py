@@ -107,14 +107,20 @@ def number_partitions(diagnoses: Sequence[Diagnosis], topic: int) -> Iterator[Di
     """Findings about the partitions of one of several topics, with the numbers of the whole input."""
     from sketchstream.topics import TOPIC_STRIDE
 
-    return (replace(one, partition=TOPIC_STRIDE * topic + one.partition) for one in diagnoses)
+    return (replace(diagnose, partition=TOPIC_STRIDE * topic + diagnose.partition) for diagnose in diagnoses)
 
 
 def findings(diagnoses: Sequence[Diagnosis]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Columns and rows of what `recover` and `reset` found, or did."""
     columns = ("partition", "outcome", "what", "position", "revision")
     rows: list[tuple[str, ...]] = [
-        (str(one.partition), one.outcome, one.text, "-" if one.position < 0 else str(one.position), str(one.revision))
-        for one in diagnoses
+        (
+            str(diagnose.partition),
+            diagnose.outcome,
+            diagnose.text,
+            "-" if diagnose.position < 0 else str(diagnose.position),
+            str(diagnose.revision),
+        )
+        for diagnose in diagnoses
     ]
     return columns, rows

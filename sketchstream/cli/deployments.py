@@ -127,7 +127,7 @@ class DeploymentOptions:
         table = InputTable.model_fields
         if self.window is None:
             others = (self.every, self.lateness, self.emit_every, self.epsilon_early)
-            if any(one is not None for one in others) or self.timezone != "UTC":
+            if any(other is not None for other in others) or self.timezone != "UTC":
                 raise ConfigError(
                     "--every, --timezone, --lateness, --emit-every and --epsilon-early belong to --window: give it too"
                 )

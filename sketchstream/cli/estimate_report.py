@@ -37,7 +37,7 @@ def page(answer: EstimateAnswer, source: str) -> str:
     settings = [(name, str(data[name])) for name in SETTINGS if data.get(name) is not None]
     facts = [("source", source), ("kind of sketch", str(data.get("kind", "-"))), *show.flatten(answer.facts), *settings]
     sections = [
-        *(_make_section(one) for one in [*shown.of(data).pictures(data), *_further(answer)]),
+        *(_make_section(picture) for picture in [*shown.of(data).pictures(data), *_further(answer)]),
         report.Section("What is guaranteed", lists=words.statement(answer.guarantee)),
         report.Section("Where it comes from", tables=[report.ReportTable("Facts", ("what", "value"), facts)]),
     ]
@@ -54,10 +54,10 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
         sketch: name of the sketch.
         timezone: time zone of its windows.
     """
-    numbers = [_data(one) for one in answers]
+    numbers = [_data(answer) for answer in answers]
     zone = ZoneInfo(timezone)
-    starts = [datetime.fromisoformat(str(one.facts["window_start"])).astimezone(zone) for one in answers]
-    labels, firm = start_labels(starts), [bool(one.facts.get("complete", True)) for one in answers]
+    starts = [datetime.fromisoformat(str(answer.facts["window_start"])).astimezone(zone) for answer in answers]
+    labels, firm = start_labels(starts), [bool(answer.facts.get("complete", True)) for answer in answers]
     folds = []
     for start, data in list(zip(starts, numbers, strict=True))[: -FOLDS - 1 : -1]:
         title = f"{start:%Y-%m-%d %H:%M}: {shown.of(data).headline(data)}"

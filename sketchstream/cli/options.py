@@ -133,7 +133,7 @@ def gather(
         decorators: the options, in the order of the help.
         needed: whether there are options for fields without a default only.
     """
-    every = [one for one in dataclasses.fields(kind) if not needed or one.default is dataclasses.MISSING]  # type: ignore[arg-type]
+    every = [field for field in dataclasses.fields(kind) if not needed or field.default is dataclasses.MISSING]  # type: ignore[arg-type]
 
     def decorated(function: F) -> F:
         @functools.wraps(function)

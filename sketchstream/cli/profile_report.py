@@ -38,7 +38,7 @@ def page(answer: ProfileAnswer, source: str) -> str:
         ),
         report.Section(
             say("How often items were counted"),
-            charts=[one.chart for one in pictures if one.chart is not None],
+            charts=[picture.chart for picture in pictures if picture.chart is not None],
         ),
         report.Section("What is guaranteed", lists=words.statement(profile.guarantee)),
         report.Section("Where it comes from", tables=[_origin_table(data, source, facts)]),

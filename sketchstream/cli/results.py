@@ -73,9 +73,9 @@ def print_windows(
                 _print_csv(answer, header=number == unanswered)
             else:
                 values = answer.profile.chosen(numbers)
-                cells = (show.cell(name, one, intervals=answer.intervals) for name, one in values.items())
+                cells = (show.cell(name, value, intervals=answer.intervals) for name, value in values.items())
                 rows.append((*_front(window), window.describe(), *cells))
-                untold |= {name: answer.profile.max_count for name, one in values.items() if one is None}
+                untold |= {name: answer.profile.max_count for name, value in values.items() if value is None}
             bar.advance()
     if unanswered and form != "csv":
         show.note(f"{unanswered} windows have no answer: their rows say why")

@@ -129,8 +129,10 @@ def facts(data: Mapping[str, Any], form: str) -> None:
     print_pairs(flatten({name: value for name, value in data.items() if name not in tables}))
     for name, parts in tables.items():
         columns = list(dict.fromkeys(column for part in parts for column in part))
-        sentences = [one for one in columns if any(len(_plain_text(part.get(one))) > SENTENCE for part in parts)]
-        columns = [one for one in columns if one not in sentences]
+        sentences = [
+            column for column in columns if any(len(_plain_text(part.get(column))) > SENTENCE for part in parts)
+        ]
+        columns = [column for column in columns if column not in sentences]
         click.echo(f"\n{name}")
         table(columns, [[_plain_text(part.get(column)) for column in columns] for part in parts])
         for part in parts:
@@ -152,7 +154,7 @@ def heading(answer: ProfileAnswer | EstimateAnswer, form: str) -> bool:
 
 def facts_of_window(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Facts of a window for a table, whose words hold the names of items and events already."""
-    return flatten({name: one for name, one in facts.items() if name != "names"})
+    return flatten({name: fact for name, fact in facts.items() if name != "names"})
 
 
 def print_pairs(named: Iterable[tuple[str, str]]) -> None:

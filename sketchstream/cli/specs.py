@@ -182,7 +182,7 @@ def spec_of_table(path: Path, item_type: str) -> Any:
         return Config.of(whole, path).sketches[0].spec
     except ConfigError as error:
         own = re.compile(r'sketch "sketch"(: |\.)')
-        raise ConfigError(*(own.sub("", one) for one in error.mistakes)) from None
+        raise ConfigError(*(own.sub("", mistake) for mistake in error.mistakes)) from None
 
 
 def describe_by_options(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:

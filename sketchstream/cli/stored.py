@@ -84,9 +84,11 @@ def _read(options: Mapping[str, Any]) -> list[object]:
         ValueError: files do not tell, or cannot be understood.
     """
     config = options.get("config_file")
-    values = (one if isinstance(one, tuple) else (one,) for name, one in options.items() if name != "config_file")
+    values = (
+        option if isinstance(option, tuple) else (option,) for name, option in options.items() if name != "config_file"
+    )
     files = sorted(one for several in values for one in several if isinstance(one, Path))
-    contents: list[object] = [hashlib.blake2b(one.read_bytes(), digest_size=16).digest() for one in files]
+    contents: list[object] = [hashlib.blake2b(file.read_bytes(), digest_size=16).digest() for file in files]
     if config is None:
         return contents
     text = config.read_bytes()
@@ -95,13 +97,13 @@ def _read(options: Mapping[str, Any]) -> list[object]:
     if tables.get("input", {}).get("topic") or any(name.startswith("SKETCHSTREAM__") for name in os.environ):
         raise ValueError
     folders = (tables.get("output", {}).get("directory", "sealed"), tables.get("store", {}).get("path", "state"))
-    listed = [_states_of_folder(config.parent / Path(one).expanduser(), "*") for one in folders]
+    listed = [_states_of_folder(config.parent / Path(folder).expanduser(), "*") for folder in folders]
     return [*contents, config.absolute(), text, listed, *_list_named_files(tables, config.parent)]
 
 
 def _states_of_folder(folder: Path, names: str) -> list[tuple[object, ...]]:
     """The states of the files of a folder and of its folders; a state changes when its file does."""
-    return [_state(one) for one in sorted(folder.rglob(names))]
+    return [_state(path) for path in sorted(folder.rglob(names))]
 
 
 def _state(file: Path) -> tuple[object, ...]:

@@ -83,8 +83,8 @@ class ManyWindows:
 
 def fold(title: str, pictures: Sequence[Panel]) -> report.Fold:
     """One window with its pictures, under a title."""
-    charts = [one.chart for one in pictures if one.chart is not None]
-    return report.Fold(title, charts, [one.table for one in pictures])
+    charts = [picture.chart for picture in pictures if picture.chart is not None]
+    return report.Fold(title, charts, [picture.table for picture in pictures])
 
 
 @dataclass
@@ -139,5 +139,5 @@ class WindowsReport:
         columns = ("window", *(names.get(name, name) for name in SHOWN_NUMBERS), "status")
         rows = []
         for label, row, status, intervals in zip(labels, self.rows, self.status, self.intervals, strict=True):
-            rows.append((label, *(show.cell(name, one, intervals=intervals) for name, one in row.items()), status))
+            rows.append((label, *(show.cell(name, value, intervals=intervals) for name, value in row.items()), status))
         return report.ReportTable("All windows: estimate [95% interval]", columns, rows)

@@ -97,7 +97,7 @@ def item_losses(sketches: Iterable[PlannedLoss], period: Calendar) -> Losses:
 
 def event_losses(sketches: Iterable[PlannedLoss]) -> Losses:
     """Largest loss of an event to all sketches: it is in one window of each, in several if windows overlap."""
-    return sum((Losses.of_sketch(_of_event(one)).times(one.overlap) for one in sketches), Losses())
+    return sum((Losses.of_sketch(_of_event(sketch)).times(sketch.overlap) for sketch in sketches), Losses())
 
 
 def _of_event(sketch: PlannedLoss) -> Loss | GaussianLoss:

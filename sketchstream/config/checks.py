@@ -122,7 +122,7 @@ def _check_topics(table: FileTable) -> Iterator[str]:
         yield "input takes one of topic, [[input.topics]] and file, found more"
     if len(block.topics) < 2:
         return
-    names = [one.topic for one in block.topics]
+    names = [topic.topic for topic in block.topics]
     if len(set(names)) < len(names):
         yield "input.topics names a topic twice"
     if block.partitioned_by == "item":
@@ -319,8 +319,8 @@ def check_limit(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
     overlap = {plan.name: plan.overlap for plan in plans}
     early = {plan.name: plan.early.most * plan.early.epsilon for plan in plans if plan.early is not None}
     worst = {
-        name: overlap[name] * max(one.epsilon, getattr(one, "epsilon_publish", 0) + early.get(name, 0))
-        for name, one in specs.items()
+        name: overlap[name] * max(spec.epsilon, getattr(spec, "epsilon_publish", 0) + early.get(name, 0))
+        for name, spec in specs.items()
     }
     for name, epsilon in worst.items():
         if epsilon > limit:

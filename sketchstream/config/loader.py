@@ -293,7 +293,7 @@ class Config:
         """
         behind = self.input.lateness + self.input.quorum_time
         memories = [plan.memory(behind, of or partitions, checked=self.checked) for plan in self.sketches]
-        return sum(one.of(partitions) for one in memories)
+        return sum(memory.of(partitions) for memory in memories)
 
     def input_bytes(self, partitions: int) -> int:
         """Memory of reading that many partitions of a topic from one broker; 0 for a file."""
@@ -477,9 +477,11 @@ def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tup
             for plan in plans
             if plan.spec.needs_key
         ]
-    mistakes = [one for one in mistakes if not any(re.search(rf"\b{re.escape(key)}\b", one) for key in unclear)]
+    mistakes = [
+        mistake for mistake in mistakes if not any(re.search(rf"\b{re.escape(key)}\b", mistake) for key in unclear)
+    ]
     if {"input", "input.topic", "input.file"} & set(unclear):
-        mistakes = [one for one in mistakes if not one.startswith("input takes")]
+        mistakes = [mistake for mistake in mistakes if not mistake.startswith("input takes")]
     if mistakes or unclear:
         return None, mistakes
     config = Config(

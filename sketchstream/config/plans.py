@@ -54,7 +54,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
     try:
         block = block.with_lists(
             {
-                key: tuple(str(one) for one in read_items(folder / path.expanduser(), what=key))
+                key: tuple(str(item) for item in read_items(folder / path.expanduser(), what=key))
                 for key, path in block.lists().items()
             }
         )

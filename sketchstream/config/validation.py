@@ -86,11 +86,11 @@ def read_tables(written: Mapping[str, Any]) -> tuple[FileTable | None, list[str]
             errors = _in_the_file(error.errors(), data)
         names = [one for one in errors if one["type"] == "extra_forbidden"]
         before = copy.deepcopy(data)
-        for one in names or errors:
-            text = _explain(one, written, before)
+        for name in names or errors:
+            text = _explain(name, written, before)
             if text is not None and text not in mistakes:
                 mistakes.append(text)
-            _mend(data, one["type"], one["loc"], unclear)
+            _mend(data, name["type"], name["loc"], unclear)
         if data == before:
             break
     return None, mistakes, unclear

@@ -190,11 +190,14 @@ def weigh_estimates(counts: Floats, variance: float) -> Denoised:
     better. The mean of their estimated errors is at least the estimated error of their mean.
     """
     candidates = [method(counts, variance) for method in (shrink_to_mean, shrunk, posterior)]
-    risks = np.array([one.risk for one in candidates])
+    risks = np.array([candidate.risk for candidate in candidates])
     seeming = risks / (TEMPERATURE * variance) + (0, 0, 1)  # a whole law is fitted for the last one: it begins with 1/e
     weights = np.exp(seeming.min() - seeming)
     weights /= weights.sum()
-    values, slope = weights @ [one.values for one in candidates], float(weights @ [one.setting for one in candidates])
+    values, slope = (
+        weights @ [candidate.values for candidate in candidates],
+        float(weights @ [candidate.setting for candidate in candidates]),
+    )
     return Denoised("weighted", values, float(weights @ risks), slope, _deviation(variance, len(counts), slope))
 
 

@@ -218,7 +218,7 @@ class Choices:
     """
 
     def __init__(self, values: Sequence[Item]) -> None:
-        listed = [str(one) if type(one) is int else one for one in values]
+        listed = [str(value) if type(value) is int else value for value in values]
         if not listed or any(type(one) is not str for one in listed) or len(set(listed)) != len(listed):
             raise SpecError(f"expected a list of different values of type text, found {len(listed)}, or one twice")
         self.values = tuple(listed)

@@ -111,8 +111,8 @@ class Lattice:
             if values.dtype.kind == "f" and values.dtype.itemsize <= 8:
                 return self._floats(values.astype(np.float64))
         weights = [self.weight(value) for value in values]
-        units = np.fromiter((one or 0 for one in weights), np.int64, len(weights))
-        return units, np.fromiter((one is not None for one in weights), np.bool_, len(weights))
+        units = np.fromiter((weight or 0 for weight in weights), np.int64, len(weights))
+        return units, np.fromiter((weight is not None for weight in weights), np.bool_, len(weights))
 
     def checked(self, values: Any) -> Ints:
         """Many weights in lattice units, see `weights`; a weight that is not an event is an error.

@@ -65,7 +65,7 @@ def _differ(size: int) -> Any:
     def differ(_typing: Any, address: Any, other: Any) -> Any:
         def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             kind = ir.VectorType(ir.IntType(8), size).as_pointer()
-            vectors = [builder.load(builder.inttoptr(one, kind), align=1) for one in args]
+            vectors = [builder.load(builder.inttoptr(argument, kind), align=1) for argument in args]
             marks = builder.bitcast(builder.icmp_unsigned("!=", *vectors), ir.IntType(size))
             return marks if size == BLOCK else builder.zext(marks, WORD)
 

@@ -158,8 +158,8 @@ def card(answer: AnswerData, note: str = "", beside: AnswerData | None = None) -
     panels = [*of(answer).pictures(answer), *([] if beside is None else of(beside).pictures(beside))][:CARD_PICTURES]
     return report.card(
         of(answer).headline(answer) or "Estimate",
-        tables=[shorten_table(one.table) for one in panels],
-        charts=[one.chart for one in panels],
+        tables=[shorten_table(panel.table) for panel in panels],
+        charts=[panel.chart for panel in panels],
         note=note,
     )
 
@@ -175,14 +175,14 @@ def trend(
         firm: whether each window is complete.
         most: numbers.
     """
-    newest = next((one for one in reversed(answers) if one is not None), None)
+    newest = next((answer for answer in reversed(answers) if answer is not None), None)
     if newest is None:
         return []
     out = []
     for place, name in enumerate(list(of(newest).numbers(newest))[:most]):
         called = of(newest).number(newest, name)
         title = name if called is None else called[0]
-        titled = [None if one is None else of(one).number(one, name) for one in answers]
+        titled = [None if answer is None else of(answer).number(answer, name) for answer in answers]
         # another title: the place of another item since the domain was changed
         points = [None if one is None or one[0] != title else one[1] for one in titled]
         out.append(over_time(f"trend-{place}", title, points, labels, firm))
@@ -244,8 +244,13 @@ def over_time(
         wide = draw_chart(lambda: charts.series_chart([series], labels, title, "", caption, wide=True))
     nothing: Number = {"value": None, "low": None, "high": None}
     rows = [
-        (label, value(one or nothing, spell), interval(one or nothing, spell), "complete" if whole else "not complete")
-        for label, one, whole in zip(labels, points, firm, strict=True)
+        (
+            label,
+            value(point or nothing, spell),
+            interval(point or nothing, spell),
+            "complete" if whole else "not complete",
+        )
+        for label, point, whole in zip(labels, points, firm, strict=True)
     ]
     table = report.ReportTable(f"{title}, by window", ("window", title, "95% interval", "window is"), rows)
     return Panel(name, f"{title[:1].upper()}{title[1:]}", chart, table, wide, folded=len(rows) > MAX_UNFOLDED_ROWS)

@@ -53,7 +53,7 @@ def discrete_gaussians(
         SpecError: an argument is not as described above.
     """
     view = flat(out, (np.int32, np.int64))
-    parameters = [positive(one, "sigma2") for one in sigma2s]
+    parameters = [positive(sigma2, "sigma2") for sigma2 in sigma2s]
     places = np.asarray(which)
     if places.dtype.kind not in "iu" or places.shape != np.shape(out):
         raise SpecError(

@@ -169,7 +169,7 @@ def draw_numbers(
         ordered: whether the names are ordered, such as times.
         spell: writes a number.
     """
-    values, low, high = (np.asarray(one, np.float64) for one in numbers)
+    values, low, high = (np.asarray(number, np.float64) for number in numbers)
     rows, note = table(title, names, (values, low, high), columns, spell)
     chart = wide = None
     if len(names) > 1:

@@ -95,7 +95,7 @@ def card(
         lists: folded lists with titles.
         note: text below everything.
     """
-    drawn = [one for one in charts if one is not None]
+    drawn = [chart for chart in charts if chart is not None]
     template = _templates().get_template("card.html")
     return template.render(title=title, tables=tables, charts=drawn, lists=lists, note=note)
 

@@ -78,7 +78,7 @@ def closed_windows(
     """
     published = list(source.closed(sketch, since, until))
     revision = max((one.revision for one in published), default=0)
-    frontiers = {one.partition: one for one in source.frontiers(sketch) if one.revision == revision}
+    frontiers = {frontier.partition: frontier for frontier in source.frontiers(sketch) if frontier.revision == revision}
     newest = [one for one in published if one.revision == revision]
     for window, entries in groupby(sorted(newest, key=lambda one: one.window), key=lambda one: one.window):
         by_partition: dict[int, list[SealedEntry]] = {}
@@ -119,7 +119,7 @@ def _positions(
     spec = parts[0][0].spec
     here = {run[0].origin.partition: run[-1].stop for run in parts if run}
     least = spec.positions_of(window)
-    for partition in everywhere(((one.partition, one.partitions) for one in frontiers.values()), topics):
+    for partition in everywhere(((frontier.partition, frontier.partitions) for frontier in frontiers.values()), topics):
         if partition in here:
             least = min(least, here[partition])
             continue

@@ -210,8 +210,8 @@ def mean(points: Sequence[Point], *, together: bool) -> Point:
         together: whether the errors of windows may go together: domains that are open or sampled.
     """
     count = len(points)
-    lows, highs = ([one[end] for one in points] for end in (1, 2))
-    value = sum(one[0] or 0.0 for one in points) / count
+    lows, highs = ([point[end] for point in points] for end in (1, 2))
+    value = sum(point[0] or 0.0 for point in points) / count
     low, high = (None if None in ends else sum(end or 0.0 for end in ends) / count for ends in (lows, highs))
     if together or count == 1 or low is None or high is None or any(map(_aside, points)):
         return value, low, high

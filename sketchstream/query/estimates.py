@@ -260,11 +260,11 @@ def vector_of(features: Sequence[str], weights: Sequence[str], prefix: str = "")
             f"{prefix}feature and {prefix}weight come in pairs, found {len(features)} of {prefix}feature and "
             f"{len(weights)} of {prefix}weight"
         )
-    if not all(_FINITE.fullmatch(one) for one in weights):
+    if not all(_FINITE.fullmatch(weight) for weight in weights):
         raise ConfigError(
             f"each {prefix}weight must be a number such as 2.5: the entry of the vector for one {prefix}feature"
         )
-    numbers = [float(one) for one in weights] or [1.0] * len(features)
+    numbers = [float(weight) for weight in weights] or [1.0] * len(features)
     return tuple(zip(features, numbers, strict=True))
 
 
@@ -280,7 +280,7 @@ def rows_named(texts: Iterable[str], listed: Sequence[Any] | None) -> list[Any]:
     """
     whole = listed is None or isinstance(listed[0], int)
     binary = bool(listed) and isinstance((listed or [b""])[0], bytes)
-    return [int(one) if whole and one.isdecimal() else one.encode() if binary else one for one in texts]
+    return [int(text) if whole and text.isdecimal() else text.encode() if binary else text for text in texts]
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ class EstimateAnswer:
         """
         data = self.answers.numbers() if any("." in str(name) for name in names) else {}
         in_answer = {name: shown.of(data).number(data, str(name)) for name in names} if data else {}
-        estimates = {name: estimate_of(one[1]) for name, one in in_answer.items() if one is not None}
+        estimates = {name: estimate_of(value[1]) for name, value in in_answer.items() if value is not None}
         return self._asked([name for name in names if name not in estimates]) | estimates
 
     def _asked(self, names: Sequence[Any]) -> dict[Any, Any]:

@@ -91,11 +91,13 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
     """
     usable = {partition: one for partition, one in evidence.items() if not one.reason}
     refused, late = _estimate_refused(usable, rule, counted)
-    misplaced, astray = _estimate_misplaced({p: one for p, one in usable.items() if p in counts}, rule, counted)
+    misplaced, astray = _estimate_misplaced(
+        {p: frontier for p, frontier in usable.items() if p in counts}, rule, counted
+    )
     out = replace(counted, refused=refused, misplaced=misplaced)
     if counted.verdict == "incomplete":
         return out
-    if any(one.shown is not None and one.shown.contradicted for one in usable.values()):
+    if any(frontier.shown is not None and frontier.shown.contradicted for frontier in usable.values()):
         reason = "records that were written in this window came after a silent partition had been passed over"
         return replace(out, verdict="incomplete", reason=reason)
     if late:
@@ -104,7 +106,7 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
         return replace(out, verdict="incomplete", reason=f"{reason} (false alarm: {rule.incomplete.alarm:g} a window)")
     if astray:
         assert misplaced is not None
-        what = "items" if any(one.noise.cells for one in usable.values()) else "events"
+        what = "items" if any(frontier.noise.cells for frontier in usable.values()) else "events"
         reason = (
             f"about {misplaced.value:,.0f} {_ends(misplaced)} {what} were in partitions where they do not belong; "
             "check input.partitioner with `sketchstream validate`"

@@ -61,7 +61,7 @@ def late_records(sketch: str, frontiers: Iterable[Frontier], epsilon: Fraction) 
     Returns:
         None if no frontier has the number.
     """
-    own = [one for one in frontiers if one.sketch == sketch]
+    own = [frontier for frontier in frontiers if frontier.sketch == sketch]
     newest = max((one.revision for one in own), default=0)
     counting = [one for one in own if one.revision == newest and one.late is not None]
     if not counting or not epsilon:

@@ -248,8 +248,8 @@ class SealedReader:
         None: some partition has not published a frontier yet, or one before its first window.
         """
         frontiers = self._source.frontiers(sketch)
-        revision = max((one.revision for one in frontiers), default=0)
-        newest = _newest([one for one in frontiers if one.revision == revision])
+        revision = max((frontier.revision for frontier in frontiers), default=0)
+        newest = _newest([frontier for frontier in frontiers if frontier.revision == revision])
         live = [one for one in newest.values() if one.partition != HISTORY]
         numbers = everywhere(((one.partition, one.partitions) for one in live), self._topics)
         if newest and not live:  # a history without live windows
@@ -433,7 +433,7 @@ class _Assembly:
         revisions = sorted({*self._parts, *(one.revision for one in early.values())}, reverse=True)
         assembled = self._of_revision(revisions[0], window, early)
         if assembled.partial:
-            older = (self._of_revision(one, window, early) for one in revisions[1:])
+            older = (self._of_revision(revision, window, early) for revision in revisions[1:])
             assembled = next((one for one in older if one.whole), assembled)
         if window == self.window:
             self._parts, self.window = {}, None

@@ -221,11 +221,11 @@ class Windows(Sequence[Window]):
         for name in dict.fromkeys(name for row in rows for name in row):
             column = name.replace(".", "_")
             estimates = [row[name] for row in rows]
-            out[column] = _floats(None if one is None else one.value for one in estimates)
-            ends = [one if window.intervals else None for one, window in zip(estimates, self, strict=True)]
-            out[f"{column}_low"] = _floats(None if one is None else one.low for one in ends)
-            out[f"{column}_high"] = _floats(None if one is None else one.high for one in ends)
-            bounds = [getattr(one, "bound", None) or "" for one in estimates]
+            out[column] = _floats(None if estimate is None else estimate.value for estimate in estimates)
+            ends = [estimate if window.intervals else None for estimate, window in zip(estimates, self, strict=True)]
+            out[f"{column}_low"] = _floats(None if end is None else end.low for end in ends)
+            out[f"{column}_high"] = _floats(None if end is None else end.high for end in ends)
+            bounds = [getattr(estimate, "bound", None) or "" for estimate in estimates]
             if any(bounds):  # counts modulo p make bounds of numbers
                 out[f"{column}_bound"] = np.array(bounds, np.str_)
         return out
@@ -267,7 +267,7 @@ class Windows(Sequence[Window]):
         labels = start_labels([one.start for one in self])
         answers = [json.loads(one.answer.to_json()) for one in self]
         panels = shown.trend(answers, labels, [one.complete is True for one in self], most=1)
-        tables, charts = [one.table for one in panels], [one.chart for one in panels]
+        tables, charts = [panel.table for panel in panels], [panel.chart for panel in panels]
         return report.card(repr(self)[1:-1], tables=tables, charts=charts) + self[-1]._repr_html_()
 
 
@@ -283,7 +283,7 @@ def windows_of(
     span = to_span(first, last, ("since", "until"))
     plan = published.plan(sketch)
     windows = [Window(published, one) for one in published.every(plan.name, *span)]
-    return Windows(plan.name, windows if group is None else [one.of_group(group) for one in windows])
+    return Windows(plan.name, windows if group is None else [window.of_group(group) for window in windows])
 
 
 def start_labels(starts: Sequence[datetime]) -> list[str]:
@@ -307,4 +307,4 @@ def _flags(flags: Iterable[bool | None]) -> np.ndarray[Any, Any]:
 
 def _floats(values: Iterable[float | None]) -> npt.NDArray[np.float64]:
     """(n,) numbers, NaN for None."""
-    return np.array([np.nan if one is None else one for one in values], np.float64)
+    return np.array([np.nan if value is None else value for value in values], np.float64)

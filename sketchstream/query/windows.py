@@ -128,7 +128,7 @@ class PublishedWindows:
             name: name of the sketch.
             since: the windows begin then or later, ms since 1970; None: the first ones.
         """
-        if name not in self._former and any(one.sketch == name for one in self.source.frontiers()):
+        if name not in self._former and any(frontier.sketch == name for frontier in self.source.frontiers()):
             latest = list(islice(self.every(name, since, None), 2))
             if latest:
                 spans = [one.window for one in latest]
@@ -141,9 +141,9 @@ class PublishedWindows:
         plan = self.config.find(name)
         if plan is not None:
             return plan
-        own = {one.window for one in self._records(window) if one.name == name and one.window is not None}
+        own = {record.window for record in self._records(window) if record.name == name and record.window is not None}
         plan = plan_of_windows(name, window.parts[0].spec, sorted({window.window, *own}))
-        noise = noise_of_frontiers((name, one.evidence) for one in self.source.frontiers(name)).get(name)
+        noise = noise_of_frontiers((name, frontier.evidence) for frontier in self.source.frontiers(name)).get(name)
         if noise is None:
             return plan
         return replace(plan, epsilon_refused=noise.refused, epsilon_misplaced=noise.misplaced)
@@ -317,7 +317,7 @@ class PublishedWindows:
         if stretch.start <= start and end <= stretch.end:
             return stretch.records
         lengths = {plan.name: 2 * plan.shortest_ms for plan in self.config.sketches}
-        if {one.sketch for one in self.source.frontiers()} <= lengths.keys():
+        if {frontier.sketch for frontier in self.source.frontiers()} <= lengths.keys():
             stretch.start, stretch.end = start, end + stretch.ahead * (end - start)
             stretch.ahead = min(max(8, 4 * stretch.ahead), AHEAD)
             longest = max(lengths.values())
@@ -393,7 +393,7 @@ class PublishedWindows:
             raise StoreError("no window is published in that range")
         sums = [merge(parts) for _, parts in sorted(places.items())]
         growths = (profiles.growth(total, places[place][0]) for total, place in zip(sums, sorted(places), strict=True))
-        factor = max((one for one in growths if one is not None), default=None)
+        factor = max((growth for growth in growths if growth is not None), default=None)
         return (sums[0] if len(sums) == 1 else stack(sums)), factor
 
     def deployment(self, since: int | None = None, until: int | None = None) -> Deployment:
@@ -408,7 +408,7 @@ class PublishedWindows:
         parts += self._early(since, until)
         keyed = self.config.checked or not self.config.from_kafka
         most = None if limit is None else Fraction(limit)
-        evidence = noise_of_frontiers((one.sketch, one.evidence) for one in self.source.frontiers())
+        evidence = noise_of_frontiers((frontier.sketch, frontier.evidence) for frontier in self.source.frontiers())
         records = map(Record.of, parts)
         return Deployment.from_records(records, keyed=keyed, limit=most, budget=self.config.budget, evidence=evidence)
 

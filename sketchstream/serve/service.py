@@ -447,11 +447,11 @@ class Service:
         Args:
             windows: ascending.
         """
-        flags = [one.complete for one in windows]
+        flags = [window.complete for window in windows]
         facts = {
             "sketch": windows[0].sketch,
             "window_start": iso(windows[0].window[0]),
-            "window_end": iso(max(one.window[1] for one in windows)),
+            "window_end": iso(max(window.window[1] for window in windows)),
             "windows": len(windows),
             "complete": None if None in flags and False not in flags else all(flags),
         }
@@ -459,7 +459,7 @@ class Service:
 
     def _several(self, name: str, since: int | None, until: int | None, windows: Sequence[StoredWindow]) -> str:
         """The error for a request of one answer for several windows."""
-        starts = " and ".join(iso(one.window[0]) for one in windows)
+        starts = " and ".join(iso(window.window[0]) for window in windows)
         text = (
             f"the range holds several windows of sketch {name} (the first begin at {starts}), and their answers do not "
             "add up: an item that occurs in two windows would count twice. For a number by window ask for `series`; "
@@ -558,7 +558,8 @@ class Service:
         with self.store.reading() as connection:
             windows = published_in(connection, self.config)
             work = sum(
-                one.products for one in closed_windows(windows.source, name, since, until, len(windows.config.apart()))
+                window.products
+                for window in closed_windows(windows.source, name, since, until, len(windows.config.apart()))
             )
             if work > MAX_PRODUCTS:
                 raise ConfigError(
@@ -586,7 +587,10 @@ class Service:
             for start, end in dict.fromkeys(window for window, *_ in entries)
             for entry in self.store.windows(name, start - 2 * (end - start), start)
         ]
-        closed = sorted((one.revision, one.partition, one.partitions, one.closed_through) for one in frontiers)
+        closed = sorted(
+            (frontier.revision, frontier.partition, frontier.partitions, frontier.closed_through)
+            for frontier in frontiers
+        )
         return name, tuple(entries), tuple(closed), tuple(former)
 
     # ------------------------------------------------------------------ several windows
@@ -682,7 +686,7 @@ class Service:
             mark = {} if ends is None or bound is None or always else {"bound": bound}
             points.append(_series_point(stored, state, ends) | mark)
         points.reverse()
-        if ready and not any(one["value"] is not None for one in points):
+        if ready and not any(point["value"] is not None for point in points):
             raise no_number(metric, list(names))
         return {
             "sketch": name,
@@ -731,8 +735,10 @@ class Service:
         """
         question = Question(group=group)
         return [
-            self.number(one, question, metric).point if one.state != INCIDENT and one.guarantee is not None else None
-            for one in windows
+            self.number(window, question, metric).point
+            if window.state != INCIDENT and window.guarantee is not None
+            else None
+            for window in windows
         ]
 
     def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
@@ -742,7 +748,7 @@ class Service:
         title = shown.of_kind(self.kind(name).name).title_of(spec, metric, self.config.names)
         if title:
             return title
-        newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
+        newest = next((window for window in reversed(windows) if self.answer_state(window) == "ready"), None)
         return (self.number(newest, question, metric).title if newest is not None else "") or metric
 
     def _bound(self, name: str, metric: str) -> dict[str, str]:
@@ -929,7 +935,7 @@ class Service:
 
     def liveness(self) -> tuple[int, str]:
         """HTTP status, and a line: whether every thread that must run does. If not, only a restart helps."""
-        gone = [one.name for one in self.threads if one.ident and not one.is_alive()]
+        gone = [thread.name for thread in self.threads if thread.ident and not thread.is_alive()]
         if gone:
             return HTTPStatus.SERVICE_UNAVAILABLE, f"{', '.join(gone)} ended\n"
         return HTTPStatus.OK, "ok\n"

@@ -190,7 +190,9 @@ class Driver:
     def _state(self) -> tuple[tuple[object, ...], bool]:
         """What changes as long as there is something to do, and whether the worker is ready."""
         gauges, counters = self.worker.gauges(), self.worker.metrics.counters
-        positions = tuple((one.partition, one.status, one.position) for one in gauges.partitions)
+        positions = tuple(
+            (partition.partition, partition.status, partition.position) for partition in gauges.partitions
+        )
         done = counters["published"], counters["snapshots"], counters["gaps"], len(self.publisher.log)
         return (positions, *done), gauges.ready
 

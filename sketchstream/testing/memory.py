@@ -212,7 +212,10 @@ class MemoryStore:
 
     def peers(self) -> Sequence[Peer]:
         """What is stored of all partitions."""
-        return [Peer(one.spec_fingerprint, one.begins, one.newest) for one in self.saved.snapshots.values()]
+        return [
+            Peer(snapshot.spec_fingerprint, snapshot.begins, snapshot.newest)
+            for snapshot in self.saved.snapshots.values()
+        ]
 
     def drop(self, partition: int) -> None:
         """Forget the token."""
@@ -280,7 +283,7 @@ class MemorySealed:
 
     def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
         """Newest frontiers."""
-        return [one for one in self._publisher.frontiers().values() if sketch in (None, one.sketch)]
+        return [frontier for frontier in self._publisher.frontiers().values() if sketch in (None, frontier.sketch)]
 
     def read(
         self, sketch: str | None = None, since: int | None = None, until: int | None = None
@@ -288,7 +291,9 @@ class MemorySealed:
         """What was published of a sketch."""
         yield from self.frontiers(sketch)
         entries = (one for one in self._publisher.log if one.final and sketch in (None, one.sketch))
-        yield from sorted((one for one in entries if is_within(one.window, since, until)), key=lambda one: one.window)
+        yield from sorted(
+            (entry for entry in entries if is_within(entry.window, since, until)), key=lambda one: one.window
+        )
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions."""

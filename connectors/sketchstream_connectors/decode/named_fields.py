@@ -75,7 +75,7 @@ def wanted_fields(fields: Fields) -> list[str]:
 def check_paths(fields: Fields) -> Iterator[str]:
     """Mistakes in dotted fields."""
     named = [("item", fields.item), ("weight", fields.weight), ("time", fields.time)]
-    for name, value in named + [("a column", one) for one in fields.columns]:
+    for name, value in named + [("a column", column) for column in fields.columns]:
         if value is not None and not all(value.split(".")):
             yield f"{name} must be a dotted field such as user.id, found {value!r:.40}"
 

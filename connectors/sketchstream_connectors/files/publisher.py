@@ -153,7 +153,9 @@ class DirectoryPublisher:
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of all partitions."""
-        return {(one.sketch, one.revision, one.partition): one for one in read_frontiers(self.root)}
+        return {
+            (frontier.sketch, frontier.revision, frontier.partition): frontier for frontier in read_frontiers(self.root)
+        }
 
     def close(self) -> None:
         """Nothing is held."""

@@ -97,7 +97,7 @@ class DirectoryStore:
         try:
             data = json.loads(about.read_bytes())
         except FileNotFoundError:
-            if any(_PARTITION.fullmatch(one.name) for one in self.root.iterdir()):
+            if any(_PARTITION.fullmatch(path.name) for path in self.root.iterdir()):
                 raise DataLossError(
                     f"{self.root} holds snapshots but no store.json; put it back, or choose another store.path"
                 ) from None
@@ -253,7 +253,7 @@ class DirectoryStore:
 
 def partitions_in(root: Path) -> list[int]:
     """Partitions that have a folder in a store."""
-    return sorted(int(one.name[1:]) for one in root.iterdir() if _PARTITION.fullmatch(one.name))
+    return sorted(int(path.name[1:]) for path in root.iterdir() if _PARTITION.fullmatch(path.name))
 
 
 def read_about(root: Path) -> tuple[int, bool]:
@@ -283,7 +283,7 @@ def newest_snapshot(root: Path, partition: int) -> dict[str, Any] | None:
             is made before the first record, has none.
     """
     folder = root / f"p{partition:05d}"
-    names = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     snapshots = [name for name in names if _SNAPSHOT.fullmatch(name)]
     if snapshots:
         return _read_snapshot(folder / snapshots[-1], partition) | {"name": snapshots[-1]}

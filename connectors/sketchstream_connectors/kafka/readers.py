@@ -91,7 +91,7 @@ class KafkaSurroundings(Surroundings):
 
 def sealed_source(connection: Connection, config: Config) -> SealedSource:
     """The sealed topics of a configuration, and that of its history; closing it leaves the connection open."""
-    sources = [KafkaSealedSource(connection, one.sealed_topic or "") for one in config.apart()]
+    sources = [KafkaSealedSource(connection, topic_config.sealed_topic or "") for topic_config in config.apart()]
     if config.history_topic is not None:
         sources.append(KafkaSealedSource(connection, config.history_topic, whole=True))
     return sources[0] if len(sources) == 1 else SealedSources(sources)
@@ -99,7 +99,7 @@ def sealed_source(connection: Connection, config: Config) -> SealedSource:
 
 def feed_of(connection: Connection, config: Config) -> Feed:
     """Make the feed that the service reads."""
-    feeds = [KafkaFeed(connection, one.sealed_topic or "") for one in config.apart()]
+    feeds = [KafkaFeed(connection, topic_config.sealed_topic or "") for topic_config in config.apart()]
     if config.history_topic is not None:
         feeds.append(KafkaFeed(connection, config.history_topic))
     return feeds[0] if len(feeds) == 1 else Feeds(feeds)

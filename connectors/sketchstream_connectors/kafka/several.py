@@ -87,16 +87,16 @@ class Sources(_Several[Source]):
     @property
     def joined(self) -> bool:
         """Whether the assignment in every group is known."""
-        return all(one.joined for one in self._parts)
+        return all(part.joined for part in self._parts)
 
     def confirmed(self, since_s: float) -> bool:
         """Whether every group has confirmed this member."""
-        return all(one.confirmed(since_s) for one in self._parts)
+        return all(part.confirmed(since_s) for part in self._parts)
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """Poll each topic; if none has anything, wait a short while for each."""
         for wait_s in (0.0, min(timeout_s / len(self._parts), WAIT_S)):
-            events = [_number_event(event, t) for t, one in enumerate(self._parts) for event in one.poll(wait_s)]
+            events = [_number_event(event, t) for t, part in enumerate(self._parts) for event in part.poll(wait_s)]
             if events:
                 break
         return events
@@ -107,7 +107,7 @@ class Sources(_Several[Source]):
 
     def numbers(self) -> Sequence[int]:
         """Partitions of all topics."""
-        return [TOPIC_STRIDE * t + p for t, one in enumerate(self._parts) for p in one.numbers()]
+        return [TOPIC_STRIDE * t + p for t, part in enumerate(self._parts) for p in part.numbers()]
 
     partition_count = _route(Source.partition_count)
     beginning = _route(Source.beginning)
@@ -147,7 +147,7 @@ class Stores(_Several[StateStore]):
     @property
     def broker_time(self) -> tuple[int, float] | None:
         """The newest that is known."""
-        times = [one.broker_time for one in self._parts if one.broker_time is not None]
+        times = [part.broker_time for part in self._parts if part.broker_time is not None]
         return max(times, key=lambda one: one[1], default=None)
 
     @broker_time.setter
@@ -159,7 +159,7 @@ class Stores(_Several[StateStore]):
 
     def peers(self) -> Sequence[Peer]:
         """The snapshots of all partitions of all topics."""
-        return [peer for one in self._parts for peer in one.peers()]
+        return [peer for part in self._parts for peer in part.peers()]
 
     drop = _route(StateStore.drop)
 
@@ -175,7 +175,7 @@ class Publishers(_Several[Publisher]):
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of all topics."""
-        return {key: frontier for one in self._parts for key, frontier in one.frontiers().items()}
+        return {key: frontier for part in self._parts for key, frontier in part.frontiers().items()}
 
 
 class Sinks(_Several[Sink]):
@@ -195,13 +195,13 @@ class SealedSources(_Several[SealedSource]):
 
     def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
         """Newest frontiers of all topics."""
-        return [frontier for one in self._parts for frontier in one.frontiers(sketch)]
+        return [frontier for part in self._parts for frontier in part.frontiers(sketch)]
 
     def read(
         self, sketch: str | None = None, since: int | None = None, until: int | None = None
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
         """Frontiers and bodies; those of a window come together, after all that each topic says before it."""
-        readers = [one.read(sketch, since, until) for one in self._parts]
+        readers = [part.read(sketch, since, until) for part in self._parts]
         waiting: list[tuple[tuple[int, int], int, int, SealedEntry]] = []
         n, behind = 0, list(range(len(readers)))
         while True:
@@ -220,17 +220,17 @@ class SealedSources(_Several[SealedSource]):
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions."""
-        by_topic = (one.closed(sketch, since, until) for one in self._parts)
+        by_topic = (part.closed(sketch, since, until) for part in self._parts)
         return heapq.merge(*by_topic, key=lambda one: (one.window, one.partition, one.positions))
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open."""
-        by_topic = (one.early(sketch, since, until) for one in self._parts)
+        by_topic = (part.early(sketch, since, until) for part in self._parts)
         return heapq.merge(*by_topic, key=lambda one: (one.window, one.early))
 
     def sketches(self) -> Sequence[str]:
         """Names of all sketches that have published anything."""
-        return sorted({name for one in self._parts for name in one.sketches()})
+        return sorted({name for part in self._parts for name in part.sketches()})
 
 
 class Feeds(_Several[Feed]):
@@ -239,11 +239,11 @@ class Feeds(_Several[Feed]):
     @property
     def identity(self) -> str:
         """All of them, in order."""
-        return " and ".join(one.identity for one in self._parts)
+        return " and ".join(part.identity for part in self._parts)
 
     def newest(self) -> Sequence[Frontier]:
         """The newest frontiers of all topics."""
-        return [frontier for one in self._parts for frontier in one.newest()]
+        return [frontier for part in self._parts for frontier in part.newest()]
 
     def read(self, positions: Mapping[str, str]) -> Iterator[FeedBatch]:
         """Batches of one topic after the other."""

@@ -151,7 +151,7 @@ def open_ports(config: Config) -> Ports:
         BrokerError: the cluster cannot be reached.
     """
     with contextlib.ExitStack() as stack:
-        connections = [connect(one) for one in config.apart()]
+        connections = [connect(topic_config) for topic_config in config.apart()]
         for connection in connections:
             stack.callback(connection.close)
         connection = connections[0]
@@ -165,7 +165,7 @@ def open_ports(config: Config) -> Ports:
         topics = [_open_topic(stack, *both, revision) for both in zip(connections, config.apart(), strict=True)]
         sources, stores, outlets, sinks = zip(*topics, strict=True)
         first: KafkaSource = sources[0]
-        published = [one for one in outlets if one is not None]
+        published = [outlet for outlet in outlets if outlet is not None]
         publishers: list[Publisher] = published if len(published) < 2 else [Publishers(published)]
         if config.history_topic is not None:
             history = KafkaHistory(connection, config.history_topic)
@@ -209,7 +209,7 @@ def _open_topic(
     sealed = config.sealed_topic
     store = KafkaStore(connection, topic, source, sealed_topic=sealed, accept_loss=accept, revision=revision)
     stack.callback(store.close)
-    names = [one.name for one in config.sketches]
+    names = [sketch.name for sketch in config.sketches]
     publisher = None if sealed is None else KafkaPublisher(connection, sealed, names)
     settings = config.input
     sink = KafkaSink(connection, topic, late_topic=settings.late_topic, dead_letter_topic=settings.dead_letter_topic)

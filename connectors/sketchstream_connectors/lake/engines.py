@@ -159,7 +159,7 @@ class DuckDB:
                 for alias, one in ((SUM, weight), (WEIGHED, ConstantExpression(1))):
                     summed[alias] = CaseExpression(within, one).otherwise(ConstantExpression(0))
             sums = [*summed]
-            counted += [FunctionExpression("sum", one).cast("BIGINT").alias(alias) for alias, one in summed.items()]
+            counted += [FunctionExpression("sum", value).cast("BIGINT").alias(alias) for alias, value in summed.items()]
         texts = set[str]()
         if isinstance(question.table, DuckDBPyRelation):  # its texts may have a collation: they are grouped as bytes
             texts = {name for name, kind in zip(rows.columns, rows.types, strict=True) if str(kind) == "VARCHAR"}

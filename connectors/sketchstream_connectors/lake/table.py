@@ -137,8 +137,8 @@ def _text(time: Time | None) -> str | None:
 def _source(table: object, engine: str | None) -> tuple[Any, str, str]:
     """What the engine gets, its name, and the name of the table."""
     if isinstance(table, (str, Path)):
-        paths = [Path(one) for one in sorted(glob.glob(str(table), recursive=True))]  # noqa: PTH207 - absolute too
-        files = list(chain.from_iterable(files_of(one, ".parquet") for one in paths or [Path(table)]))
+        paths = [Path(path) for path in sorted(glob.glob(str(table), recursive=True))]  # noqa: PTH207 - absolute too
+        files = list(chain.from_iterable(files_of(path, ".parquet") for path in paths or [Path(table)]))
         return files, engine or "duckdb", str(table)
     home = type(table).__module__.partition(".")[0].strip("_")
     own = {"polars": "polars", "pyspark": "spark", "duckdb": "duckdb", "pyarrow": "duckdb"}.get(home)

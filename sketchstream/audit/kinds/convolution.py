@@ -137,7 +137,7 @@ class ConvolutionAudit(LinearAudit):
         if spec.noise in LATTICE:
             return super().judge(spec, epsilon, delta, drawn)
         scale = np.sqrt(_scales2(spec, float(epsilon), float(delta)))
-        values = np.concatenate([_standard(spec, one, scale) for one in drawn])
+        values = np.concatenate([_standard(spec, draw, scale) for draw in drawn])
         return find_repeated_noise(drawn) or _judge_standard(values, gaussian=spec.measure == "mu2")
 
     def checks(self, quick: bool) -> Iterator[Check]:

@@ -149,7 +149,7 @@ def _weights(spec: GaussianSpec) -> Outcome:
     wrong = 0
     for _ in range(3):
         items = rng.integers(-1, SLOTS + 1, 400)
-        weights = [Fraction(int(one), 7 * step) * most for one in rng.integers(-9 * step, 9 * step, 400)]
+        weights = [Fraction(int(integer), 7 * step) * most for integer in rng.integers(-9 * step, 9 * step, 400)]
         expected = np.zeros(SLOTS, np.int64)
         for item, weight in zip(items.tolist(), weights, strict=True):
             whole = spec.fraction_bits > 0 or weight.denominator == 1  # without a lattice fractions are refused
@@ -170,7 +170,7 @@ def _answers(spec: GaussianSpec) -> Outcome:
     estimate = published.estimate(method="raw")
     step = 1 << spec.fraction_bits
     layers = [(spec.epsilon, spec.delta), *([(spec.epsilon_publish, spec.delta_publish)] if spec.intrusion else [])]
-    noise = sum(_sigma2(spec, *one) for one in layers)
+    noise = sum(_sigma2(spec, *layer) for layer in layers)
     off = float(np.abs(estimate.values - published.state / step).max())
     wide = float(np.abs(estimate.stderr / (math.sqrt(noise) / step) - 1).max())
     passed = off < 1e-9 and wide < 0.01

@@ -164,7 +164,7 @@ def answers(
     found = published.estimate(method="unbiased")
     best: npt.NDArray[np.float64] = questions @ pseudo_inverse(matrix.astype(np.float64))
     layers = [(spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish)][: 1 + spec.intrusion]
-    errors = np.sqrt(sum(variance(*one) for one in layers) * (best**2).sum(axis=1))
+    errors = np.sqrt(sum(variance(*layer) for layer in layers) * (best**2).sum(axis=1))
     off = float(np.abs(found.values - best @ published.state).max() / errors.min())
     wide = float(np.abs(found.stderr / errors - 1).max())
     claim, seen = "the best of the state, and its errors", f"off by {off:.1g} and {wide:.1g} of an error"

@@ -243,7 +243,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     def expected_error(self, spec: ConvolutionSpec) -> tuple[str, float]:
         """The error of all answers of all filters together."""
         errors = figure(spec, 1).rmse
-        return "answer", math.sqrt(sum(one * one for one in errors) / len(errors))
+        return "answer", math.sqrt(sum(error * error for error in errors) / len(errors))
 
     def estimate(self, published: Published, **options: Any) -> Series:
         return estimate(published, **options)

@@ -86,7 +86,7 @@ def chain_windows(answers: Sequence[Mapping[str, Any]]) -> list[Panel]:
     """Each filter's answers at the times of several windows, one after the other."""
     out = []
     for at, first in enumerate(answers[-1]["filters"]):
-        parts = [(one, one["filters"][at]) for one in answers if at < len(one["filters"])]
+        parts = [(answer, answer["filters"][at]) for answer in answers if at < len(answer["filters"])]
         several = len(parts) > 1 and all(each["name"] == first["name"] for _, each in parts)
         if not several or "time" not in first["columns"]:
             continue

@@ -167,7 +167,7 @@ class ConvolutionSpec(FilteredSpec):
         if step_ms is not None and self.mode != "linear":
             raise SpecError("step_ms is for series in mode 'linear': positions of groups and columns are no times")
         numbers = [1] * len(self.filters) if weights is None else list(weights)
-        shares = tuple(exact_rational(one, "weights must be positive numbers, one a filter") for one in numbers)
+        shares = tuple(exact_rational(number, "weights must be positive numbers, one a filter") for number in numbers)
         if len(shares) != len(self.filters) or min(shares) <= 0:
             raise SpecError(f"weights must be positive numbers, one for each of {len(self.filters)} filters")
         put(weights=shares)
@@ -335,7 +335,7 @@ class ConvolutionSpec(FilteredSpec):
     @cached_property
     def choices(self) -> dict[str, Choices]:
         """The declared values of each column, as records of a stream spell them: numbers by their digits."""
-        return {} if self.columns is None else {n: Choices(one) for n, one in self.columns.values.items()}
+        return {} if self.columns is None else {n: Choices(value) for n, value in self.columns.values.items()}
 
     @property
     def measure(self) -> Measure:
@@ -409,9 +409,9 @@ class ConvolutionSpec(FilteredSpec):
         if self.columns is not None:
             out["columns"] = [[name, listed] for name, listed in self.columns.to_dict().items()]
         if len(written) > 1:
-            out["weights"] = [str(one) for one in self.weights]
+            out["weights"] = [str(weight) for weight in self.weights]
         if self.levels:
-            out["levels"] = [list(one) for one in self.levels]
+            out["levels"] = [list(level) for level in self.levels]
         return out | self._given("root", "step_ms", "counted_share", "epsilon_records", "max_weight", "max_total")
 
     @property

@@ -235,7 +235,7 @@ class GaussianSpec(LinearSpec):
             parts
             for whole_ in range(1, total + 1)
             for parts in _partitions(whole_, largest)
-            if len(parts) <= self.coordinates and sum(one * one for one in parts) <= self.sensitivity2
+            if len(parts) <= self.coordinates and sum(part * part for part in parts) <= self.sensitivity2
         ]
 
     @cached_property

@@ -166,9 +166,9 @@ class Groups(GroupRule):
         limit: GroupLimit = "promised",
         period_ms: int | None = None,
     ) -> None:
-        if isinstance(names, str) or not all(isinstance(one, str) or type(one) is int for one in names):
+        if isinstance(names, str) or not all(isinstance(name, str) or type(name) is int for name in names):
             raise SpecError("groups must be a list of texts or whole numbers")
-        listed = tuple(str(one) for one in names)
+        listed = tuple(str(name) for name in names)
         if not listed:
             raise SpecError("groups must name at least one group, found an empty list")
         twice = sorted({one for one in listed if listed.count(one) > 1}) if len(set(listed)) < len(listed) else []

@@ -202,8 +202,8 @@ class Overlap:
         ]
         adds, all_by_then = self._sums(added), self._sums(reached)
         return [
-            {"group": name, "added": one.to_dict(), "reached": by_then.to_dict()}
-            for name, one, by_then in zip(names, adds, all_by_then, strict=True)
+            {"group": name, "added": add.to_dict(), "reached": by_then.to_dict()}
+            for name, add, by_then in zip(names, adds, all_by_then, strict=True)
         ]
 
     def usual(self) -> list[str]:
@@ -220,8 +220,8 @@ class Overlap:
             queries: expressions; None: the usual ones.
         """
         expressions = self.usual() if queries is None else list(queries)
-        estimates = self._sums([regions_of(one, self.groups) for one in expressions])
-        return [{"query": one, **row.to_dict()} for one, row in zip(expressions, estimates, strict=True)]
+        estimates = self._sums([regions_of(expression, self.groups) for expression in expressions])
+        return [{"query": expression, **row.to_dict()} for expression, row in zip(expressions, estimates, strict=True)]
 
     def to_dict(self, queries: Iterable[str] | None = None, *, covariance: bool = False) -> dict[str, Any]:
         """Plain data.

@@ -106,7 +106,7 @@ class HierarchyAnswers(LinearAnswers):
         at = int(np.searchsorted(self.nodes, -1 if node is None else node))
         if node is None or at == len(self.nodes) or self.nodes[at] != node:
             raise DomainError("the tree has no node of this path, or these answers are of other levels")
-        low, high = (float(one[at]) for one in self._ends(checked_level(level)))
+        low, high = (float(end[at]) for end in self._ends(checked_level(level)))
         return Estimate(float(self.values[at]), low, high, stderr=float(self.stderr[at]))
 
     def _draw(self, k: int = 20) -> Figure:
@@ -166,9 +166,9 @@ def estimate(
         estimates if method == "unbiased" else nonnegative(tree, counts, spec.precisions, max(float(estimates[0]), 0.0))
     )
     named = (ROOT, *tree.levels)
-    unknown = [one for one in levels or () if one not in named]
+    unknown = [level for level in levels or () if level not in named]
     if unknown:
         raise EstimateError(f"levels are {', '.join(named)}, found {unknown[0]!r:.40}")
-    chosen = np.isin(tree.depths, [named.index(one) for one in (named if levels is None else levels)])
+    chosen = np.isin(tree.depths, [named.index(level) for level in (named if levels is None else levels)])
     nodes = np.flatnonzero(chosen)
     return HierarchyAnswers(spec, values[nodes], stderr[nodes], estimates[nodes], nodes, variance, method, negative)

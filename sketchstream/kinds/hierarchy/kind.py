@@ -131,7 +131,7 @@ class HierarchyKind(LinearKind[HierarchySpec]):
     def expected_error(self, spec: HierarchySpec) -> tuple[str, float]:
         """The error of all counts together."""
         layers = [(spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish)][: 1 + spec.intrusion]
-        variance = sum((spec.sigma2(*one) for one in layers), Fraction(0))
+        variance = sum((spec.sigma2(*layer) for layer in layers), Fraction(0))
         return "count", math.sqrt(float(variance) * float(spec.variances.mean()))
 
     def estimate(self, published: Published, **options: Any) -> HierarchyAnswers:
@@ -150,7 +150,7 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         require_options(self.name, options, ("levels",))
         parts = parts_of(self, published)
         spec: HierarchySpec = published.spec
-        variance = sum((one for part in parts for one in part.parameters), Fraction(0))
+        variance = sum((parameter for part in parts for parameter in part.parameters), Fraction(0))
         return estimate(spec, variance, added_up(spec, parts), method, **options).about(published)
 
 

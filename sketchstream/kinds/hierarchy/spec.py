@@ -133,7 +133,7 @@ class HierarchySpec(PlaceCountingSpec):
     @property
     def sensitivity2(self) -> int:
         """Squared L2 sensitivity of the state: all of the unit's weight in one leaf, on all levels."""
-        return self.weight**2 * sum(one * one for one in self.multipliers)
+        return self.weight**2 * sum(multiplier * multiplier for multiplier in self.multipliers)
 
     @property
     def coordinates(self) -> int:
@@ -160,7 +160,7 @@ class HierarchySpec(PlaceCountingSpec):
     @cached_property
     def precisions(self) -> tuple[float, ...]:
         """One over the variance of what a counter of each level says of its node, for noise of variance 1."""
-        return tuple(float(one * one) for one in self.multipliers)
+        return tuple(float(multiplier * multiplier) for multiplier in self.multipliers)
 
     @cached_property
     def variances(self) -> Floats:

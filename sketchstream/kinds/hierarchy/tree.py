@@ -55,7 +55,7 @@ class Tree:
             SpecError: names that cannot be, or a leaf twice.
         """
         named = _level_names(levels)
-        checked = [_path(one, len(named)) for one in paths]
+        checked = [_path(path, len(named)) for path in paths]
         leaves = sorted(set(checked))
         if not leaves or len(leaves) != len(checked):
             raise SpecError(
@@ -65,7 +65,7 @@ class Tree:
         children: list[tuple[int, ...]] = []
         above: list[Path] = [()]
         for depth in range(1, len(named) + 1):
-            nodes = list(dict.fromkeys(one[:depth] for one in leaves))
+            nodes = list(dict.fromkeys(leaf[:depth] for leaf in leaves))
             number = dict.fromkeys(above, 0)
             for node in nodes:
                 number[node[:-1]] += 1
@@ -125,12 +125,12 @@ class Tree:
     @cached_property
     def parents(self) -> tuple[Ints, ...]:
         """For each level below the root: (n,) place of each node's parent on the level above."""
-        return tuple(np.repeat(np.arange(len(one)), one) for one in self.children)
+        return tuple(np.repeat(np.arange(len(child)), child) for child in self.children)
 
     @cached_property
     def first(self) -> tuple[Ints, ...]:
         """For the root and each level but the last: (n,) place of each node's first child on the level below."""
-        return tuple(np.cumsum((0, *one[:-1])) for one in self.children)
+        return tuple(np.cumsum((0, *child[:-1])) for child in self.children)
 
     @cached_property
     def ways(self) -> Ints:
@@ -193,7 +193,7 @@ class Tree:
     @cached_property
     def _choices(self) -> tuple[Choices, ...]:
         """Paths of the tree as choices of values, for columns of records."""
-        return tuple(Choices(list(one)) for one in self._codes)
+        return tuple(Choices(list(code)) for code in self._codes)
 
     @cached_property
     def _keys(self) -> tuple[Ints, ...]:
@@ -207,9 +207,9 @@ class Tree:
         """Whether each level has as many nodes as the one above it has children, all in their order."""
         return (
             len(self.names) == len(self.levels)
-            and [len(one) for one in self.children] == [*self.sizes[:-1]]
-            and [sum(one) for one in self.children] == [*self.sizes[1:]]
-            and min(min(one) for one in self.children) > 0
+            and [len(child) for child in self.children] == [*self.sizes[:-1]]
+            and [sum(child) for child in self.children] == [*self.sizes[1:]]
+            and min(min(child) for child in self.children) > 0
             and all(self._ascending(depth) for depth in range(len(self.names)))
         )
 

@@ -54,13 +54,13 @@ class LinearAnswers(Answers):
     def layers(self) -> list[dict[str, str]]:
         """Law and parameter of each layer of noise in the numbers; empty if the publication is not known."""
         law = kinds.of(self.spec).accounting.law(self.spec)
-        return [{"law": law, parameter_name(law): str(one)} for one in self._parameters()]
+        return [{"law": law, parameter_name(law): str(parameter)} for parameter in self._parameters()]
 
     def _parameters(self) -> Sequence[Fraction]:
         """Parameters of the layers of noise in the numbers."""
         if self.published is None:
             return ()
-        return [one for part in parts_of(kinds.of(self.spec), self.published) for one in part.parameters]
+        return [parameter for part in parts_of(kinds.of(self.spec), self.published) for parameter in part.parameters]
 
     def number(self, name: str, level: float = LEVEL) -> Estimate:
         """A number by the name that series, pages and `--metric` know it by, such as "sum", "answer.0" or "norm.7".

@@ -105,5 +105,5 @@ def _is_whole(weights: Any) -> Flags:
     """(n,) which weights are whole numbers."""
     if isinstance(weights, np.ndarray) and weights.dtype.kind == "f":
         return np.asarray(weights == np.trunc(weights))
-    numbers = (exact_number(one, MAX_FRACTION_BITS + 1) for one in weights)
-    return np.fromiter((one is not None and one.denominator == 1 for one in numbers), np.bool_, len(weights))
+    numbers = (exact_number(weight, MAX_FRACTION_BITS + 1) for weight in weights)
+    return np.fromiter((number is not None and number.denominator == 1 for number in numbers), np.bool_, len(weights))

@@ -270,4 +270,4 @@ class PlaceCountingSpec(EventCountingSpec):
 @lru_cache(maxsize=128)
 def calibrate_shift(epsilon: Fraction, delta: Fraction, shift: UnitShift) -> DiscreteCalibration:
     """Noise of a state whose parts share one mu^2, remembered: a configuration is read more than once."""
-    return calibrate_parts(epsilon, delta, [(one.sensitivity2, one.coordinates, one.share) for one in shift.parts])
+    return calibrate_parts(epsilon, delta, [(part.sensitivity2, part.coordinates, part.share) for part in shift.parts])

@@ -44,7 +44,7 @@ MIN_GAIN: Final = 0.999
 def checked_levels(levels: object) -> Levels:
     """The levels of a tree, as plain data has them."""
     pairs = levels if isinstance(levels, (list, tuple)) else ()
-    good = [isinstance(one, (list, tuple)) and [type(number) for number in one] == [int, int] for one in pairs]
+    good = [isinstance(pair, (list, tuple)) and [type(number) for number in pair] == [int, int] for pair in pairs]
     if not pairs or not all(good):
         raise SpecError("levels must be pairs of whole numbers: the positions of a block, and the weight of its level")
     return tuple((width, weight) for width, weight in pairs)

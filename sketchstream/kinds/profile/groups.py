@@ -323,11 +323,11 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     assert spec.groups is not None
     n = len(spec.groups)
     names = {f"{one}.{at}": one for one in (TOTAL, COUNTED)}
-    counters = tuple(replace(one, name=names[one.name]) for one in part.counters if one.name in names)
+    counters = tuple(replace(counter, name=names[counter.name]) for counter in part.counters if counter.name in names)
     ledger: Any = part.ledger
     changed: dict[str, Any] = {
         "spec": spec_of_group(spec, at, replace(spec.groups.one_of, patterns=spec.pattern_cost)),
-        "layers": tuple(replace(one, lineage=_derive_identifier(one.lineage, at)) for one in part.layers),
+        "layers": tuple(replace(layer, lineage=_derive_identifier(layer.lineage, at)) for layer in part.layers),
         "seal_id": _derive_identifier(part.seal_id, at),
         "ledger": replace(ledger, history=_history(ledger.history, at), budget=None),
         "counters": counters,
@@ -348,7 +348,7 @@ def _derive_identifier(name: bytes, group: int) -> bytes:
 def _history(history: History, group: int) -> History:
     """The history of one group: its own noise, and all costs."""
     return History(
-        tuple(_entry(one, group) for one in history.entries),
+        tuple(_entry(entry, group) for entry in history.entries),
         tuple(_history(part, group) for part in history.parts),
         history.seal,
     )

@@ -47,7 +47,7 @@ def components(spec: ProfileSpec) -> tuple[Component, ...]:
     counters += [Component(COUNTED, total)] if spec.counted else []
     if spec.groups is not None:
         number = range(spec.group_count)
-        return slots, *(replace(one, name=f"{one.name}.{at}") for one in counters for at in number)
+        return slots, *(replace(counter, name=f"{counter.name}.{at}") for counter in counters for at in number)
     counters += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
     return slots, *counters
 

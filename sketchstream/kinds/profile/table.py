@@ -116,7 +116,7 @@ class ProfileTable(SketchTable):
     @property
     def _filters(self) -> dict[str, tuple[Value, ...]]:
         """The values of each field of `where`."""
-        return {name: one if isinstance(one, tuple) else (one,) for name, one in (self.where or {}).items()}
+        return {name: value if isinstance(value, tuple) else (value,) for name, value in (self.where or {}).items()}
 
     def _groups(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> Groups | None:
         """The groups, read from their file if they have one, or the periods of the window."""

@@ -260,7 +260,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 spec = ProjectionSpec.from_dict(data, lists["users"], lists["features"])
-        parameters = [one for part in parts for one in part.parameters]
+        parameters = [parameter for part in parts for parameter in part.parameters]
         variance = sum(map(mechanism.noise_variance, parameters), Fraction(0))
         fourth = math.fsum(map(mechanism.noise_fourth, parameters))
         matrix: Matrix | None = None

@@ -120,7 +120,7 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
         draw_chart(lambda wide=wide: charts.heat_chart(grid, title, ("row", "row"), caption, wide=wide))  # type: ignore[misc]
         for wide in (False, True)
     )
-    cells = [(item_name(one["user"]), item_name(one["other"]), cell(one), interval(one)) for one in rows[:MAX_ROWS]]
+    cells = [(item_name(row["user"]), item_name(row["other"]), cell(row), interval(row)) for row in rows[:MAX_ROWS]]
     table = ReportTable(title, ("row", "other row", "squared distance", "95% interval"), cells)
     return Panel("distances", title, chart, table, wide, folded=len(cells) > MAX_UNFOLDED_ROWS)
 

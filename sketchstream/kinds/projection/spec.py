@@ -67,7 +67,7 @@ class PairDomain(ClosedDomain):
     def __init__(self, users: ClosedDomain, features: ClosedDomain, k: int) -> None:
         super().__init__(size=users.size * k)
         lists = [one.items for one in (users, features) if one.listed]
-        known = [one for one in lists if one is not None]
+        known = [listed for listed in lists if listed is not None]
         both = tuple(item for items in known for item in items)
         object.__setattr__(self, "items", both if known and len(known) == len(lists) else None)
         object.__setattr__(self, "users", users)
@@ -204,7 +204,7 @@ class ProjectionSpec(EventCountingSpec):
     def _check_bounds(self) -> None:
         """Each unit has bounds of its own."""
         promises = (self.max_total, self.max_norm, self.max_features)
-        if self.unit == "event" and any(one is not None for one in promises):
+        if self.unit == "event" and any(promise is not None for promise in promises):
             raise SpecError(
                 "max_total, max_norm and max_features belong to unit = 'item'; unit = 'event' takes max_weight"
             )
@@ -285,7 +285,7 @@ class ProjectionSpec(EventCountingSpec):
     def bounding(self) -> str:
         """Name of the parameter that bounds the weight of one event: the smallest."""
         bounds = {name: getattr(self, name) for name in ("max_weight", "max_total", "max_norm")}
-        return min((name for name, one in bounds.items() if one is not None), key=lambda name: bounds[name])
+        return min((name for name, bound in bounds.items() if bound is not None), key=lambda name: bounds[name])
 
     def projection_matrix(self, secret: bytes | None = None) -> Matrix:
         """The matrix.

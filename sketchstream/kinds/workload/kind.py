@@ -187,7 +187,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         require_options(self.name, options, ("metric", "n_bound"))
         parts = parts_of(self, published)
         spec: WorkloadSpec = published.spec
-        laws = [spec.law_of(self.accounting.cost(spec, one)) for part in parts for one in part.parameters]
+        laws = [spec.law_of(self.accounting.cost(spec, parameter)) for part in parts for parameter in part.parameters]
         feasible = None if method == "unbiased" else method
         return estimate(spec, laws, added_up(spec, parts), feasible=feasible, **options).about(published)
 

@@ -249,7 +249,7 @@ def normalise_shapes(shapes: Iterable[Sequence[int]]) -> list[Shape]:
     vectors: dict[Shape, None] = {}
     for shape in shapes:
         entries: tuple[object, ...] = tuple(shape) if np.iterable(shape) else ()
-        if not entries or any(isinstance(one, bool) or not isinstance(one, (int, np.integer)) for one in entries):
+        if not entries or any(isinstance(entry, bool) or not isinstance(entry, (int, np.integer)) for entry in entries):
             raise SpecError(f"{expected}, found {shape!r:.60}")
         sizes = sorted((abs(int(one)) for one in shape), reverse=True)
         if sizes[-1] == 0 or sizes[0] > 1 << 40:

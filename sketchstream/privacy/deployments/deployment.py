@@ -256,8 +256,8 @@ class Deployment:
         """Make a deployment from records."""
         parts = [part for record in records for part in record.parts()]
         distinct: list[Record] = []
-        named = [(one.ledger.history.without_copies(), one.seal_id) for one in parts]
-        for family in families(named, [one.positions for one in parts]):
+        named = [(part.ledger.history.without_copies(), part.seal_id) for part in parts]
+        for family in families(named, [part.positions for part in parts]):
             heads = [parts[chain.members[0]] for chain in family]
             places: set[Any] = set()
             for number, head in enumerate(heads):

@@ -243,7 +243,7 @@ def require_listed(names: Iterable[str]) -> None:
     Raises:
         SpecError: one of them is not listed.
     """
-    listed = frozenset().union(*(one.fields for one in PUBLICATIONS))
+    listed = frozenset().union(*(publication.fields for publication in PUBLICATIONS))
     unknown = sorted({name.partition(".")[0] for name in names} - listed)
     if unknown:
         raise SpecError(
@@ -254,7 +254,7 @@ def require_listed(names: Iterable[str]) -> None:
 
 def cost_of_record(spec: Any) -> Fraction:
     """Epsilon of one record in one window, in all numbers of records that sketches of this spec publish."""
-    return sum((one.cost(spec) for one in PUBLICATIONS if one.charge == "record"), Fraction(0))
+    return sum((publication.cost(spec) for publication in PUBLICATIONS if publication.charge == "record"), Fraction(0))
 
 
 def cost_in_frontiers(charge: Charge, unit: str, noise: FrontierNoise) -> Fraction:
@@ -265,17 +265,20 @@ def cost_in_frontiers(charge: Charge, unit: str, noise: FrontierNoise) -> Fracti
         unit: unit of the sketch.
         noise: noise of the sketch's numbers.
     """
-    return sum((one.cost_in_frontiers(unit, noise) for one in PUBLICATIONS if one.charge == charge), Fraction(0))
+    return sum(
+        (publication.cost_in_frontiers(unit, noise) for publication in PUBLICATIONS if publication.charge == charge),
+        Fraction(0),
+    )
 
 
 def tell_uncovered(spec: Any, around: Context) -> list[str]:
     """The statement's sentences about what no loss covers, in the order of the list."""
-    return [sentence for one in PUBLICATIONS for sentence in one.says(spec, around)]
+    return [sentence for publication in PUBLICATIONS for sentence in publication.says(spec, around)]
 
 
 def not_counted() -> str:
     """What no loss of a ledger covers, for the ledger."""
-    names = [one.what for one in PUBLICATIONS if one.charge in ("apart", "once")]
+    names = [publication.what for publication in PUBLICATIONS if publication.charge in ("apart", "once")]
     others = "other deployments, other consumer groups and restored old files on the same topic"
     return f"not counted: {others}; {', '.join(names)}"
 
@@ -283,7 +286,9 @@ def not_counted() -> str:
 def table() -> str:
     """The list as a table in Markdown, for the documents."""
     rows = ["| what | where | what it costs |", "|---|---|---|"]
-    rows += [f"| {one.what} | {one.where} | {CHARGES[one.charge]} |" for one in PUBLICATIONS]
+    rows += [
+        f"| {publication.what} | {publication.where} | {CHARGES[publication.charge]} |" for publication in PUBLICATIONS
+    ]
     return "\n".join(rows)
 
 

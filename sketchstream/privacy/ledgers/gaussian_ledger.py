@@ -139,7 +139,7 @@ class GaussianLedger(SketchHistory):
             BudgetError: if the promised publication alone costs more than the budget.
         """
         entries = (layers,) if isinstance(layers, LayerEntry) else tuple(layers)
-        if unit not in ("event", "item") or not entries or any(one.law not in cls.laws for one in entries):
+        if unit not in ("event", "item") or not entries or any(entry.law not in cls.laws for entry in entries):
             laws = " or ".join(cls.laws)
             raise ValueError(
                 f"a ledger in {cls.symbol} needs unit 'event' or 'item' and layers of {laws}, found {unit!r:.20}"
@@ -151,7 +151,7 @@ class GaussianLedger(SketchHistory):
                 f"this sketch and its publication would cost an {unit} {loss.at(budget.delta)}, the budget is "
                 f"{budget}: lower epsilon or epsilon_publish, or raise the budget"
             )
-            raise BudgetError(msg, asked=max(one.cost for one in entries), spent=Fraction(0), limit=budget.epsilon)
+            raise BudgetError(msg, asked=max(entry.cost for entry in entries), spent=Fraction(0), limit=budget.epsilon)
         return ledger
 
     def propose(self, cost: Fraction) -> GaussianLoss:
@@ -308,10 +308,10 @@ class GaussianLedger(SketchHistory):
 
     def _with_least_budget(self, ledgers: Sequence[GaussianLedger]) -> GaussianLedger:
         """This ledger with the strictest budget: the least epsilon and the least delta of these ledgers' budgets."""
-        budgets = [one.budget for one in ledgers if one.budget is not None]
+        budgets = [ledger.budget for ledger in ledgers if ledger.budget is not None]
         if not budgets:
             return replace(self, budget=None)
-        least = ApproximateBudget(min(one.epsilon for one in budgets), min(one.delta for one in budgets))
+        least = ApproximateBudget(min(budget.epsilon for budget in budgets), min(budget.delta for budget in budgets))
         return replace(self, budget=least)
 
 

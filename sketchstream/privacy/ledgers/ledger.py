@@ -233,7 +233,7 @@ class Ledger(SketchHistory):
 
     def _with_least_budget(self, ledgers: Sequence[Ledger]) -> Ledger:
         """This ledger with the strictest of these ledgers' budgets."""
-        budgets = [one.budget for one in ledgers if one.budget is not None]
+        budgets = [ledger.budget for ledger in ledgers if ledger.budget is not None]
         return replace(self, budget=min(budgets, default=None))
 
     def _losses(self) -> list[Loss]:

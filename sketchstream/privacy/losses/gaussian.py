@@ -263,7 +263,7 @@ class GaussianLoss:
     @classmethod
     def none(cls) -> GaussianLoss:
         """No loss: nothing was seen."""
-        return cls(Fraction(0), tuple(Smoothed(one, Fraction(0), 0.0) for one in ROUNDINGS), frozenset())
+        return cls(Fraction(0), tuple(Smoothed(rounding, Fraction(0), 0.0) for rounding in ROUNDINGS), frozenset())
 
     @classmethod
     def of_rho(cls, rho: Loss) -> GaussianLoss:
@@ -273,12 +273,12 @@ class GaussianLoss:
             rho: exact, or infinite where nothing hides the unit.
         """
         kappa = math.inf if rho == math.inf else 0.0
-        return cls(2 * rho, tuple(Smoothed(one, 2 * rho, kappa) for one in ROUNDINGS), None, normal=False)
+        return cls(2 * rho, tuple(Smoothed(rounding, 2 * rho, kappa) for rounding in ROUNDINGS), None, normal=False)
 
     @classmethod
     def without_bound_of_delta(cls, mu2: Loss) -> GaussianLoss:
         """A mu^2 that holds on the real numbers; no bound for noise on the integers is known."""
-        return cls(mu2, tuple(Smoothed(one, math.inf, math.inf) for one in ROUNDINGS))
+        return cls(mu2, tuple(Smoothed(rounding, math.inf, math.inf) for rounding in ROUNDINGS))
 
     @classmethod
     def worst(cls, losses: Iterable[GaussianLoss]) -> GaussianLoss:

@@ -112,7 +112,9 @@ class History:
 
     def unnamed(self) -> History:
         """This history without the names of its draws, on which no loss depends: sketches of one spec have the same."""
-        entries = tuple(replace(one, lineage=b"") if isinstance(one, LayerEntry) else one for one in self.entries)
+        entries = tuple(
+            replace(entry, lineage=b"") if isinstance(entry, LayerEntry) else entry for entry in self.entries
+        )
         return replace(self, entries=entries, parts=tuple(part.unnamed() for part in self.parts))
 
     def without_copies(self) -> History:

@@ -250,10 +250,10 @@ class SketchHistory(ABC):
         """
         first = ledgers[0]
         names = ("unit", "max_weight", "promised", "sealed", *first.alike)
-        differing = [n for n in names if any(getattr(one, n) != getattr(first, n) for one in ledgers)]
+        differing = [n for n in names if any(getattr(ledger, n) != getattr(first, n) for ledger in ledgers)]
         if differing:
             raise MergeError(f"ledgers that differ in {', '.join(differing)} cannot be merged", differing)
-        history = History((), tuple(one.history for one in ledgers), 0 if first.sealed else None)
+        history = History((), tuple(ledger.history for ledger in ledgers), 0 if first.sealed else None)
         return replace(first, history=history)._with_least_budget(ledgers)
 
     # Plain data.

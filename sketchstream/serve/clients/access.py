@@ -265,9 +265,9 @@ def _token(entry: object, number: int, path: Path, sketch_names: Sequence[str]) 
     sketches = entry.get("sketches")
     if sketches == "*":
         return Token(name, token_digest, None, expires)
-    if not isinstance(sketches, list) or not all(isinstance(one, str) for one in sketches):
+    if not isinstance(sketches, list) or not all(isinstance(sketch, str) for sketch in sketches):
         raise ConfigError(f'{where}: sketches must be a list of names, or "*" for all')
-    unknown = [one for one in sketches if one not in sketch_names]
+    unknown = [sketch for sketch in sketches if sketch not in sketch_names]
     if unknown:
         raise ConfigError(f"{where}: no sketch is named {unknown[0]!r:.60} (there are: {', '.join(sketch_names)})")
     return Token(name, token_digest, frozenset(sketches), expires)

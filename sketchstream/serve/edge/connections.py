@@ -252,7 +252,7 @@ class LimitedProtocol(H11Protocol):
     def _answer(self, response: Response) -> None:
         """Answer a plain request without reading it."""
         headers = [*self.server_state.default_headers, *response.raw_headers]
-        lines = [STATUS[response.status_code], *(b"%b: %b\r\n" % one for one in headers), b"\r\n", response.body]
+        lines = [STATUS[response.status_code], *(b"%b: %b\r\n" % header for header in headers), b"\r\n", response.body]
         self.transport.write(b"".join(lines))
         self._used = self.loop.time()
         if self.timeout_keep_alive_task is None:

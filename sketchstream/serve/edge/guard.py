@@ -257,7 +257,7 @@ def _prepare(scope: Scope) -> None:
 def _lacking(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The usual headers that a response does not have."""
     present = {name.lower() for name, _ in headers}
-    return [one for one in _HEADERS if one[0] not in present]
+    return [header for header in _HEADERS if header[0] not in present]
 
 
 def _quote_text(text: str) -> str:

@@ -223,11 +223,13 @@ class Api:
     async def closed(self, request: Request, name: Name, query: Annotated[Ranged, Query()]) -> Response:
         """Series at positions published before their window is sealed."""
         answers = await run_in_threadpool(self._service.closed, name, query.since, query.until)
-        data = {"sketch": name, "windows": [orjson.loads(one.to_json()) for one in answers]}
+        data = {"sketch": name, "windows": [orjson.loads(answer.to_json()) for answer in answers]}
         types = {**WINDOW, **self._service.rows(name).types}
         rows = None
         if query.format != "json":  # JSON has the answers as they are
-            rows = [{"window_start": one.facts["window_start"], **row} for one in answers for row in one.rows()]
+            rows = [
+                {"window_start": answer.facts["window_start"], **row} for answer in answers for row in answer.rows()
+            ]
         return respond(request, data, rows, query.format, types=types, columns=("window_start",))
 
     async def series(self, request: Request, name: Name, query: Annotated[SeriesQuery, Query()]) -> Response:
@@ -436,5 +438,5 @@ def _join_tables(answers: Sequence[WindowAnswer], types: Types, form: str) -> by
     """The answers of several windows as one table."""
     import pyarrow as pa
 
-    parts = [tables.after(table_of([_front(one)], WINDOW), table_of_csv(one.csv(), types)) for one in answers]
+    parts = [tables.after(table_of([_front(answer)], WINDOW), table_of_csv(answer.csv(), types)) for answer in answers]
     return as_bytes(pa.concat_tables(parts, promote_options="default"), form)

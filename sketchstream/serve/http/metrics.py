@@ -123,7 +123,7 @@ class _ServiceCollector:
             "reconstructions_running": ("Reconstructions that run.", pool.running),
             "threads": ("Threads that run.", threading.active_count()),
             "threads_needed": ("Threads of the service that must run.", len(pool.threads) + 1),
-            "threads_running": ("Those of them that do.", sum(one.is_alive() for one in service.threads)),
+            "threads_running": ("Those of them that do.", sum(thread.is_alive() for thread in service.threads)),
             "database_bytes": ("Size of the database and its journal.", service.store.size),
             "database_trouble": ("1 if the last change could not be stored.", service.store.trouble is not None),
             "unreadable": ("Published files that cannot be read at the moment.", len(service.follower.problems)),

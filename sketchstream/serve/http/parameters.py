@@ -317,9 +317,11 @@ def refusal(errors: Iterable[Mapping[str, Any]], model: type[Parameters], *, wit
         return str(error["ctx"]["error"])
     if kind == "literal_error":
         return f"{name} must be one of {_choices_text(error['ctx']['expected'])}{value}"
-    limits = [each for key, one in model.model_fields.items() if name in (key, one.alias) for each in one.metadata]
-    least = next((one.ge for one in limits if isinstance(one, annotated_types.Ge)), None)
-    most = next((one.le for one in limits if isinstance(one, annotated_types.Le)), None)
+    limits = [
+        each for key, field in model.model_fields.items() if name in (key, field.alias) for each in field.metadata
+    ]
+    least = next((limit.ge for limit in limits if isinstance(limit, annotated_types.Ge)), None)
+    most = next((limit.le for limit in limits if isinstance(limit, annotated_types.Le)), None)
     if least is not None:
         return f"{name} must be a whole number from {least} to {most}{value}"
     return f"{name} cannot be used: {error['msg'][0].lower()}{error['msg'][1:]}{value}"

@@ -101,7 +101,7 @@ def make(service: Service, sketch: str, table: Name, since: int | None, until: i
 
 def _windows(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.Table:
     """A row for each window."""
-    rows = [flat(service.describe(one)) for one in windows]
+    rows = [flat(service.describe(window)) for window in windows]
     return with_columns(table_of(rows, WINDOWS_TYPES, WINDOWS), WINDOWS, WINDOWS_TYPES)
 
 

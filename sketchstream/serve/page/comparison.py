@@ -179,7 +179,7 @@ def note(changes: Changes, first: Side, second: Side, plan: SketchPlan | None, s
     )
     lacks = lacking(first.stored.fields, second.stored.fields)
     out += f" {lacks[:1].upper()}{lacks[1:]}." if lacks else ""
-    shared = [one["title"] for one in changes if not one["independent"]]
+    shared = [change["title"] for change in changes if not change["independent"]]
     if shared:
         out += f" Not independent here, and without an interval, is {', '.join(shared)}: {SHARED}."
     (a, b), (c, d) = first.stored.window, second.stored.window
@@ -197,14 +197,14 @@ def picture(changes: Changes, labels: tuple[str, str]) -> Panel | None:
         changes: differences in the form of the API.
         labels: labels of the two windows.
     """
-    counts = [one for one in changes if one["metric"].partition(".")[0] in COUNTS]
-    drawn = [one for one in counts or changes if one["difference"]["value"] is not None]
+    counts = [change for change in changes if change["metric"].partition(".")[0] in COUNTS]
+    drawn = [count for count in counts or changes if count["difference"]["value"] is not None]
     if len(drawn) < 2:
         return None
-    numbers = ends([one["difference"] for one in drawn])
+    numbers = ends([draw["difference"] for draw in drawn])
     caption = f"{labels[0]} minus {labels[1]}, with 95% intervals: a bar whose interval does not hold 0 shows a change."
-    spell = spelling("distinct" if all(one.get("spelled") for one in drawn) and counts else "")
-    titles = [one["title"] for one in drawn]
+    spell = spelling("distinct" if all(draw.get("spelled") for draw in drawn) and counts else "")
+    titles = [draw["title"] for draw in drawn]
     return draw_numbers(
         "differences", "What has changed", titles, numbers, ("number", "difference"), caption, spell=spell
     )

@@ -158,7 +158,7 @@ class CardMaker:
         zone, end = service.timezone(name), stored.window[1]
         start, former = earlier(end, days, zone), earlier(end, 2 * days, zone)
         ranges = now, before = [
-            [one for one in service.store.windows(name, since, until) if one.complete is not False]
+            [window for window in service.store.windows(name, since, until) if window.complete is not False]
             for since, until in ((start, end), (former, start))
         ]
         last = "the day before" if days == 1 else f"the {days} days before"
@@ -173,7 +173,9 @@ class CardMaker:
             means = {group: self._mean(name, ranges, metric, group, last) for group in groups}
             with_mean = {group: one for group, one in means.items() if one is not None}
             title = f"{self._title(stored, metric, groups[0])}, mean {_tell_windows_counted(len(now), now)}"
-            lacks = {group: f" ({one[0]:,} windows)" if one[0] < len(now) else "" for group, one in with_mean.items()}
+            lacks = {
+                group: f" ({value[0]:,} windows)" if value[0] < len(now) else "" for group, value in with_mean.items()
+            }
             points = {group + lacks[group]: point for group, (_, point, _) in with_mean.items()}
             picture = self._bars(name, title, points, spelling(metric)) if with_mean else None
             changes = _sentences({group: change for group, (_, _, change) in with_mean.items()}, last)
@@ -211,7 +213,7 @@ class CardMaker:
 
     def _bound(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> str | None:
         """What a number of any of these windows is a bound of; None: of nothing."""
-        bounds = (self.service.number(one, Question(group=group), metric).bound for one in windows)
+        bounds = (self.service.number(window, Question(group=group), metric).bound for window in windows)
         return next(filter(None, bounds), None)
 
     def _exceeded(self, windows: Sequence[StoredWindow], groups: Sequence[str]) -> list[str]:
@@ -231,24 +233,24 @@ class CardMaker:
     def _settled(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> list[Point]:
         """The numbers of the windows that have one; none of them while another may still come."""
         points = self.service.computed(windows, metric, group)
-        absent = (one for one, point in zip(windows, points, strict=True) if point is None)
+        absent = (window for window, point in zip(windows, points, strict=True) if point is None)
         if any(self.service.lacks(one, Question(group=group)) for one in absent):
             return []
-        return [one for one in points if one is not None and one[0] is not None]
+        return [point for point in points if point is not None and point[0] is not None]
 
     def _lately(self, name: str, metric: str, title: str, windows: Sequence[StoredWindow] = ()) -> charts.Chart | None:
         """The small chart of a number over some windows, or the newest ones."""
         service, zone = self.service, self.service.timezone(name)
         windows = windows or service.store.windows(name, limit=WINDOWS, newest=True)[::-1]
         known = service.store.points(name, metric, windows[0].window[0], windows[-1].window[1])
-        spans = [one.window for one in windows if known.get(one.window, (None,))[0] is not None]
+        spans = [window.window for window in windows if known.get(window.window, (None,))[0] is not None]
         if len(spans) < 2:
             return None
-        points = [known[one][:3] for one in spans]
+        points = [known[span][:3] for span in spans]
 
         def draw() -> charts.Chart | None:
             value, low, high = ends(list(map(number, points)))
-            labels = [words.window_label(*one, zone) for one in spans]
+            labels = [words.window_label(*span, zone) for span in spans]
             spell = spelling(metric if service.answers(name) == "profile" else "")
             return draw_chart(lambda: charts.trend_chart(charts.Bars(labels, value, low, high, spell=spell), title))
 
@@ -271,7 +273,9 @@ class CardMaker:
         note = wording.on_groups(service.plan(name), service.config.names, GROUPS)
         last = "the window before"
         differences = {group: subtract(point, past[group]) for group, point in points.items() if group in past}
-        changes = _sentences({group: _in_words(one, spell, last) for group, one in differences.items()}, last)
+        changes = _sentences(
+            {group: _in_words(difference, spell, last) for group, difference in differences.items()}, last
+        )
         changes += self._exceeded([stored], list(points)) if profile else []
         picture = self._bars(name, title, points, spell)
         return Card(stored, groups=picture, changes=changes, note=note, waiting=missing)

@@ -103,4 +103,4 @@ def asset(address: str) -> Response | None:
 
 def _points(points: Sequence[Point]) -> str:
     """The points of a chart for its script."""
-    return orjson.dumps([[one.x, one.y, one.text] for one in points]).decode()
+    return orjson.dumps([[point.x, point.y, point.text] for point in points]).decode()

@@ -48,8 +48,8 @@ def picture(
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
-    panel = shown.over_time("series", title, points, labels, [bool(one["complete"]) for one in points], spell)
-    rows = [_row(*one, timezone, href, spell) for one in _order_windows(points, spans, order)]
+    panel = shown.over_time("series", title, points, labels, [bool(point["complete"]) for point in points], spell)
+    rows = [_row(*window, timezone, href, spell) for window in _order_windows(points, spans, order)]
     return replace(panel, table=replace(panel.table, rows=rows))
 
 

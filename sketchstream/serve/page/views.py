@@ -213,7 +213,7 @@ class Views:
             downloads = links.series_links(name, values["metric"], exact | chosen)
             answers = kinds.of(plan.spec).answer
             lines = self._elsewhere(request, name).series(answers, values["metric"], exact | chosen)
-        described = [(self._service.describe(one), one.window) for one in stored]
+        described = [(self._service.describe(window), window.window) for window in stored]
         return rendering.html(
             "sketch.html",
             **values,
@@ -334,7 +334,9 @@ class Views:
             "title": f"{name}: two windows compared",
             "trail": [("Sketches", "/"), (name, links.sketch_address(name))],
             "action": address,
-            "choices": [(comparison.text(one.window), words.window_label(*one.window, zone)) for one in stored],
+            "choices": [
+                (comparison.text(window.window), words.window_label(*window.window, zone)) for window in stored
+            ],
             "groups": self._service.groups(name),
             "notices": self._notices(request),
         }
@@ -479,8 +481,12 @@ class Views:
         """Publications that cannot be trusted."""
         incidents = self._service.incidents()["incidents"]
         rows = [
-            (one["sketch"], self._incident_cell(one), Markup('<span class="said">{}</span>').format(one["text"]))
-            for one in incidents
+            (
+                incident["sketch"],
+                self._incident_cell(incident),
+                Markup('<span class="said">{}</span>').format(incident["text"]),
+            )
+            for incident in incidents
         ]
         lead = "No incident: everything that was published could be read, and no noise was published twice."
         if rows:
@@ -639,9 +645,9 @@ class Views:
         }
         if metric:
             self._service.require_number(name, metric)
-        spans = [one.window for one in stored]
+        spans = [window.window for window in stored]
         if not spans or not metric:  # which numbers there are is known from an answer
-            return out | {"waiting": self._waits(sum(bool(one.todo) for one in stored))}
+            return out | {"waiting": self._waits(sum(bool(window.todo) for window in stored))}
         data = self._service.series(name, metric, spans[0][0], max(end for _, end in spans), group)
         title, points = data["title"], data["points"]
         out["metrics"] = list((offered | {metric: title}).items())
@@ -693,8 +699,8 @@ class Views:
         points = [self._service.computed(windows, metric, group) for group in groups]
         if len(groups) < 2 or not any(one is not None for row in points for one in row):
             return []
-        key = orjson.dumps(["by group", name, title, zone, [one.window for one in windows], points])
-        spans, spell = [one.window for one in windows], self._spelling(name, metric)
+        key = orjson.dumps(["by group", name, title, zone, [window.window for window in windows], points])
+        spans, spell = [window.window for window in windows], self._spelling(name, metric)
         note = self._on_groups(name)
         panel = self._drawn.get_or_make(key, lambda: pictures.by_group(title, groups, spans, zone, points, spell, note))
         return [panel]
@@ -794,7 +800,8 @@ class Views:
                     "headline": sentence,
                     "status": wording.still_open(data["closed"], spec.positions_of(window)),
                     "pictures": [
-                        replace(_at(one, f"{address}/{one.name}", where), name=f"{mark}-{one.name}") for one in drawn
+                        replace(_at(draw, f"{address}/{draw.name}", where), name=f"{mark}-{draw.name}")
+                        for draw in drawn
                     ],
                     "links": links.downloads(name, "closed", where),
                     "lines": self._elsewhere(request, name).open(where),

@@ -213,7 +213,7 @@ class Ledgers:
             keyed=config.checked or not config.from_kafka,
             limit=None if limit is None else Fraction(limit),
             budget=config.budget,
-            evidence=noise_of_frontiers((one.sketch, one.evidence) for one in frontiers),
+            evidence=noise_of_frontiers((frontier.sketch, frontier.evidence) for frontier in frontiers),
         )
 
     def _closed(self, sketch: int, since: int | None = None, window: Span | None = None) -> list[Place]:

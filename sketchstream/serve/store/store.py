@@ -982,7 +982,7 @@ class Store:
 
     def answered(self, windows: Iterable[StoredWindow], question: str = "") -> set[bytes]:
         """Inputs of the windows of which an answer is stored; it is not read."""
-        inputs = {answer_key(one.input, question): one.input for one in windows if one.input is not None}
+        inputs = {answer_key(window.input, question): window.input for window in windows if window.input is not None}
         keys, answered = list(inputs), set[bytes]()
         for start in range(0, len(keys), MAX_KEYS):
             some = keys[start : start + MAX_KEYS]

@@ -107,7 +107,7 @@ class Sample:
     sketches: list[ListedValues] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        different = {(one.spec.fingerprint, *one.fields.items()): one for one in self.wanted.plans}
+        different = {(plan.spec.fingerprint, *plan.fields.items()): plan for plan in self.wanted.plans}
         self.sketches = [ListedValues(plan) for plan in different.values()]
 
     def add(
@@ -204,7 +204,7 @@ class Sample:
             return [], []
         mistakes = list(self._mistakes())
         sure = self.records >= MIN_RECORDS or (self.arrays > 0 and not self.usable)
-        empty = [] if mistakes else [text for one in self.sketches for text in one.nothing()]
+        empty = [] if mistakes else [text for sketch in self.sketches for text in sketch.nothing()]
         return (mistakes, []) if sure and mistakes else ([], mistakes + empty)
 
     def require(self) -> list[str]:

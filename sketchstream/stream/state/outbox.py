@@ -72,12 +72,12 @@ class Outbox:
     @property
     def n_bytes(self) -> int:
         """Size of all entries."""
-        return sum(len(one.entry.body) for one in self.entries)
+        return sum(len(entry.entry.body) for entry in self.entries)
 
     @property
     def unsaved_bytes(self) -> int:
         """Size of the entries that no snapshot holds."""
-        return sum(len(one.entry.body) for one in self.entries if not one.saved)
+        return sum(len(entry.entry.body) for entry in self.entries if not entry.saved)
 
     @property
     def empty(self) -> bool:
@@ -99,12 +99,12 @@ class Outbox:
 
     def captured(self) -> Publications:
         """What the last snapshot holds."""
-        return Publications(tuple(one.entry for one in self.entries if one.saved), tuple(self.frontiers.values()))
+        return Publications(tuple(entry.entry for entry in self.entries if entry.saved), tuple(self.frontiers.values()))
 
     def published(self, entries: Iterable[SealedEntry], frontiers: Iterable[Frontier]) -> bool:
         """Remove what has been published; return whether anything was."""
         gone = {entry.seal_id for entry in entries}
-        self.entries = [one for one in self.entries if one.entry.seal_id not in gone]
+        self.entries = [entry for entry in self.entries if entry.entry.seal_id not in gone]
         changed = bool(gone)
         for frontier in frontiers:
             if self.frontiers.get(frontier.sketch) == frontier:

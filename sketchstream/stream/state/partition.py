@@ -367,7 +367,7 @@ class PartitionState:
         limit = self._limit
         if limit < EARLIEST_MS:
             return max(state.progress.through, state.progress.last_sealed)
-        ends = [one.end for one in state.windows.values() if one.end <= limit]
+        ends = [window.end for window in state.windows.values() if window.end <= limit]
         if state.plan is not None:
             ends.append(state.plan.calendar.window(min(limit, LATEST_MS - 1))[0])
         return max([state.progress.through, state.progress.last_sealed, *ends])

@@ -216,7 +216,7 @@ class SketchState:
 
     def holding(self, times: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
         """The windows [start, end) that may hold some of these times: those that are open, known, or of the plan."""
-        bounds = {(one.start, one.end) for one in self.windows.values()} | self.evidence.known
+        bounds = {(window.start, window.end) for window in self.windows.values()} | self.evidence.known
         if self.plan is not None and times.size:
             placed = np.zeros(times.size, np.bool_)
             if not self.overlapping:
@@ -275,7 +275,7 @@ class SketchState:
 
     def restored(self, *, changed: bool) -> None:
         """Compare the open windows of a snapshot with the plan; `changed`: its windows were those of another plan."""
-        bounds = sorted((one.start, one.end) for one in self.windows.values())
+        bounds = sorted((window.start, window.end) for window in self.windows.values())
         strange = [window for window in bounds if self.plan is None or not self.plan.makes(window)]
         self.overlapping |= any(after < end for (_, end), (after, _) in pairwise(bounds))
         if self.overlapping:

@@ -51,7 +51,7 @@ def covering(state: SketchState, admission: Admission) -> WindowBounds:
     admitted = admission.times[admission.admitted]
     pairs = [(start, calendar.end(start)) for start in _steps(calendar, admitted)]
     if state.irregular:
-        pinned = [(one.start, one.end) for one in state.windows.values()]
+        pinned = [(window.start, window.end) for window in state.windows.values()]
         pinned += [] if state.within is None else [state.within]
         pairs = _shorten_to_fit(pairs, pinned, admitted)
     return WindowBounds.of(pairs)

@@ -148,7 +148,7 @@ def tell_unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *
 def nothing_sealed(partitions: Collection[AssignedPartition], metrics: Metrics, *, bounded: bool) -> str | None:
     """Why no window was opened or sealed in this run; None if one was."""
     exact = metrics.exact()
-    states = [one.state for one in partitions if one.state is not None]
+    states = [partition.state for partition in partitions if partition.state is not None]
     if exact["windows_sealed"] or any(state.open_windows for state in states):
         return None
     if not exact["records"]:

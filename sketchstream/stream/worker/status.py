@@ -103,7 +103,7 @@ def gauges(
     other workers must not wait for it.
     """
     healthy = loop_age_s < HEALTHY_SECONDS
-    shown = tuple(_gauge(one, now, within_s) for one in sorted(partitions, key=lambda one: one.partition))
+    shown = tuple(_gauge(partition, now, within_s) for partition in sorted(partitions, key=lambda one: one.partition))
     return Gauges(
         partitions=shown,
         epsilon=epsilon,

@@ -73,7 +73,7 @@ class AvroFinder:
                 self._shift(rows)
                 self._rows = np.concatenate([self._rows, rows])
                 self._jumps = np.concatenate([self._jumps, np.array(plan.jumps, np.int64) + entry])
-                sizes = np.array([len(one) for one in plan.symbols], np.int64)
+                sizes = np.array([len(symbol) for symbol in plan.symbols], np.int64)
                 self._symbols = np.concatenate([self._symbols, self._symbols[-1] + np.cumsum(sizes)])
                 added = np.frombuffer(b"".join(plan.symbols), np.uint8)
                 self._symbol_bytes = np.concatenate([self._symbol_bytes, added])

@@ -223,7 +223,7 @@ class _SchemaBuilder:
             self.add(ops.TAKE_BYTES, slot, check, optional=optional)
         elif kind == "enum":
             first = len(self.plan.symbols)
-            self.plan.symbols += [one.encode() for one in schema.symbols]
+            self.plan.symbols += [symbol.encode() for symbol in schema.symbols]
             self.add(ops.TAKE_ENUM, slot, len(schema.symbols), first, optional)
         else:
             self.add(TAKEN[kind], slot, int(wanted.number), optional=optional)

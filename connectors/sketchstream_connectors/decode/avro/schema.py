@@ -120,7 +120,7 @@ def _type(described: Any, namespace: str, names: dict[str, Type], depth: int) ->
         return names.get(_full_name(described, namespace)) or names[described]
     if isinstance(described, list):
         branches = [_type(one, namespace, names, depth + 1) for one in described]
-        if not branches or any(one.kind == "union" for one in branches):
+        if not branches or any(branch.kind == "union" for branch in branches):
             raise ValueError
         return Type("union", branches=branches)
     kind = described["type"]
@@ -181,7 +181,7 @@ def leaf_names(schema: Type, depth: int = 3, before: str = "") -> list[str]:
         before: path that leads here.
     """
     if schema.kind == "union":
-        inner = [leaf_names(one, depth, before) for one in schema.branches if one.kind == "record"]
+        inner = [leaf_names(branch, depth, before) for branch in schema.branches if branch.kind == "record"]
         return list(dict.fromkeys(name for names in inner for name in names)) or [before.rstrip(".")]
     if schema.kind != "record" or depth == 0:
         return [before.rstrip(".")] if before else []

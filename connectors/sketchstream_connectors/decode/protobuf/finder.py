@@ -88,7 +88,7 @@ class ProtobufFinder:
         self._rows = np.concatenate([self._rows, rows])
         self._defaults = np.concatenate([self._defaults, defaults])
         self._numbers = np.concatenate([self._numbers, np.array(plan.numbers, np.int64)])
-        sizes = np.array([len(one) for one in plan.symbols], np.int64)
+        sizes = np.array([len(symbol) for symbol in plan.symbols], np.int64)
         self._symbols = np.concatenate([self._symbols, self._symbols[-1] + np.cumsum(sizes)])
         self._symbol_bytes = np.concatenate([self._symbol_bytes, np.frombuffer(b"".join(plan.symbols), np.uint8)])
 

@@ -86,7 +86,7 @@ def compile_plan(message: Message, wishes: Sequence[Wish]) -> MessagePlan:
         wishes: what is wanted; a time that is a Timestamp must have been split by `split_times`.
     """
     builder = _MessageBuilder(wishes)
-    builder.node(message, [(slot, one.slot.path) for slot, one in enumerate(wishes)])
+    builder.node(message, [(slot, wish.slot.path) for slot, wish in enumerate(wishes)])
     return builder.plan
 
 

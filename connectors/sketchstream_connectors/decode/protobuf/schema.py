@@ -152,7 +152,7 @@ def _is_set(own: bytes) -> bool:
         files = descriptor_pb2.FileDescriptorSet.FromString(own).file
     except message.DecodeError:
         return False
-    return bool(files) and all(one.name for one in files)
+    return bool(files) and all(file.name for file in files)
 
 
 def _well_known() -> list[Any]:
@@ -220,7 +220,7 @@ def from_registry(text: str, references: Sequence[str]) -> MessageTypes:
     """
     try:
         own = base64.b64decode(text, validate=True)
-        others = [base64.b64decode(one, validate=True) for one in references]
+        others = [base64.b64decode(reference, validate=True) for reference in references]
     except (binascii.Error, ValueError):
         raise FormatError("the registry does not give descriptors (format=serialized), only .proto text") from None
     return read_files(others, own)

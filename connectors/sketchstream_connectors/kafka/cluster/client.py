@@ -120,7 +120,12 @@ def spell_error(error: Exception) -> str:
     from kafka import errors
 
     name = type(error).__name__
-    named = [part for one in error.args if one for part in (one if isinstance(one, set | list | tuple) else [one])]
+    named = [
+        part
+        for argument in error.args
+        if argument
+        for part in (argument if isinstance(argument, set | list | tuple) else [argument])
+    ]
     text = _LOOKED_UP.sub(r"\1", ", ".join(str(one) for one in named))
     for kind, resource in (
         (errors.TopicAuthorizationFailedError, "topic"),
@@ -495,7 +500,7 @@ class Admin:
     def topic_ids(self) -> dict[str, str]:
         """Names of all topics that may be seen, by their ids."""
         topics = self._ask("asking for the topics", lambda client: client.describe_topics())
-        return {str(one["topic_id"]): str(one["name"]) for one in topics}
+        return {str(topic["topic_id"]): str(topic["name"]) for topic in topics}
 
     def offsets(
         self, topic: str, partitions: Collection[int], which: Literal["earliest", "latest", "stable"]

@@ -223,7 +223,9 @@ class FetchAhead:
         fetcher, kind = self._fetcher, type(self._fetcher)
         subscriptions = fetcher._subscriptions
         others = set(fetcher._fetchable_partitions())
-        partitions = [one for one in subscriptions.fetchable_partitions() if one in ahead or one in others]
+        partitions = [
+            partition for partition in subscriptions.fetchable_partitions() if partition in ahead or partition in others
+        ]
         creating = _Instead(
             fetcher,
             _fetchable_partitions=lambda: partitions,

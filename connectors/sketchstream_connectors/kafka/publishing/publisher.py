@@ -231,7 +231,7 @@ class KafkaPublisher:
         first, heard = not ends, set[int]()
         stops = dict(extent.ends)
         for tail in TAILS:
-            missed = first and not self._sketches <= {one.sketch for one in self._seen.frontiers.values()}
+            missed = first and not self._sketches <= {frontier.sketch for frontier in self._seen.frontiers.values()}
             starts = {p: max(floors[p], end - tail) for p, end in extent.ends.items() if missed or p not in heard}
             for records, _ in log_.batches(starts, {p: stops[p] for p in starts}):
                 for record in records:

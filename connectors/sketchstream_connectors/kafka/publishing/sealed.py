@@ -322,7 +322,7 @@ class KafkaSealedSource:
         tail = TAIL
         while True:
             tail *= 8
-            heard = {one.partition % TOPIC_STRIDE for one in self._frontiers(sketch)}
+            heard = {frontier.partition % TOPIC_STRIDE for frontier in self._frontiers(sketch)}
             ends = {p: low for p, (low, _) in self._heard.items() if p not in heard and low > extent.begins.get(p, low)}
             if not ends:
                 return
@@ -363,7 +363,7 @@ class KafkaSealedSource:
             self._idle.append(reader)
 
     def _frontiers(self, sketch: str | None) -> list[Frontier]:
-        return [one for one in self._seen.frontiers.values() if sketch is None or one.sketch == sketch]
+        return [frontier for frontier in self._seen.frontiers.values() if sketch is None or frontier.sketch == sketch]
 
     def read(
         self, sketch: str | None = None, since: int | None = None, until: int | None = None

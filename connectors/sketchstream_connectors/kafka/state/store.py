@@ -141,7 +141,7 @@ class KafkaStore:
         if not strangers:
             return None
         names = self._admin.topic_ids()
-        return next((names[one] for one in sorted(strangers) if one in names), None)
+        return next((names[stranger] for stranger in sorted(strangers) if stranger in names), None)
 
     def _restore(self, partition: int, fence: Fence) -> Restored | Fresh:
         """Read what is committed, and check it against the cluster and the topics that it was written for."""
@@ -358,7 +358,9 @@ class KafkaStore:
     def peers(self) -> Sequence[Peer]:
         """See `stream.interfaces.StateStore.peers`: what the committed pointers say."""
         pointers = traces.pointers_of(self._connection, self._topic, self._topics.input.topic_id)
-        return [Peer(one.fingerprint, one.begins, one.newest) for one in pointers if one.manifest >= 0]
+        return [
+            Peer(pointer.fingerprint, pointer.begins, pointer.newest) for pointer in pointers if pointer.manifest >= 0
+        ]
 
     def drop(self, partition: int) -> None:
         """Forget a partition. Its next owner aborts a transaction that is in flight."""

@@ -204,18 +204,20 @@ def _give(results: Sequence[EstimateAnswer], chosen: Selection, files: Requested
     """Write results into the requested files and to standard output."""
     files.write(results)
     if chosen:
-        results = [replace(one, selected=chosen.rows(one.answers, one.answers.spec.kind)) for one in results]
+        results = [
+            replace(result, selected=chosen.rows(result.answers, result.answers.spec.kind)) for result in results
+        ]
     if form == "csv" and len(results) > 1:
         from sketchstream.kinds.exports import as_csv
 
-        fronts = [{name: one.facts[name] for name in ("window_start", "complete")} for one in results]
-        rows = [{**front, **row} for front, one in zip(fronts, results, strict=True) for row in one.rows()]
+        fronts = [{name: result.facts[name] for name in ("window_start", "complete")} for result in results]
+        rows = [{**front, **row} for front, result in zip(fronts, results, strict=True) for row in result.rows()]
         click.echo(as_csv(rows).rstrip("\n"))
         return
-    for number, one in enumerate(results):
+    for number, result in enumerate(results):
         if number and form == "table":
             click.echo()
-        _print(one, form)
+        _print(result, form)
 
 
 def _print(answer: EstimateAnswer, form: show.Format) -> None:

@@ -72,15 +72,15 @@ def command(
     facts: dict[str, Any] = {
         "configuration": str(config_file),
         "source": f"file {config.input.file}",
-        "format": ", ".join(dict.fromkeys(one.format for one in config.apart())),
+        "format": ", ".join(dict.fromkeys(topic_config.format for topic_config in config.apart())),
         "key_id": None if key is None else key.id.hex(),
         "sealed_topic": None,
         "sealed_directory": None if config.sealed_directory is None else str(config.sealed_directory),
     }
     if config.from_kafka:
-        topics = [one.input.topic or "" for one in config.apart()]
+        topics = [topic_config.input.topic or "" for topic_config in config.apart()]
         facts["source"] = f"topic{'s' if config.beside else ''} {', '.join(topics)}"
-        facts["sealed_topic"] = ", ".join(one.sealed_topic or "" for one in config.apart()) or None
+        facts["sealed_topic"] = ", ".join(topic_config.sealed_topic or "" for topic_config in config.apart()) or None
     if config.budget is not None:
         facts["budget"] = config.check_budget()
     retention_ms: float | None = None
@@ -91,7 +91,7 @@ def command(
             online = write or partitions is None
         unreachable = clusters.unreachable(config) if online or write else None
         if (online or write) and unreachable is None:
-            everywhere = [_ask(one, sample, write=write) for one in config.apart()]
+            everywhere = [_ask(topic_config, sample, write=write) for topic_config in config.apart()]
             if not config.beside:
                 config = everywhere[0].config
             partitions = sum(one.partitions for one in everywhere)
@@ -159,7 +159,9 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
         changes = kafka_topics.create(connection, names, dry_run=True)
     advice = "run `sketchstream topics create`"
     state = {"created": f"missing: {advice}", "grown": f"too few partitions: {advice}"}
-    topics = {one.topic: state.get(one.kind, one.text if one.kind == "wrong" else "ready") for one in changes}
+    topics = {
+        change.topic: state.get(change.kind, change.text if change.kind == "wrong" else "ready") for change in changes
+    }
     answers = Asked(config, topic.partitions, float("inf") if retention < 0 else float(retention), {"topics": topics})
     if looked is None:
         show.warn("the brokers gave no sample of the input: its fields and its partitioner were not compared with it")

@@ -76,10 +76,12 @@ def command(
     advice = forecast.advice(spec)
     if form == "json":
         facts = {"filters": [one.name for one in spec.filters], "length": spec.length, "parts": parts}
-        facts_of_spec = plain_forecast(spec) | facts | {"figures": [one.to_dict() for one in figures], "advice": advice}
+        facts_of_spec = (
+            plain_forecast(spec) | facts | {"figures": [figure.to_dict() for figure in figures], "advice": advice}
+        )
         click.echo(show.as_json(facts_of_spec))
         return
-    table = [_row(one) for one in figures]
+    table = [_row(figure) for figure in figures]
     names = ("noise", "layout", *(f"error {one.name}" for one in spec.filters), "M", "words", "changed by an event")
     if form == "csv":
         click.echo(show.as_csv(names, table))

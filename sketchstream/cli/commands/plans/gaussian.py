@@ -57,7 +57,7 @@ def command(
       sketchstream plan --kind gaussian --size 4000 --epsilon 1/2 --delta 1e-6 --items 400 --law zipf --format json
     """
     errors = errors_expected(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
-    rows = [(name, one["rmse"], one["relative"]) for name, one in errors["methods"].items()]
+    rows = [(name, value["rmse"], value["relative"]) for name, value in errors["methods"].items()]
     if not show.print_data(form, errors, ("method", "rmse", "relative"), rows):
         return
     click.echo(
@@ -99,7 +99,7 @@ def errors_expected(
     counts = [0.0] * (size - items) + [float(place + 1) * windows * scale for place in places.tolist()]
     variance = windows * float(sum(spec.published_variances))
     errors = expected_errors(counts, variance)
-    square = sum(one * one for one in counts)
+    square = sum(count * count for count in counts)
     return {
         **plain_forecast(spec),
         "epsilon": str(spec.epsilon),

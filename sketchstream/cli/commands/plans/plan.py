@@ -65,13 +65,13 @@ class PlanOfKind(click.Command):
 
 def _is_described_by_file(args: list[str]) -> bool:
     """Whether the sketch is described by a file."""
-    return any(one.partition("=")[0] == "--table" for one in args)
+    return any(argument.partition("=")[0] == "--table" for argument in args)
 
 
 def _without_kind(args: list[str], kind: str) -> list[str] | None:
     """The arguments without `--kind KIND`; None if they do not ask for that kind."""
     if f"--kind={kind}" in args:
-        return [one for one in args if one != f"--kind={kind}"]
+        return [argument for argument in args if argument != f"--kind={kind}"]
     for place in range(len(args) - 1):
         if args[place : place + 2] == ["--kind", kind]:
             return args[:place] + args[place + 2 :]
@@ -332,7 +332,10 @@ def _print_sets(
 
 def as_csv(plan: planner.Plan) -> str:
     """The numbers of a plan as CSV."""
-    lines = [(name, one.value, one.sd, one.relative, one.simulated, one.central) for name, one in plan.numbers.items()]
+    lines = [
+        (name, number.value, number.sd, number.relative, number.simulated, number.central)
+        for name, number in plan.numbers.items()
+    ]
     return show.as_csv(tuple(plan.COLUMNS), lines)
 
 

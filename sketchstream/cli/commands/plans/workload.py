@@ -118,10 +118,10 @@ def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
     from sketchstream.kinds.config_tables import read_block
 
     blocks = read_toml_file(config_file).get("sketch", [])
-    ours = [one for one in blocks if isinstance(one, dict) and one.get("kind") == "workload"]
-    meant = [one for one in ours if name is None or one.get("name") == name]
+    ours = [block for block in blocks if isinstance(block, dict) and block.get("kind") == "workload"]
+    meant = [our for our in ours if name is None or our.get("name") == name]
     if len(meant) != 1:
-        known = ", ".join(str(one.get("name")) for one in ours) or "none"
+        known = ", ".join(str(our.get("name")) for our in ours) or "none"
         raise ConfigError(f"--sketch must name one [[sketch]] of kind 'workload'; there are: {known:.200}")
     try:
         table: Any = read_block(meant[0])

@@ -60,6 +60,6 @@ def _no_privacy(header: Mapping[str, Any]) -> bool:
     """Whether the header's epsilons are too large for meaningful privacy."""
     epsilons = [str(header["spec"].get(name, "0")) for name in ("epsilon", "epsilon_publish")]
     try:
-        return any(read_rational(one) > NO_PRIVACY for one in epsilons)
+        return any(read_rational(epsilon) > NO_PRIVACY for epsilon in epsilons)
     except ValueError:
         return False  # the kind, which is not loaded here, refuses such a spec

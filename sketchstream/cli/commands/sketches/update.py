@@ -163,7 +163,7 @@ def _roles(sketch: Sketch, options: tuple[str, ...]) -> dict[str, str]:
         ConfigError: a role is unknown to the sketch, given twice, or missing.
     """
     needed = sketch.kind.intake.roles(sketch.spec)
-    roles = {role: field for role, _, field in (one.partition("=") for one in options)}
+    roles = {role: field for role, _, field in (option.partition("=") for option in options)}
     if set(roles) != set(needed) or len(options) != len(needed) or not all(roles.values()):
         expected = " ".join(f"--field {role}=FIELD" for role in needed) or "no --field"
         raise ConfigError(f"a sketch of kind {sketch.kind.name!r} needs {expected}, found {len(options)} of them")

@@ -128,7 +128,7 @@ def command(
             "no field of the sample is surely a time (a number since 1970, or RFC 3339), and windows need one; say "
             "which with --time"
         )
-        naive = [one.name for one in survey.fields() if one.kind == "time without offset"]
+        naive = [field.name for field in survey.fields() if field.kind == "time without offset"]
         if naive:
             msg += f"; {naive[0]!r} says no instant, as its times have no offset: write them with one (Z is UTC)"
         raise click.UsageError(msg)
@@ -383,7 +383,7 @@ def _wait_s(width: Width) -> int | None:
 def _print_next(draft: Draft, sizing: Any, window: str, output: Path) -> None:
     """The commands that follow, and when the first answer comes."""
     named = f"-c {output}"
-    columns = "".join(f" --number {one}" for one in sizing.numbers)
+    columns = "".join(f" --number {number}" for number in sizing.numbers)
     by = "" if sizing.spec.groups is None else " --by group"
     steps = [f"sketchstream worker {named}", f"sketchstream profile {named} --sketch {NAME} --all{by}{columns}"]
     if draft.topic is None:

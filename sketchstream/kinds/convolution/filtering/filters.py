@@ -205,7 +205,7 @@ class DeclaredColumns:
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of values of each column."""
-        return tuple(len(one) for one in self.values.values())
+        return tuple(len(value) for value in self.values.values())
 
     def cell(self, record: Mapping[str, int | str]) -> int | None:
         """Number of a record's cell; None if a column is missing or has another value."""

@@ -51,7 +51,7 @@ def add_gaussian(out: Ints, variances: Floats, entropy: WordSource | None = None
     if small.any():
         values, which = np.unique(variances[small], return_inverse=True)
         drawn = np.zeros(int(small.sum()), np.int64)
-        discrete_gaussians(drawn, [Fraction(int(one)) for one in values.tolist()], which.reshape(-1), entropy)
+        discrete_gaussians(drawn, [Fraction(int(value)) for value in values.tolist()], which.reshape(-1), entropy)
         out[small] += drawn
         drawn.fill(0)
     wide = np.flatnonzero(~small)

@@ -160,21 +160,21 @@ class FilterAnswers(LinearAnswers):
 
 def describe_filters(spec: ConvolutionSpec, parts: Sequence[FilterAnswers]) -> dict[str, Any]:
     """Plain data of filters: where each one's answers are among all of them, and which stand on a part of it only."""
-    ends = list(accumulate(len(one.values) for one in parts))
+    ends = list(accumulate(len(part.values) for part in parts))
     return {
         "length": spec.length,
         "noise": spec.noise,
         "filters": [
             {
-                "name": one.filter.name,
-                "offset": end - len(one.values),
-                "count": len(one.values),
-                "columns": [name for name in one.labels if name != "filter"],
-                "mse": one.mse,
+                "name": part.filter.name,
+                "offset": end - len(part.values),
+                "count": len(part.values),
+                "columns": [name for name in part.labels if name != "filter"],
+                "mse": part.mse,
             }
-            for one, end in zip(parts, ends, strict=True)
+            for part, end in zip(parts, ends, strict=True)
         ],
-        "partial": [partial for one in parts for partial in one.partial.tolist()],
+        "partial": [partial for part in parts for partial in part.partial.tolist()],
     }
 
 

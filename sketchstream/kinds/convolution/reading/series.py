@@ -69,7 +69,7 @@ class Series(LinearAnswers):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the filters."""
-        return tuple(one.filter.name for one in self.answers)
+        return tuple(answer.filter.name for answer in self.answers)
 
     def __getitem__(self, name: str) -> FilterAnswers:
         """The answers of one filter.
@@ -91,20 +91,20 @@ class Series(LinearAnswers):
     @cached_property
     def values(self) -> Floats:
         """(d,) answers of all filters in turn."""
-        return np.concatenate([one.values for one in self.answers])
+        return np.concatenate([answer.values for answer in self.answers])
 
     @cached_property
     def stderr(self) -> Floats:
         """(d,) standard deviation of the noise in each."""
-        return np.concatenate([one.stderr for one in self.answers])
+        return np.concatenate([answer.stderr for answer in self.answers])
 
     @cached_property
     def labels(self) -> Mapping[str, Column]:
         """Labels of each filter in turn; None in columns that a filter does not have."""
-        names = dict.fromkeys(name for one in self.answers for name in one.labels)
-        missing = [[None] * len(one.values) for one in self.answers]
+        names = dict.fromkeys(name for answer in self.answers for name in answer.labels)
+        missing = [[None] * len(answer.values) for answer in self.answers]
         columns = {
-            name: [one.labels.get(name, without) for one, without in zip(self.answers, missing, strict=True)]
+            name: [answer.labels.get(name, without) for answer, without in zip(self.answers, missing, strict=True)]
             for name in names
         }
         return {name: [cell for column in parts for cell in plain_column(column)] for name, parts in columns.items()}
@@ -115,7 +115,7 @@ class Series(LinearAnswers):
 
     def beside(self, level: float) -> Mapping[str, Column]:
         """Which answers stand on a part of their filter only."""
-        return {"partial": np.concatenate([one.partial for one in self.answers])}
+        return {"partial": np.concatenate([answer.partial for answer in self.answers])}
 
     def more(self, level: float) -> dict[str, Any]:
         """See `describe_filters`."""
@@ -123,7 +123,7 @@ class Series(LinearAnswers):
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
         """Ends of intervals of each filter in turn."""
-        low, high = zip(*(one.interval(level).T for one in self.answers), strict=True)
+        low, high = zip(*(answer.interval(level).T for answer in self.answers), strict=True)
         return np.concatenate(low), np.concatenate(high)
 
     def _draw(self) -> Figure:
@@ -132,7 +132,7 @@ class Series(LinearAnswers):
 
     def _noted(self) -> str:
         """The error of each filter's answers."""
-        errors = ", ".join(f"{one.filter.name} {one.mse**0.5:,.4g}" for one in self.answers)
+        errors = ", ".join(f"{answer.filter.name} {answer.mse**0.5:,.4g}" for answer in self.answers)
         return f"Standard error of an answer: {errors}."
 
     def __str__(self) -> str:
@@ -246,7 +246,7 @@ def _sum_of_parts(published: Published) -> tuple[list[NoiseLayer], Ints, tuple[i
     """All layers of the publication, the sum of its states, and its window."""
     spec, kind = published.spec, published.kind
     parts = parts_of(kind, published)
-    layers = [spec.layer_of(kind.accounting.cost(spec, one)) for part in parts for one in part.parameters]
+    layers = [spec.layer_of(kind.accounting.cost(spec, parameter)) for part in parts for parameter in part.parameters]
     windows = {part.origin.window for part in parts}
     window = windows.pop() if len(windows) == 1 else None
     return layers, added_up(spec, parts), window

@@ -185,13 +185,13 @@ class SumCovariance:
 
     def parts(self, weights: Floats) -> tuple[Floats, Floats]:
         """See `Covariance`."""
-        plus, minus = zip(*(one.parts(weights / self.rate) for one in self.terms), strict=True)
+        plus, minus = zip(*(term.parts(weights / self.rate) for term in self.terms), strict=True)
         drawn = [weights * np.sqrt(self.items * (1 - self.rate) / self.rate)] if self.rate < 1 else []
         return np.hstack([*plus, *drawn]), np.hstack(minus)
 
     def variances(self) -> Floats:
         """See `Covariance`."""
-        variances: Floats = np.sum([one.variances() for one in self.terms], axis=0) / self.rate**2
+        variances: Floats = np.sum([term.variances() for term in self.terms], axis=0) / self.rate**2
         return variances + self.items * (1 - self.rate) / self.rate
 
 

@@ -192,7 +192,7 @@ def channel_of(spec: ProfileSpec, epsilons: Sequence[Fraction]) -> Channel:
     """The channel of these layers: what their noise does to a counter."""
     assert spec.modulus is not None
     assert spec.overlap is not None
-    drawn = [float(mechanism.response(spec, one)) for one in epsilons]
+    drawn = [float(mechanism.response(spec, epsilon)) for epsilon in epsilons]
     if spec.overlap.joint:
         return JointChannel.of(drawn, spec.modulus, spec.group_count, presence=spec.overlap.presence)
     of = Channel.of_presence if spec.overlap.presence else Channel.of_layers
@@ -212,7 +212,7 @@ def _wraps(
     assert spec.modulus is not None
     every = np.sum([mechanism.histograms(spec, part.noised) for part in parts], axis=0)
     every = every.reshape(spec.group_count, spec.levels, -1).astype(np.float64)
-    kept = contraction([float(one) for one in epsilons], spec.modulus)
+    kept = contraction([float(epsilon) for epsilon in epsilons], spec.modulus)
     cost = spec.epsilon_publish * spec.slots_share / 2
     noise = len(parts) * float(DiscreteLaplace(cost).variance)
     laws = []

@@ -120,13 +120,13 @@ class Plan:
         return [
             [
                 name,
-                number_text(one.value),
-                number_text(one.sd),
-                f"{one.relative:.2%}",
-                cell(one.simulated),
-                cell(one.central),
+                number_text(number.value),
+                number_text(number.sd),
+                f"{number.relative:.2%}",
+                cell(number.simulated),
+                cell(number.central),
             ]
-            for name, one in self.numbers.items()
+            for name, number in self.numbers.items()
         ]
 
     COLUMNS: ClassVar[Mapping[str, str]] = {

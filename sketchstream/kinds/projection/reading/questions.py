@@ -222,7 +222,7 @@ def drift(windows: Sequence[PublishedRows], users: Any, level: float, names: Seq
     def ask(at_level: float) -> RowEstimates:
         steps = [before.drift_at(after, places, at_level) for before, after in pairwise(windows)]
         value, stderr, low, high = (
-            np.stack([getattr(one, end) for one in steps], axis=1) for end in ("value", "stderr", "low", "high")
+            np.stack([getattr(step, end) for step in steps], axis=1) for end in ("value", "stderr", "low", "high")
         )
         return RowEstimates(value, low, high, None, stderr, "drift", at_level)
 

@@ -297,7 +297,7 @@ class PublishedRows(LinearAnswers):
         """
         mine, theirs = self.spec.to_dict(), other.spec.to_dict()
         fields = ("users", "features", "k", "matrix", "matrix_seed", "seed", "fraction_bits")
-        different = [one for one in fields if mine.get(one) != theirs.get(one)]
+        different = [field for field in fields if mine.get(field) != theirs.get(field)]
         if not different and self.spec.matrix_seed == "secret" and (self.matrix is None or self.matrix != other.matrix):
             different = ["matrix_seed"]
         if different:

@@ -33,7 +33,9 @@ class CellLocator:
 
     def __init__(self, universe: Universe) -> None:
         self._universe = universe
-        self._columns = [_by_values(one) if one.values else _OfEdges(one).locate for one in universe.columns]
+        self._columns = [
+            _by_values(column) if column.values else _OfEdges(column).locate for column in universe.columns
+        ]
 
     def locate(self, columns: Mapping[str, RecordColumn]) -> Ints:
         """(n,) cell of each record; -1: it has none."""
@@ -63,13 +65,15 @@ class _OfEdges:
     @cached_property
     def _whole(self) -> Ints:
         """Smallest whole number in each bucket, and one past the last: x >= edge if and only if x >= its ceiling."""
-        return np.array([min(max(math.ceil(one), -MAX_INTEGER), MAX_INTEGER) for one in self._column.edges], np.int64)
+        return np.array([min(max(math.ceil(edge), -MAX_INTEGER), MAX_INTEGER) for edge in self._column.edges], np.int64)
 
     @cached_property
     def _units(self) -> Ints:
         """Edges in units of 2^-BITS, rounded down, and cut to 2^41 units, which no number reaches."""
         most = 1 << 41
-        return np.array([min(max(math.floor(one * (1 << BITS)), -most), most) for one in self._column.edges], np.int64)
+        return np.array(
+            [min(max(math.floor(edge * (1 << BITS)), -most), most) for edge in self._column.edges], np.int64
+        )
 
     def locate(self, column: RecordColumn) -> Ints:
         """(n,) bucket of each record's number, or -1."""

@@ -404,9 +404,11 @@ def marginals(columns: Mapping[str, int], orders: Iterable[int]) -> Workload:
 
 def union(*workloads: Workload) -> Workload:
     """The queries of several workloads over the same columns, in order."""
-    if not workloads or any(one.columns != workloads[0].columns for one in workloads):
+    if not workloads or any(workload.columns != workloads[0].columns for workload in workloads):
         raise SpecError("workloads are joined over the same columns")
-    return Workload(workloads[0].columns, tuple(itertools.chain.from_iterable(one.products for one in workloads)))
+    return Workload(
+        workloads[0].columns, tuple(itertools.chain.from_iterable(workload.products for workload in workloads))
+    )
 
 
 def read_queries(texts: Sequence[str], columns: Mapping[str, int], ordered: Collection[str]) -> Workload:
@@ -450,7 +452,7 @@ def _read_query(text: str, columns: Mapping[str, int], ordered: Collection[str])
     names = tuple(columns.items())
     if text.startswith("marginals:"):
         orders = text.removeprefix("marginals:").split(",")
-        if not all(one.strip().isascii() and one.strip().isdigit() for one in orders):
+        if not all(order.strip().isascii() and order.strip().isdigit() for order in orders):
             raise SpecError(f"tables over columns are written as 'marginals:1,2', found {text!r:.60}")
         return marginals(columns, map(int, orders))
     if text.endswith((".npy", ".npz")):

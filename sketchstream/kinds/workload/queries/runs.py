@@ -68,9 +68,9 @@ class Runs:
             SpecError: not whole numbers, cells outside of the table, coefficients of 2^20 and above, or too many.
         """
         arrays = np.broadcast_arrays(*(np.asarray(one) for one in (query, low, high, coefficient)))
-        if arrays[0].ndim != 1 or any(one.dtype.kind not in "iub" for one in arrays):
+        if arrays[0].ndim != 1 or any(array.dtype.kind not in "iub" for array in arrays):
             raise SpecError("runs need query, low, high and coefficient as lists of whole numbers, of one length")
-        row, first, last, value = (one.astype(np.int64) for one in arrays)
+        row, first, last, value = (array.astype(np.int64) for array in arrays)
         count = max(queries, int(row.max(initial=-1)) + 1)
         require_few(count, len(row))
         if np.any((row < 0) | (first < 0) | (first >= last) | (last > size)):

@@ -106,7 +106,7 @@ def blocks(columns: Floats) -> list[Floats]:
         return [axes]
     half = rank // 2
     long, short = axes[:, :half], axes[:, half:]
-    return [short, *(long @ one for one in blocks(long.T @ columns))]
+    return [short, *(long @ block for block in blocks(long.T @ columns))]
 
 
 def paper_shape(reduced: Reduced, *, verbatim: bool = False) -> Optimum:
@@ -117,11 +117,11 @@ def paper_shape(reduced: Reduced, *, verbatim: bool = False) -> Optimum:
     """
     columns = reduced.columns
     parts = blocks(columns)
-    norms = [np.sqrt(np.einsum("ij,ij->j", part, part)) for part in (one.T @ columns for one in parts)]
-    radii = [float(one.max()) for one in norms]
+    norms = [np.sqrt(np.einsum("ij,ij->j", part, part)) for part in (part.T @ columns for part in parts)]
+    radii = [float(norm.max()) for norm in norms]
     need = float(np.sum([(norm / radius) ** 2 for norm, radius in zip(norms, radii, strict=True)], axis=0).max())
     factor = len(parts) if verbatim else need
-    covariance = factor * np.sum([r * r * (one @ one.T) for r, one in zip(radii, parts, strict=True)], axis=0)
+    covariance = factor * np.sum([r * r * (part @ part.T) for r, part in zip(radii, parts, strict=True)], axis=0)
     return Optimum(reduced, covariance, uniform_bound(reduced), float(np.trace(covariance)), 0)
 
 

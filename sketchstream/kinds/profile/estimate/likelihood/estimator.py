@@ -139,12 +139,12 @@ def begin(problem: Likelihood, grid: Grid, settings: FitSettings) -> Start:
     if last < problem.m - 1 and last >= 8:
         variants.append(np.where(np.arange(problem.m) <= last, base, smooth.EXCLUDED_LOG_SHARE))
     ladders: list[tuple[Floats, smooth.Model, list[smooth.Fitted]]] = []
-    for one in variants:
-        model = smooth.build(smooth.PLAIN, basis, one, (0, last), nodes)
+    for variant in variants:
+        model = smooth.build(smooth.PLAIN, basis, variant, (0, last), nodes)
         start = ladders[0][2][:2][-1].c if ladders else None
-        ladders.append((one, model, smooth.ladder(problem, model, start=start)))
+        ladders.append((variant, model, smooth.ladder(problem, model, start=start)))
     top = [max(fitted.evidence for fitted in fits) for _, _, fits in ladders]
-    ladders = [one for one, evidence in zip(ladders, top, strict=True) if evidence > max(top) - 10.0]
+    ladders = [ladder for ladder, evidence in zip(ladders, top, strict=True) if evidence > max(top) - 10.0]
     if len(ladders) == 2:
         free, _ = smooth.average(ladders[0][2])
         if float(free[last + 1 :].sum()) * problem.d < 1.0:
@@ -163,7 +163,7 @@ def begin(problem: Likelihood, grid: Grid, settings: FitSettings) -> Start:
             return np.asarray(moved / moved.sum()), value
 
         unrestricted = grid.gathered(channels.squarem(unrestricted, update, 1e-2, WITHIN), n)
-    rough = max((one.evidence for one in fits if one.strength >= 1.0), default=best)
+    rough = max((fit.evidence for fit in fits if fit.strength >= 1.0), default=best)
     known = 10.0 * min(max((0.15 - settings.information) / 0.08, 0.0), 1.0)
     bonus = max(known, min(10.0, best - rough))
     loose = grid.parts is not None
@@ -178,7 +178,7 @@ def begin(problem: Likelihood, grid: Grid, settings: FitSettings) -> Start:
         for _, model, _ in ladders if not settings.plain else []:
             fits += smooth.cliffs(problem, model, fits, epsilon)
     f, weights = smooth.average(fits)
-    evidence = np.array([one.evidence for one in fits])
+    evidence = np.array([fit.evidence for fit in fits])
     top_score = max(float(evidence.max()), atoms.score if atoms is not None else -math.inf)
     total, share = float(np.exp(evidence - top_score).sum()), 0.0
     if atoms is not None:

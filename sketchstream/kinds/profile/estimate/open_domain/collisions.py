@@ -312,7 +312,7 @@ def _positive(value: Floats, items: float) -> VarianceModel:
 def useful(levels: Sequence[Level], items: float) -> list[Level]:
     """The levels that are still informative with this many items; always the emptiest one."""
     emptiest = min(level.share / level.m for level in levels)
-    return [one for one in levels if one.share / one.m <= max(USEFUL / max(items, 1.0), emptiest)]
+    return [level for level in levels if level.share / level.m <= max(USEFUL / max(items, 1.0), emptiest)]
 
 
 def _first_law(levels: Sequence[Level], shape: VarianceModel, items: float) -> VarianceModel:

@@ -84,7 +84,7 @@ class Residues:
         self.noise = first.v if first.form == "bins" else 0.0
         self.m = np.array([level.m for level in levels])
         self.share = np.array([level.share for level in levels])
-        self.slots = np.stack([one.slots for one in circles])
+        self.slots = np.stack([circle.slots for circle in circles])
         self.most = HOPELESS * float((self.m / self.share).max())
         self._apart = (np.arange(self.p)[:, None] - np.arange(self.p)) % self.p
 

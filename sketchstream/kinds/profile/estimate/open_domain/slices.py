@@ -308,7 +308,7 @@ class Mixed(Band):
         """Ends of the intervals."""
         low, high = super().ends(z)
         whole = slice(self.start, self.start + self.sliced)
-        least, below, above, most = np.moveaxis(np.stack([one.ends(z) for one in self.parts]), 1, 0)
+        least, below, above, most = np.moveaxis(np.stack([part.ends(z) for part in self.parts]), 1, 0)
         if len(self.parts) == 1:
             low[whole], high[whole] = least[0], most[0]
         else:
@@ -321,10 +321,10 @@ class Mixed(Band):
         band, j = super().at(k), k - self.start
         if not 0 <= j < self.sliced:
             return band
-        return Mixed(band.low, band.high, band.variance, tuple(one.cut(j, j + 1) for one in self.parts), 0)
+        return Mixed(band.low, band.high, band.variance, tuple(part.cut(j, j + 1) for part in self.parts), 0)
 
     def scaled(self, factor: float) -> Band:
         """The band of the numbers times a positive factor."""
         band = super().scaled(factor)
-        parts = tuple(one.scaled(factor) for one in self.parts)
+        parts = tuple(part.scaled(factor) for part in self.parts)
         return Mixed(band.low, band.high, band.variance, parts, self.start)

@@ -197,7 +197,7 @@ def variances_over_parts(parts: Sequence[Mapping[int, Floats]], weights: Sequenc
     """Variances of the windows' weighted sums over independent parts, up to the shortest of them."""
     out = {}
     for width in WIDTHS:
-        size = min(one[width].size if width in one else 0 for one in parts)
+        size = min(part[width].size if width in part else 0 for part in parts)
         if size:
-            out[width] = np.sum([w * w * one[width][:size] for one, w in zip(parts, weights, strict=True)], axis=0)
+            out[width] = np.sum([w * w * part[width][:size] for part, w in zip(parts, weights, strict=True)], axis=0)
     return out
