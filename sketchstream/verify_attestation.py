@@ -78,21 +78,15 @@ def require_noise(header: dict[str, Any]) -> None:
     checkable = measure in LAWS and not history.get("parts") and spec.get("matrix_seed") != "secret"
     require(checkable, "merges, secret matrices, and measures beyond LAWS are not known here")
     layers = [[one["law"], one["lineage"].hex(), ledger["max_weight"]] for one in header["layers"]]
-    require(
-        layers and layers == [[draw[1], *draw[3:]] for draw in drawn], "its noise layers are not those of its ledger"
-    )
-    require(
-        all(layer[0].endswith(LAWS[measure]) for layer in layers), f"its noise law is none of the measure {measure!r}"
-    )
+    require(layers and layers == [[one[1], *one[3:]] for one in drawn], "its noise layers are not those of its ledger")
+    require(all(one[0].endswith(LAWS[measure]) for one in layers), f"its noise law is none of the measure {measure!r}")
     require(ledger["unit"] == spec.get("unit", ledger["unit"]), "the ledger protects another unit than the spec")
     if header["kind"] == "release":
         view = ["publication" if header["final"] else "release", header["cost"]]
         require(entries[-1] == view, "its ledger does not charge what it shows")
     require(sealed == bool(header.get("final", True)), "its ledger is that of another stage of its life")
-    require(
-        {entry[0] for entry in entries} <= {"layer", "release", "publication", "look"}, "unknown entries in its ledger"
-    )
-    closed = [entry[0] for entry in entries[-history["seal"] :]] if sealed else ["publication"]
+    require({one[0] for one in entries} <= {"layer", "release", "publication", "look"}, "unknown entries in its ledger")
+    closed = [one[0] for one in entries[-history["seal"] :]] if sealed else ["publication"]
     require(closed in (["publication"], ["layer", "publication"]), "its ledger has no seal where it says")
     if spec["kind"] != "profile":
         return
@@ -102,10 +96,8 @@ def require_noise(header: dict[str, Any]) -> None:
     weight, share = spec.get("max_weight", 1), Fraction(spec.get("total_share", "0"))
     law = {"event": "discrete-laplace", "item": spec.get("counts", "randomized") + "-response"}[spec["unit"]]
     law, own = (f"joint-{law}", 1) if spec.get("noise") == "joint" else (law, k)
-    require(
-        all(layer[::2] == [law, weight] for layer in layers), f"noise of this spec is {law} for weights of {weight}"
-    )
-    costs = [Fraction(draw[2]) for draw in drawn]
+    require(all(one[::2] == [law, weight] for one in layers), f"noise of this spec is {law} for weights of {weight}")
+    costs = [Fraction(one[2]) for one in drawn]
     epsilons = [Fraction(one["epsilon"]) * weight * own for one in header["layers"]]
     require(epsilons == [cost * (1 - share) for cost in costs], "a layer's noise is not that of its cost in the ledger")
     apart = Fraction(spec.get("epsilon_overlap", "0"))  # patterns of groups: once, and none of it for counters
@@ -123,7 +115,7 @@ def require_noise(header: dict[str, Any]) -> None:
     promise = ["histogram", published] if spec["publish"] == "histogram" else bare
     require(ledger["promised"] == (["nothing", None] if sealed else promise), "its promise is not that of the spec")
     if sealed:
-        last = [entry[:3] for entry in entries[-history["seal"] :]]
+        last = [one[:3] for one in entries[-history["seal"] :]]
         view = ["publication", promise[1] if promise[0] == "histogram" else None]
         require(last == [["layer", law, published], view][promise[0] != "fresh" :], "its seal is not that of the spec")
 
@@ -134,7 +126,7 @@ def loss(ledger: dict[str, Any]) -> Loss:
     entries, stop = list(history["entries"]), len(history["entries"]) - (history["seal"] or 0)
     entries += [["layer", "", cost]] if kind == "fresh" else []  # a promised publication counts from the beginning
     entries += [["publication", cost if kind == "histogram" else None]] if kind != "nothing" else []
-    raw = [(entry[0] == "layer", entry[2 if entry[0] == "layer" else 1]) for entry in entries]
+    raw = [(one[0] == "layer", one[2 if one[0] == "layer" else 1]) for one in entries]
     steps = [(layer, math.inf if paid is None else Fraction(paid)) for layer, paid in raw]
     require(all(paid > 0 for _, paid in steps), "a cost in a ledger must be above 0")
     if ledger["unit"] == "item" and measure == "epsilon":
