@@ -626,8 +626,8 @@ class Stack(_Published):
         """
         worst = max(self.parts, key=lambda part: part.ledger.order)
         table = next((p.origin.table for p in self.parts if p.origin.table is not None), None)
-        around = Context(counts=partition_counts(p.origin for p in self.parts), table=table)
-        return self.kind.guarantee(worst.spec, worst.ledger, around)
+        context = Context(counts=partition_counts(p.origin for p in self.parts), table=table)
+        return self.kind.guarantee(worst.spec, worst.ledger, context)
 
     def _repr_html_(self) -> str:
         """HTML for notebooks."""

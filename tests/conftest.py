@@ -83,10 +83,10 @@ def limits_of_this_process_stay() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def kernels_are_compiled() -> Iterator[None]:
     """Let no twin of a kernel run unless a test asks for it: which one runs must not depend on the cache on disk."""
-    from sketchstream.kernels import door
+    from sketchstream.kernels import compilation
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "MAX_TWIN_ELEMENTS", 0)
+        patch.setattr(compilation, "MAX_TWIN_ELEMENTS", 0)
         yield
 
 

@@ -50,10 +50,11 @@ def open_published(config: Config) -> Iterator[PublishedWindows]:
     Raises:
         ConfigError, BrokerError: the cluster cannot be used.
     """
-    with _surroundings(config) as (connection, around):
+    with _surroundings(config) as (connection, surroundings):
         if connection is None or config.sealed_topic is None:
-            source, topics = DirectorySealed(_folder(config)), len(config.apart())
-            published = PublishedWindows(config, SealedReader(source, config.quality_rule, topics), source, around)
+            source = DirectorySealed(_folder(config))
+            reader = SealedReader(source, config.quality_rule, len(config.apart()))
+            published = PublishedWindows(config, reader, source, surroundings)
         else:
             from sketchstream_connectors.kafka.readers import published_in_topic
 
@@ -69,13 +70,13 @@ def open_feed(config: Config) -> Iterator[tuple[Feed, Surroundings]]:
     Raises:
         ConfigError, BrokerError: the cluster cannot be used.
     """
-    with _surroundings(config) as (connection, around):
+    with _surroundings(config) as (connection, surroundings):
         if connection is None or config.sealed_topic is None:
-            yield DirectoryFeed(_folder(config)), around
+            yield DirectoryFeed(_folder(config)), surroundings
         else:
             from sketchstream_connectors.kafka.readers import feed_of
 
-            yield feed_of(connection, config), around
+            yield feed_of(connection, config), surroundings
 
 
 @contextlib.contextmanager

@@ -160,8 +160,8 @@ def _parse_groups(text: str) -> tuple[int, list[Any]]:
 
 
 @dataclass(frozen=True)
-class Around:
-    """The groups and windows around a plan.
+class DeployedPlan:
+    """A plan with the groups and windows in which it is deployed.
 
     Args:
         spec: spec of the sketch, with its groups.
@@ -235,27 +235,27 @@ class Around:
     def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:
         """Each row: where, in how many windows, most that an event (None: it is not in them) and an item lose there."""
         from sketchstream.privacy.deployments.guarantee import (
-            Beside,
+            OtherSketch,
             copies_of_item,
             duration,
             windows_a_day,
             windows_of,
         )
 
-        spec, around = self.spec, self.context
-        sketch = Beside.of("", self.ledger, around.window_ms, groups=spec.group_losses)
-        event, item = sketch.event.pure, sketch.item.pure * copies_of_item(around)
+        spec, context = self.spec, self.context
+        sketch = OtherSketch.of("", self.ledger, context.window_ms, groups=spec.group_losses)
+        event, item = sketch.event.pure, sketch.item.pure * copies_of_item(context)
         out: list[tuple[str, int, Loss | None, Loss]] = [("in one window", 1, event, item)]
         if self.overlap > 1:
             windows = self.overlap
             out.append(("in all windows that hold it", windows, event * windows, item * windows))
         if self.windows is not None:
-            assert around.window_ms is not None
-            day = windows_a_day(around)
-            whole = windows_of(around.window_ms, around.window_ms, self.overlap, around.every_ms)
+            assert context.window_ms is not None
+            day = windows_a_day(context)
+            whole = windows_of(context.window_ms, context.window_ms, self.overlap, context.every_ms)
             out.append(("in a day", day, None, item * day))
             if self.overlap > 1:
-                out.append((f"in {duration(around.window_ms)}", whole, None, item * whole))
+                out.append((f"in {duration(context.window_ms)}", whole, None, item * whole))
         return out
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from sketchstream import kinds
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.privacy.deployments.guarantee import Beside, Context
+    from sketchstream.privacy.deployments.guarantee import Context, OtherSketch
     from sketchstream.stream.windows.plans import SketchPlan
 
 
@@ -49,7 +49,7 @@ def context(
         late_records=bool(config.input.late_topic),
         refused=evidence.refused,
         misplaced=evidence.misplaced,
-        beside=tuple(
+        others=tuple(
             _other_series(other, a_day(other, plan.calendar.timezone))
             for other in config.sketches
             if other.name != plan.name
@@ -88,14 +88,14 @@ def a_day(plan: SketchPlan, timezone: str) -> int:
     return most_windows(plan.starts, Calendar(Width(1, "day"), timezone), plan.overlap)
 
 
-def _other_series(plan: SketchPlan, a_day: int) -> Beside:
+def _other_series(plan: SketchPlan, a_day: int) -> OtherSketch:
     """Another series of windows of the configuration, for a guarantee."""
-    from sketchstream.privacy.deployments.guarantee import Beside
+    from sketchstream.privacy.deployments.guarantee import OtherSketch
     from sketchstream.privacy.deployments.publications import cost_of_record
 
     ledger, groups = plan.ledger, kinds.of(plan.spec).accounting.groups_of_item(plan.spec)
     every_ms = plan.starts.shortest_ms
-    return Beside.of(
+    return OtherSketch.of(
         plan.name,
         ledger,
         plan.shortest_ms,

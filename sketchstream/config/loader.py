@@ -72,7 +72,7 @@ class Config:
     unsaid_units: tuple[str, ...] = ()
     """Sketches that count the item and do not set their unit."""
     history: HistoryTable | None = None
-    beside: tuple[Config, ...] = ()
+    other_topics: tuple[Config, ...] = ()
     """The same for every further topic of `[[input.topics]]`, each with its own group and sealed topic."""
 
     @classmethod
@@ -148,7 +148,7 @@ class Config:
 
     def apart(self) -> tuple[Config, ...]:
         """A configuration for each topic, as if it were alone."""
-        return (replace(self, beside=()), *self.beside)
+        return (replace(self, other_topics=()), *self.other_topics)
 
     @property
     def format(self) -> str:
@@ -429,7 +429,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         mistakes.append("input.topics: sketches differ between the topics: give all of them a weight, or none")
     if mistakes or len(configs) < len(tables):
         return None, mistakes
-    return replace(configs[0], beside=tuple(replace(topic, history=None) for topic in configs[1:])), []
+    return replace(configs[0], other_topics=tuple(replace(topic, history=None) for topic in configs[1:])), []
 
 
 def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:

@@ -38,8 +38,8 @@ SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[list[SketchPlan], list[str]]:
     """Turn one block into a plan for each of its series of windows, or into a list of its mistakes."""
     block_input = table.input
-    around = _context_of_tables(table, folder)
-    mistakes = list(block.check(around))
+    context = _context_of_tables(table, folder)
+    mistakes = list(block.check(context))
     series: list[_Series] = []
     domain: ClosedDomain | OpenDomain | None = None
     try:
@@ -60,12 +60,12 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
         )
     except ConfigError as error:
         mistakes.append(str(error))
-    around = replace(around, windows=series[0][1] if series else None)
+    context = replace(context, windows=series[0][1] if series else None)
     early: EarlyAnswers | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NoPrivacyWarning)
         try:
-            spec = block.to_spec(domain, around)
+            spec = block.to_spec(domain, context)
             refused, misplaced = (
                 None if (epsilon := getattr(block, name)) is None else exact_noise(epsilon, name)
                 for name in ("epsilon_refused", "epsilon_misplaced")

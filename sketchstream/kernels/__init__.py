@@ -14,7 +14,7 @@ from sketchstream.kernels.addition import (
     update_ints,
     update_spans,
 )
-from sketchstream.kernels.door import compile_first, kernel, part, use_numpy_twin
+from sketchstream.kernels.compilation import compile_first, kernel, part, use_numpy_twin
 from sketchstream.kernels.packing import check_spans, read_packed
 from sketchstream.kernels.ranking import first_groups
 from sketchstream.kernels.routing import (

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from sketchstream.kernels.door import cgutils, kernel, typed_intrinsic, types
+from sketchstream.kernels.compilation import cgutils, kernel, typed_intrinsic, types
 
 U64 = npt.NDArray[np.uint64]
 GROUP = 16

@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from sketchstream.kernels.door import typed_intrinsic, types
+from sketchstream.kernels.compilation import typed_intrinsic, types
 from sketchstream.kernels.runs import WORD
 
 # A mask of one bit for each of the next 64 bytes: the caller ensures that they can be read.

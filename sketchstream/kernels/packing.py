@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sketchstream.array_types import Bytes, Ints
-from sketchstream.kernels.door import kernel
+from sketchstream.kernels.compilation import kernel
 
 INTS, TEXTS, BLOBS = range(3)
 """Item types as `read_packed` knows them."""

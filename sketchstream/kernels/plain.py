@@ -3,8 +3,8 @@
 In: what the compiled loops take. Out: the same arrays, filled with the same numbers. Touches: nothing else.
 Source: Aumasson & Bernstein 2012 (SipHash); docs/theory/profile.md 6 (levels and slots).
 
-Compiling the loops takes seconds, more than all the work of a small batch: `door.use_numpy_twin` decides which one
-runs. The twins know hashed items, ids and listed items. Memory that held items, hashes or slots is cleared.
+Compiling the loops takes seconds, more than all the work of a small batch: `compilation.use_numpy_twin` decides which
+one runs. The twins know hashed items, ids and listed items. Memory that held items, hashes or slots is cleared.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ROUTES = (HASHED, IDS, LISTED, NEVER)
 
 
 INTEGER_WORK, TEXT_WORK = 4, 2
-"""Elements of `door.use_numpy_twin` that reading one decimal text costs, and finding one text."""
+"""Elements of `compilation.use_numpy_twin` that reading one decimal text costs, and finding one text."""
 SPANS = 64
-"""Spans that are checked in the time of an element of `door.use_numpy_twin`."""
+"""Spans that are checked in the time of an element of `compilation.use_numpy_twin`."""
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,19})")
 
 
@@ -88,7 +88,7 @@ def clear(arrays: Iterable[npt.NDArray[Any]]) -> None:
 
 
 def work_of(items: int, longest: int) -> int:
-    """Size of a batch for `door.use_numpy_twin`: its items, and what the calls of numpy cost however few they are.
+    """Size of a batch for `compilation.use_numpy_twin`: its items, and what calls of numpy cost however few they are.
 
     Args:
         items: number of items.

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchstream.kernels.door import kernel
+from sketchstream.kernels.compilation import kernel
 from sketchstream.kernels.machine_code import U64
 
 _32 = np.uint64(32)

@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from sketchstream.kernels.door import typed_intrinsic, types
+from sketchstream.kernels.compilation import typed_intrinsic, types
 
 # Number of the next 16 bytes that are of one class, in vector registers: the step of scans over texts.
 # Nothing is checked here: the caller ensures that `WIDTH` bytes can be read. Addresses cost nothing to pass from kernel

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Bytes, Ints
-from sketchstream.kernels.door import kernel, part
+from sketchstream.kernels.compilation import kernel, part
 from sketchstream.kernels.machine_code import first_byte
 from sketchstream.kernels.masks import BLOCK, differ_mask, other_mask, unplain_mask, wide_mask, zero_mask
 from sketchstream.kernels.tokens import (

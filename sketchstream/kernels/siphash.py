@@ -18,7 +18,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from sketchstream.array_types import Bytes, Ints
-from sketchstream.kernels.door import cgutils, kernel, typed_intrinsic, types
+from sketchstream.kernels.compilation import cgutils, kernel, typed_intrinsic, types
 from sketchstream.kernels.machine_code import (
     GROUP,
     INT64,

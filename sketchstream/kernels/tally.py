@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
-from sketchstream.kernels.door import kernel, use_numpy_twin
+from sketchstream.kernels.compilation import kernel, use_numpy_twin
 
 Counters = npt.NDArray[np.signedinteger[Any]]
 

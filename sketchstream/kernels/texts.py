@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sketchstream.array_types import Bytes, Flags, Ints
-from sketchstream.kernels.door import kernel, part
+from sketchstream.kernels.compilation import kernel, part
 from sketchstream.kernels.machine_code import byte_at, first_byte, trailing_zeros, word_at
 from sketchstream.kernels.runs import WIDTH, ascii_run
 

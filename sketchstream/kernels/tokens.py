@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream.kernels.door import kernel, part
+from sketchstream.kernels.compilation import kernel, part
 from sketchstream.kernels.machine_code import byte_at, half_at, keep_apart
 from sketchstream.kernels.masks import BLOCK, first_bit, odd_mask, quote_mask, wide_mask
 from sketchstream.kernels.runs import WIDTH as RUN

@@ -160,40 +160,40 @@ class SketchTable(ConfigTable):
         """Whether the block sets its unit."""
         return "unit" in self.model_fields_set
 
-    def check(self, around: TableContext) -> Iterator[str]:
+    def check(self, context: TableContext) -> Iterator[str]:
         """Mistakes that show against the input; those of all kinds."""
         if self.unit != "item":
             return
-        if around.partitioned_by == "none":
+        if context.partitioned_by == "none":
             yield (
                 "unit = 'item' needs input.partitioned_by = 'item': an item in several partitions would lose "
                 "epsilon in each of them"
             )
-        if around.unchecked:
+        if context.unchecked:
             yield (
                 "unit = 'item' needs a partitioner that is checked, not 'unchecked': an item in several partitions "
                 "would lose epsilon in each of them; `sketchstream validate` finds it"
             )
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> Any:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, context: TableContext) -> Any:
         """The spec of this sketch.
 
         Args:
             domain: domain of the sketch; None where that is wrong, and the rest is to be checked all the same, and for
                 kinds whose blocks have none.
-            around: the input.
+            context: the input.
 
         Raises:
             SpecError, ConfigError: a sketch that cannot be.
         """
         raise NotImplementedError
 
-    def arguments(self, made: type[Any], around: TableContext) -> dict[str, Any]:
+    def arguments(self, made: type[Any], context: TableContext) -> dict[str, Any]:
         """Arguments of the spec that the block gives under their own names, with the noise that quality needs.
 
         Args:
             made: class of the spec.
-            around: the input.
+            context: the input.
 
         Raises:
             SpecError: noise of a number of records that cannot be.
@@ -201,17 +201,17 @@ class SketchTable(ConfigTable):
         taken = signature(made).parameters
         arguments = {name: getattr(self, name) for name in type(self).model_fields if name in taken}
         if arguments.get("counted_share", "") is None:  # none where quality is not judged
-            arguments["counted_share"] = "0" if around.packed or self.unit == "item" else COUNTED_SHARE
-        return arguments | {"epsilon_records": self._records_noise(arguments["epsilon_records"], around)}
+            arguments["counted_share"] = "0" if context.packed or self.unit == "item" else COUNTED_SHARE
+        return arguments | {"epsilon_records": self._records_noise(arguments["epsilon_records"], context)}
 
-    def _records_noise(self, epsilon: str | None, around: TableContext) -> str:
+    def _records_noise(self, epsilon: str | None, context: TableContext) -> str:
         """Noise of the number of records admitted; by default for unit "event", where a record holds one event.
 
         A packed record holds any number of events, so that no share of records could be judged from events counted.
         """
         if epsilon is None:
-            return "0" if around.packed or self.unit == "item" or self.counts_some else EPSILON_RECORDS
-        if around.packed and epsilon != "0":
+            return "0" if context.packed or self.unit == "item" or self.counts_some else EPSILON_RECORDS
+        if context.packed and epsilon != "0":
             raise SpecError("epsilon_records needs records of one event each; leave it out where records are packed")
         return epsilon
 

@@ -21,7 +21,7 @@ from sketchstream.errors import ConfigError, MergeError, StoreError
 from sketchstream.kinds import closing, continuing
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.privacy.deployments.deployment import Deployment, Record, most_of_event, most_of_item, most_of_record
-from sketchstream.privacy.deployments.guarantee import Beside
+from sketchstream.privacy.deployments.guarantee import OtherSketch
 from sketchstream.published import Instalment, Release, SealedState, read, stack
 from sketchstream.query import profiles
 from sketchstream.query.answers import ProfileAnswer
@@ -96,14 +96,14 @@ class PublishedWindows:
         config: the configuration.
         reader: reader of its sealed sketches, with its quality rule.
         source: source of the same sealed sketches, for the ledger.
-        around: facts about the deployment.
+        surroundings: facts about the deployment.
         overlapping: finds ledger records whose windows overlap one; None: find them by reading a range of time.
     """
 
     config: Config
     reader: SealedReader
     source: SealedSource
-    around: Surroundings = field(default_factory=Surroundings)
+    surroundings: Surroundings = field(default_factory=Surroundings)
     overlapping: Callable[[Span], Sequence[Record]] | None = None
     _stretch: _Stretch = field(default_factory=_Stretch, repr=False, compare=False)
     _former: dict[str, SketchPlan] = field(default_factory=dict, repr=False, compare=False)
@@ -172,7 +172,7 @@ class PublishedWindows:
 
     def open(self, name: str) -> str | None:
         """Sentence about the windows that workers hold open, as of their last snapshots; None if there are none."""
-        bounds = self.around.open_windows().get(name, [])
+        bounds = self.surroundings.open_windows().get(name, [])
         if not bounds:
             return None
         listed = ", ".join(f"{iso(start)} to {iso(end)}" for start, end in bounds[:MAX_NAMED_WINDOWS])
@@ -186,7 +186,7 @@ class PublishedWindows:
     @cached_property
     def retention_ms(self) -> float | None:
         """Retention of the input topic, for the guarantee; None if the broker does not report it."""
-        return self.around.retention_ms()
+        return self.surroundings.retention_ms()
 
     def result(self, window: SealedWindow) -> Published:
         """Combine a window into one published object: partitions of a keyed input stacked, others merged."""
@@ -293,15 +293,14 @@ class PublishedWindows:
         """
         worst = max((part.ledger for part in window.parts), key=lambda ledger: ledger.order)
         plan = self.plan_of(window)
-        around = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
-        published = self._beside(window)
+        known = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
+        published = self._other_sketches(window)
         names = {sketch.name for sketch in published}
-        planned = (sketch for sketch in around.beside if sketch.name not in names)
-        around = replace(around, beside=(*published, *planned))
+        others = (*published, *(sketch for sketch in known.others if sketch.name not in names))
         if alone:
-            around = replace(around, beside=tuple(sketch for sketch in around.beside if sketch.name == window.sketch))
-        around = replace(around, table=window.table)
-        statement: dict[str, Any] = window.parts[0].kind.guarantee(window.parts[0].spec, worst, around).to_dict()
+            others = tuple(sketch for sketch in others if sketch.name == window.sketch)
+        known = replace(known, others=others, table=window.table)
+        statement: dict[str, Any] = window.parts[0].kind.guarantee(window.parts[0].spec, worst, known).to_dict()
         if alone:
             statement["seen"] = [*statement["seen"], ALONE]
         return statement
@@ -328,7 +327,7 @@ class PublishedWindows:
         stretch.records = deployment.records
         return stretch.records
 
-    def _beside(self, window: SealedWindow) -> tuple[Beside, ...]:
+    def _other_sketches(self, window: SealedWindow) -> tuple[OtherSketch, ...]:
         """Other publications about the time of a window: other sketches, in the configuration or not, and revisions.
 
         Each costs as much as its most expensive record; for an event, those of overlapping windows add up. States that
@@ -346,7 +345,7 @@ class PublishedWindows:
             if not own and start < window.window[1] and window.window[0] < end:
                 groups.setdefault((record.name, record.revision, number), []).append(record)
         return tuple(
-            Beside(
+            OtherSketch(
                 name,
                 most_of_event(records),
                 most_of_item(records),

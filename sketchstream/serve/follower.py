@@ -37,7 +37,7 @@ class Follower:
         store: store of new publications.
         feed: feed to follow; closed at the end.
         pool: woken when windows have changed.
-        around: facts about the deployment beside its publications.
+        surroundings: facts about the deployment beside its publications.
         refresh_s: seconds between two readings.
     """
 
@@ -46,10 +46,10 @@ class Follower:
         store: Store,
         feed: Feed,
         pool: Pool | None = None,
-        around: Surroundings | None = None,
+        surroundings: Surroundings | None = None,
         refresh_s: float = 2.0,
     ) -> None:
-        self._store, self._feed, self._pool, self._around = store, feed, pool, around
+        self._store, self._feed, self._pool, self._surroundings = store, feed, pool, surroundings
         self._refresh_s = refresh_s
         self._wait = max(refresh_s, RETRY_S)
         self._stop = threading.Event()
@@ -135,8 +135,8 @@ class Follower:
 
     def _read_surroundings(self) -> None:
         """Ask periodically for the retention of the input topic, which guarantees mention."""
-        if self._around is not None and time.monotonic() >= self._asked + SURROUNDINGS_S:
-            self._store.put_retention(self._around.retention_ms())
+        if self._surroundings is not None and time.monotonic() >= self._asked + SURROUNDINGS_S:
+            self._store.put_retention(self._surroundings.retention_ms())
             self._asked = time.monotonic()
 
     def _run(self) -> None:

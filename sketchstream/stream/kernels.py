@@ -87,7 +87,7 @@ def move(before: Any, after: Any, top: Any, scores: Ints, lowest: Ints, slices: 
         lowest[i] = lowest[old]
         slices[i] = slices[old]
         left = i + 1
-    # Scores alone are cleared: the first vote for a target (score 0) sets `lowest` and `slices` anew.
+    # Scores alone are cleared: the first vote for a target (score 0) sets `lowest` and `slices` again.
     for i in range(left, top):
         scores[i] = 0
     return left
@@ -168,14 +168,14 @@ def admit(
         before[i] = watermark
         time = times[i]
         if time < earliest or time >= latest:
-            verdict[i] = 2
+            verdict[i] = UNREADABLE
             n_unreadable += 1
             continue
         if time > future_after:
-            verdict[i] = 1
+            verdict[i] = FUTURE
             n_future += 1
             continue
-        verdict[i] = 0
+        verdict[i] = ADMITTED
         low = min(low, time)
         high = max(high, time)
         clock = time
@@ -307,8 +307,8 @@ def place(
     n_late = 0
     current = 0
     for i in range(times.size):
-        if verdict[i] != 0:
-            places[i] = -1
+        if verdict[i] != ADMITTED:
+            places[i] = OUT
             continue
         time = times[i]
         # The window of the record before is tried first. Windows cover all admitted times, so the search finds one.
@@ -317,7 +317,7 @@ def place(
         end = ends[current]
         # By the watermark before the record: a record never makes itself late.
         if end + lateness <= before[i] or end <= sealed_through:
-            places[i] = -2
+            places[i] = LATE
             n_late += 1
         else:
             places[i] = current
@@ -355,8 +355,8 @@ def inside(
     """
     n = 0
     for i in range(times.size):
-        places[i] = -1
-        if verdict[i] != 0 or times[i] < start or times[i] >= end:
+        places[i] = OUT
+        if verdict[i] != ADMITTED or times[i] < start or times[i] >= end:
             continue
         if end + lateness <= before[i] or end <= sealed_through:
             late[i] = True

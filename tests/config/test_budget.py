@@ -114,7 +114,7 @@ def test_the_guarantee_counts_the_windows_of_the_longest_day() -> None:
     plans = parse("", *blocks).sketches
     both = [context(parse("", *blocks), plan) for plan in plans]
     hourly, daily = (
-        statement(plan.spec, initial_ledger(plan.spec), around) for plan, around in zip(plans, both, strict=True)
+        statement(plan.spec, initial_ledger(plan.spec), known) for plan, known in zip(plans, both, strict=True)
     )
     assert hourly.total.pure == daily.total.pure == 25 * F(1, 3) + F(1, 4), "a day of 23 hours is one window too"
     assert "over 2 sketches, 25 windows of the longest day: an item loses at most 103/12" in str(hourly)

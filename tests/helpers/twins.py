@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from sketchstream.kernels import door
+from sketchstream.kernels import compilation
 
 
 @contextlib.contextmanager
 def twins_run() -> Iterator[None]:
     """Let twins run, up to so many elements, whatever is compiled already."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "MAX_TWIN_ELEMENTS", 1 << 18)
-        patch.setattr(door, "_left", {})
-        patch.setattr(door, "_is_compiled", lambda *_: False)
+        patch.setattr(compilation, "MAX_TWIN_ELEMENTS", 1 << 18)
+        patch.setattr(compilation, "_left", {})
+        patch.setattr(compilation, "_is_compiled", lambda *_: False)
         yield

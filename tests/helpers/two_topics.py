@@ -25,7 +25,7 @@ from sketchstream.testing.memory import (
     MemoryStore,
 )
 from sketchstream_connectors.factory import decoder_of, rules, settings
-from sketchstream_connectors.kafka.several import Publishers, SealedSources, Sinks, Sources, Stores
+from sketchstream_connectors.kafka.several_topics import Publishers, SealedSources, Sinks, Sources, Stores
 
 MINUTE = 60_000
 BASE = 28_333_334 * MINUTE

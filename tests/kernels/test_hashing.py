@@ -195,7 +195,7 @@ def _run(code: str, cache: Path) -> str:
 
 @pytest.mark.statistics
 def test_an_edited_kernel_is_compiled_again_and_not_taken_from_the_disk(tmp_path):
-    """The door's cache: a kernel that calls another one of its file, which is then edited."""
+    """The cache of compiled loops: a kernel that calls another one of its file, which is then edited."""
     module = tmp_path / "edited.py"
     text = (
         "from sketchstream.kernels import kernel\n"
@@ -222,9 +222,9 @@ def test_an_edit_in_the_folder_of_kernels_compiles_what_calls_it_again(tmp_path)
     (package / "__init__.py").touch()
     (package / "kernels" / "__init__.py").touch()
     called = package / "kernels" / "called.py"
-    text = "from sketchstream.kernels.door import kernel\n@kernel\ndef inner(x):\n    return x + {add}\n"
+    text = "from sketchstream.kernels.compilation import kernel\n@kernel\ndef inner(x):\n    return x + {add}\n"
     (tmp_path / "caller.py").write_text(
-        "from sketchstream.kernels.door import kernel\nfrom sketchstream.kernels.called import inner\n"
+        "from sketchstream.kernels.compilation import kernel\nfrom sketchstream.kernels.called import inner\n"
         "@kernel\ndef outer(x):\n    return inner(x) * 10\n"
     )
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import caller; print(caller.outer(1))"
@@ -258,8 +258,8 @@ def test_processes_that_compile_one_kernel_for_different_types_at_once_find_each
 
 
 def test_a_kernel_works_where_nothing_can_be_cached(monkeypatch):
-    """A read-only installation and home: numba refuses to cache, the door compiles without."""
-    from sketchstream.kernels import door
+    """A read-only installation and home: numba refuses to cache, the loop is compiled without a cache."""
+    from sketchstream.kernels import compilation
 
     original = numba.njit
 
@@ -270,4 +270,4 @@ def test_a_kernel_works_where_nothing_can_be_cached(monkeypatch):
         return original(*args, **options)
 
     monkeypatch.setattr(numba, "njit", without_disk)
-    assert door.kernel(lambda x: x + 1)(4) == 5
+    assert compilation.kernel(lambda x: x + 1)(4) == 5

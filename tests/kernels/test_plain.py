@@ -24,7 +24,7 @@ from sketchstream.errors import DomainError, ItemError, WeightError
 from sketchstream.items.arrays import Items
 from sketchstream.items.domains import Index
 from sketchstream.items.hashing import Key
-from sketchstream.kernels import door, packing, plain, tally
+from sketchstream.kernels import compilation, packing, plain, tally
 from sketchstream.noise import discrete_laplace, laplace, randomized_response, response
 from sketchstream.noise import kernels as noise_kernels
 from sketchstream.spec import ClosedDomain, OpenDomain
@@ -141,9 +141,9 @@ def test_a_batch_does_to_the_state_what_the_compiled_loop_does(given_batch, coun
     start = np.random.default_rng(3).integers(-(1 << 62), 1 << 62, 1000)
     expected = outcome(given_batch, counters, start)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "MAX_TWIN_ELEMENTS", 1 << 18)
-        patch.setattr(door, "_left", {})
-        patch.setattr(door, "_is_compiled", lambda *_: False)
+        patch.setattr(compilation, "MAX_TWIN_ELEMENTS", 1 << 18)
+        patch.setattr(compilation, "_left", {})
+        patch.setattr(compilation, "_is_compiled", lambda *_: False)
         uses_no_kernel(patch)
         assert outcome(given_batch, counters, start) == expected
 
@@ -239,22 +239,22 @@ def test_scratch_of_items_and_slots_is_cleared(domain, twins, monkeypatch):
 
 
 def test_a_twin_gets_little_work_and_none_once_its_kernel_is_compiled(monkeypatch, tmp_path):
-    monkeypatch.setattr(door, "MAX_TWIN_ELEMENTS", 100)
-    monkeypatch.setattr(door, "_left", {})
+    monkeypatch.setattr(compilation, "MAX_TWIN_ELEMENTS", 100)
+    monkeypatch.setattr(compilation, "_left", {})
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))  # not what an earlier run has compiled below
-    double = door.kernel(lambda x: x * 2)
-    other = door.kernel(lambda x: x * 3)
+    double = compilation.kernel(lambda x: x * 2)
+    other = compilation.kernel(lambda x: x * 3)
     work = iter((40, 40, 40, 40, 100, 1)).__next__
-    assert [door.use_numpy_twin(double, work, None, (1,)) for _ in range(4)] == [True, True, False, False]
-    assert door.use_numpy_twin(double, work, "other types", (1.0,))
-    assert not door.use_numpy_twin(double, work, "too much at once", (1j,))
+    assert [compilation.use_numpy_twin(double, work, None, (1,)) for _ in range(4)] == [True, True, False, False]
+    assert compilation.use_numpy_twin(double, work, "other types", (1.0,))
+    assert not compilation.use_numpy_twin(double, work, "too much at once", (1j,))
     assert other(1) == 3
-    assert not door.use_numpy_twin(other, work, None, (1,)), "compiled for these types"
-    assert door.use_numpy_twin(other, work, "floats", (1.0,)), "not for those"
+    assert not compilation.use_numpy_twin(other, work, None, (1,)), "compiled for these types"
+    assert compilation.use_numpy_twin(other, work, "floats", (1.0,)), "not for those"
     assert other(1.0) == 3.0
-    assert not door.use_numpy_twin(other, work, "floats", (1.0,))
-    door.compile_first()
-    assert not door.use_numpy_twin(double, work, "third types", (1,))
+    assert not compilation.use_numpy_twin(other, work, "floats", (1.0,))
+    compilation.compile_first()
+    assert not compilation.use_numpy_twin(double, work, "third types", (1,))
 
 
 @pytest.mark.parametrize(("longest", "least", "most"), [(8, 100, 300), (8000, 1, 3)])
@@ -277,20 +277,20 @@ def test_few_items_and_long_ones_use_up_what_a_twin_may_do(longest, least, most,
 
 def test_few_elements_are_processed_before_numba_is_imported(monkeypatch):
     """Even where the kernel is compiled: numba's import would take longer. All kernels share what is allowed."""
-    monkeypatch.setattr(door, "MAX_TWIN_ELEMENTS", 1000)
-    monkeypatch.setattr(door, "_left", {})
-    monkeypatch.setattr(door, "_few_left", 100)
+    monkeypatch.setattr(compilation, "MAX_TWIN_ELEMENTS", 1000)
+    monkeypatch.setattr(compilation, "_left", {})
+    monkeypatch.setattr(compilation, "_few_left", 100)
     asked = []
-    monkeypatch.setattr(door, "_is_compiled", lambda *_: asked.append(1) or True)
+    monkeypatch.setattr(compilation, "_is_compiled", lambda *_: asked.append(1) or True)
     monkeypatch.delitem(sys.modules, "numba")
-    one, other = door.kernel(lambda x: x), door.kernel(lambda x: x + 1)
-    assert door.use_numpy_twin(one, lambda: 60, None, (1,))
+    one, other = compilation.kernel(lambda x: x), compilation.kernel(lambda x: x + 1)
+    assert compilation.use_numpy_twin(one, lambda: 60, None, (1,))
     assert not asked
-    assert not door.use_numpy_twin(other, lambda: 60, None, (1,))
+    assert not compilation.use_numpy_twin(other, lambda: 60, None, (1,))
     assert asked
-    assert door.use_numpy_twin(one, lambda: 30, None, (1,))
-    door.compile_first()
-    assert not door.use_numpy_twin(one, lambda: 1, None, (1,))
+    assert compilation.use_numpy_twin(one, lambda: 30, None, (1,))
+    compilation.compile_first()
+    assert not compilation.use_numpy_twin(one, lambda: 1, None, (1,))
 
 
 def test_a_kernel_is_pickled_by_its_name():
@@ -320,8 +320,8 @@ CODE = """
 import sys
 sys.path.insert(0, {path!r})
 import numba, once
-from sketchstream.kernels import door
-print(door.spared(once.double, lambda: 1, None, (3,)), once.double(3))
+from sketchstream.kernels import compilation
+print(compilation.use_numpy_twin(once.double, lambda: 1, None, (3,)), once.double(3))
 """
 
 
@@ -356,16 +356,16 @@ def test_noise_of_a_small_sketch_is_drawn_without_compiled_loops(law, twins, mon
     del twins
     expected = np.full(70_000, 5, np.int16 if law == "response" else np.int32)
     drawn = expected.copy()
-    monkeypatch.setattr(door, "MAX_TWIN_ELEMENTS", 0)
+    monkeypatch.setattr(compilation, "MAX_TWIN_ELEMENTS", 0)
     if law == "laplace":
         laplace.add(expected, laplace.plan(Fraction(1, 3)), Seeded(4), laplace.compiled_block)
         monkeypatch.setattr(noise_kernels, "laplace_block", Refused())
-        monkeypatch.setattr(door, "MAX_TWIN_ELEMENTS", 1 << 18)
+        monkeypatch.setattr(compilation, "MAX_TWIN_ELEMENTS", 1 << 18)
         discrete_laplace(drawn, Fraction(1, 3), Seeded(4))
     else:
         response.add(expected, response.plan(31, Fraction(1, 3)), Seeded(4), response.compiled_block)
         monkeypatch.setattr(noise_kernels, "response_block", Refused())
-        monkeypatch.setattr(door, "MAX_TWIN_ELEMENTS", 1 << 18)
+        monkeypatch.setattr(compilation, "MAX_TWIN_ELEMENTS", 1 << 18)
         randomized_response(drawn, 31, Fraction(1, 3), Seeded(4))
     assert len(set(drawn.tolist())) > 10
     assert np.array_equal(drawn, expected)

@@ -18,9 +18,9 @@ from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.guarantee import (
     DAY_MS,
-    Beside,
     Context,
     Guarantee,
+    OtherSketch,
     duration,
     loss_words,
     overlapping,
@@ -120,8 +120,8 @@ def test_items_add_over_windows_sketches_and_partitions_where_they_are_not_keyed
     assert guarantee("item", Context(counts=3), epsilon="1/10").total.pure == F(3, 10)
     assert "over 3 partitions: an item loses at most 3/10" in str(guarantee("item", Context(counts=3), epsilon="1/10"))
     assert guarantee("event", moved, epsilon="1/10").total.pure == F(1, 10)
-    day = Beside("day", Losses(F(1), F(1, 2)), Losses(F(1), F(1, 2)), DAY_MS)
-    beside = Context(window_ms=HOUR, published_ms=30 * DAY_MS, partitions=16, beside=(day,))
+    day = OtherSketch("day", Losses(F(1), F(1, 2)), Losses(F(1), F(1, 2)), DAY_MS)
+    beside = Context(window_ms=HOUR, published_ms=30 * DAY_MS, partitions=16, others=(day,))
     assert guarantee("item", beside, epsilon="1/10").total.pure == F(34, 10)
     assert guarantee("item", beside, epsilon="1/10").kept.pure == F(102)
     assert guarantee("item", Context(window_ms=HOUR), epsilon="1/10").kept.pure == math.inf
@@ -130,10 +130,10 @@ def test_items_add_over_windows_sketches_and_partitions_where_they_are_not_keyed
 
 def test_an_event_lies_in_one_window_of_each_sketch() -> None:
     spec = spec_of("event")
-    other = Beside.of("day", ledger_of(spec_of("event", epsilon="1/4")), DAY_MS)
-    found = statement(spec, ledger_of(spec), Context(window_ms=HOUR, beside=(other,)))
+    other = OtherSketch.of("day", ledger_of(spec_of("event", epsilon="1/4")), DAY_MS)
+    found = statement(spec, ledger_of(spec), Context(window_ms=HOUR, others=(other,)))
     assert (found.total.pure, found.kept.pure) == (F(5, 4), F(5, 4))
-    item = Beside.of("people", ledger_of(spec_of("item", epsilon="2", epsilon_publish="1/2")), DAY_MS)
+    item = OtherSketch.of("people", ledger_of(spec_of("item", epsilon="2", epsilon_publish="1/2")), DAY_MS)
     assert (item.event.pure, item.item.pure) == (F(1, 2), F(1, 2))
     assert other.item.pure == math.inf
 
@@ -307,8 +307,10 @@ def test_a_summary_of_overlapping_windows_says_that_it_is_for_one() -> None:
 
 
 def test_a_total_without_a_bound_has_none_by_zcdp_either() -> None:
-    free = Context(window_ms=HOUR, beside=(Beside("other", Losses.unlimited(), Losses.unlimited(), HOUR),))
-    some = Context(window_ms=HOUR, beside=(Beside("other", Losses(F(9), F(1, 1000)), Losses(F(9), F(1, 1000)), HOUR),))
+    free = Context(window_ms=HOUR, others=(OtherSketch("other", Losses.unlimited(), Losses.unlimited(), HOUR),))
+    some = Context(
+        window_ms=HOUR, others=(OtherSketch("other", Losses(F(9), F(1, 1000)), Losses(F(9), F(1, 1000)), HOUR),)
+    )
     (line,) = (one for one in str(guarantee("event", free)).splitlines() if "over 2 sketches" in one)
     assert line.endswith("over 2 sketches: no bound on what an event loses")
     assert "by zCDP" in str(guarantee("event", some))

@@ -21,7 +21,7 @@ from sketchstream.kinds import initial_ledger
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.census import Census
 from sketchstream.privacy.deployments.deployment import Deployment, Record
-from sketchstream.privacy.deployments.guarantee import DAY_MS, Beside, Context
+from sketchstream.privacy.deployments.guarantee import DAY_MS, Context, OtherSketch
 from sketchstream.privacy.deployments.publications import PUBLICATIONS, FrontierNoise, Publication
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.published import Origin
@@ -42,8 +42,8 @@ each_kind = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 UNLISTED = "not on the list of what a deployment publishes"
 
 
-def statement(spec: Any, **around: Any) -> str:
-    return str(kinds.of(spec).guarantee(spec, initial_ledger(spec), Context(**around)))
+def statement(spec: Any, **context: Any) -> str:
+    return str(kinds.of(spec).guarantee(spec, initial_ledger(spec), Context(**context)))
 
 
 def documented() -> None:
@@ -69,9 +69,9 @@ def test_a_new_entry_is_in_every_statement_and_the_ledger_and_missed_by_the_docu
         "sealed topic",
         "record",
         cost=lambda spec: F(1, 3),
-        says=lambda spec, around: ["the number of clicks: epsilon 1/3"],
+        says=lambda spec, context: ["the number of clicks: epsilon 1/3"],
     )
-    raw = Publication("faces", "pictures of faces", "the wall", "apart", says=lambda spec, around: ["pictures: raw"])
+    raw = Publication("faces", "pictures of faces", "the wall", "apart", says=lambda spec, context: ["pictures: raw"])
     monkeypatch.setattr(publications, "PUBLICATIONS", (*PUBLICATIONS, noisy, raw))
     text, ledger = statement(spec), Deployment.of([sealed])
     assert "the number of clicks: epsilon 1/3" in text
@@ -119,13 +119,13 @@ def test_fields_of_headers_and_frontiers_are_all_listed(spec: Any, monkeypatch: 
 @each_kind
 def test_every_statement_names_all_that_a_deployment_publishes(spec: Any) -> None:
     day = Losses(F(1, 2), F(1, 8))
-    other = Beside("daily", day, Losses.unlimited(), DAY_MS, records=F(1, 5))
+    other = OtherSketch("daily", day, Losses.unlimited(), DAY_MS, records=F(1, 5))
     text = statement(
         spec,
         window_ms=7 * DAY_MS,
         overlap=7,
         partitions=4,
-        beside=(other,),
+        others=(other,),
         diagnostics="exact",
         store="dir",
         dead_letters="payload",
@@ -150,12 +150,12 @@ def test_every_statement_names_all_that_a_deployment_publishes(spec: Any) -> Non
 @each_kind
 def test_a_total_counts_all_sketches_on_the_topic_whatever_their_measure(spec: Any) -> None:
     kind, ledger = kinds.of(spec), initial_ledger(spec)
-    around = tuple(
-        Beside.of(name, initial_ledger(one), DAY_MS)
+    others = tuple(
+        OtherSketch.of(name, initial_ledger(one), DAY_MS)
         for name, one in SPECS.items()
         if one.kind in ("profile", "gaussian")
     )
-    found = kind.guarantee(spec, ledger, Context(window_ms=DAY_MS, beside=around))
+    found = kind.guarantee(spec, ledger, Context(window_ms=DAY_MS, others=others))
     expected = Losses.of_sketch(ledger.loss())
     for name in ("profile", "gaussian"):
         expected += Losses.of_sketch(initial_ledger(SPECS[name]).loss())

@@ -159,7 +159,7 @@ class Terminal:
     def write(self, text): sys.stdout.write(text)
     def flush(self): pass
 sys.stderr = Terminal()
-from sketchstream.kernels.door import kernel
+from sketchstream.kernels.compilation import kernel
 @kernel
 def theirs(x): return x
 theirs(1)

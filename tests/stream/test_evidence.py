@@ -36,7 +36,7 @@ from sketchstream.stream.state.evidence import (
     windows_passed,
 )
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream.stream.worker.account import Recent, main_reason, published_reason
+from sketchstream.stream.worker.log_lines import Recent, main_reason, published_reason
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10", "ignore:.*NO PRIVACY")
 

@@ -34,7 +34,7 @@ from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.privacy.deployments.guarantee import Beside
+from sketchstream.privacy.deployments.guarantee import OtherSketch
 from sketchstream.published import Release, SealedState, read, stack
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain
@@ -443,7 +443,7 @@ def test_an_event_of_a_sketch_that_protects_items_pays_for_its_group_alone(promi
     exact = max(moved) * made_parameter(made)
     assert exact == 3
     groups = KIND.accounting.groups_of_item(made)
-    found = Beside.of("reach", initial_ledger(made), 3_600_000, groups=groups)
+    found = OtherSketch.of("reach", initial_ledger(made), 3_600_000, groups=groups)
     assert (found.event.pure, found.item.pure) == (exact, groups * exact)
     # beside a sketch of events, in a budget and in that sketch's statement: 7 + 3 in each of two overlapping windows
     said = "".join(

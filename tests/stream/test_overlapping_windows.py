@@ -291,9 +291,9 @@ def test_several_lengths_in_one_block_are_several_series() -> None:
     assert {plan.calendar.timezone for plan in config.sketches} == {"Europe/Madrid"}
     assert len({plan.spec.fingerprint for plan in config.sketches}) == 1
     assert {config.quality_rule(plan.name).warn.share for plan in config.sketches} == {0.3}
-    around = context(config, config.plan("reach.1d"))
-    assert [one.name for one in around.beside] == ["reach.1h", "reach.1w", "reach.28d"]
-    said = statement(config.plan("reach.1d").spec, initial_ledger(config.plan("reach.1d").spec), around)
+    surroundings = context(config, config.plan("reach.1d"))
+    assert [one.name for one in surroundings.others] == ["reach.1h", "reach.1w", "reach.28d"]
+    said = statement(config.plan("reach.1d").spec, initial_ledger(config.plan("reach.1d").spec), surroundings)
     assert said.total.pure == F(4, 7), "an event lies in one window of each series"
     with pytest.raises(ConfigError, match=r"no sketch is named 'reach' .*reach.1h, reach.1d"):
         config.plan("reach")
@@ -420,8 +420,8 @@ def test_the_ledger_finds_what_each_event_and_item_lost(unit: str, steps: int, s
         assert found.total().item == len(parts) * F(1, 2) == (20 // stride + r - 1) * F(1, 2)
         whole = [PlannedLoss(plan.name, plan.starts, initial_ledger(made), r)]
         assert item_losses(whole, Calendar(Width(20, "minute"))).pure == found.total().item
-        around = Context(window_ms=steps * MINUTE, published_ms=20 * MINUTE, overlap=r, every_ms=stride * MINUTE)
-        assert statement(made, initial_ledger(made), around).kept.pure == found.total().item
+        surroundings = Context(window_ms=steps * MINUTE, published_ms=20 * MINUTE, overlap=r, every_ms=stride * MINUTE)
+        assert statement(made, initial_ledger(made), surroundings).kept.pure == found.total().item
 
 
 # Answers.

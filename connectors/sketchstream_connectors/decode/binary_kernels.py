@@ -21,7 +21,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels import kernel
-from sketchstream.kernels.door import part, typed_intrinsic, types
+from sketchstream.kernels.compilation import part, typed_intrinsic, types
 from sketchstream.kernels.machine_code import first_byte, keep_apart, trailing_zeros, word_at
 from sketchstream.kernels.texts import is_utf8, last_run
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, U, byte
@@ -303,13 +303,16 @@ def scan_avro(
         if pc < 0:
             status[U(i)] = BROKEN if pc == REFUSED else BY_TREE
             continue
-        verdict = BROKEN
+        verdict = BROKEN  # a `break` of the loop below refuses the record, unless it sets another verdict first
         while True:
+            # One operation: a row of five words (op, a, b, c, optional), see `avro.plan`; op decides what a, b, c mean.
             row = table + U(40 * pc)
             op = np.int64(word_at(row))
             a = np.int64(word_at(row + U(8)))
             optional = np.int64(word_at(row + U(32)))
             pc += 1
+            # A union of null and one type: the branch is 0 or 1, by zigzag 0 or 2, and null is branch optional - 1. A
+            # null ends the row: its slot is null, or it passes over the rows up to a (OPTIONAL).
             if optional != 0:
                 if p >= end:
                     break
@@ -328,6 +331,7 @@ def scan_avro(
                     elif op >= TAKE_INT:
                         kinds[U(a), U(i)] = NULL
                     continue
+            # Skip a value of the type that the operation names. A negative p: malformed.
             if op == LONG:
                 _, p = number(text, p, end)
                 if p < 0:
@@ -335,6 +339,7 @@ def scan_avro(
             elif op == BYTES:
                 if p >= end:
                     break
+                # A length below 64 is one byte: 2 * length by zigzag.
                 c = byte(text, p)
                 if c < 128 and c & 1 == 0:
                     p += 1 + np.int64(c >> 1)
@@ -348,6 +353,7 @@ def scan_avro(
                 _, p = small(text, p, end)
                 if p < 0:
                     break
+            # Rows that take: a is the slot. TAKE_BYTES: b says how the bytes are checked.
             elif op == TAKE_BYTES:
                 begin, p = behind_bytes(text, p, end)
                 if p < 0:
@@ -378,10 +384,12 @@ def scan_avro(
             elif op == END:
                 verdict = GOOD if p == end or framing == ADJOINING else BROKEN
                 break
+            # Skip a bytes.
             elif op == FIXED:
                 if end - p < a:
                     break
                 p += a
+            # Skip the number of one of b symbols. An odd zigzag number is negative.
             elif op == ENUM:
                 raw, p = small(text, p, end)
                 if p < 0 or raw & U(1) or raw >> U(1) >= word_at(row + U(16)):
@@ -392,27 +400,30 @@ def scan_avro(
                 p += 1
                 if op == TAKE_BOOLEAN:
                     kinds[U(a), U(i)] = OTHER
+            # ARRAY begins an array or a map: a is the row behind the loop, b the least bytes of an item, c the depth of
+            # loops. NEXT ends an item: a is the row of its ARRAY, c the depth.
             elif op in (ARRAY, NEXT):
                 depth = np.int64(word_at(row + U(24)))
                 least = np.int64(word_at(row + U(16)))
                 if op == NEXT:
                     left[U(depth)] -= 1
-                    if left[U(depth)] > 0:
+                    if left[U(depth)] > 0:  # the next item of this block
                         pc = a + 1
                         continue
                     if stops[U(depth)] >= 0 and stops[U(depth)] != p:
                         break
+                    # Continue as ARRAY, at the next block.
                     pc = a + 1
                     row = table + U(40 * a)
                     a = np.int64(word_at(row + U(8)))
                     least = np.int64(word_at(row + U(16)))
                 good = False
-                while True:
+                while True:  # one round a block; several where items are empty, whose blocks have nothing to skip
                     raw, p = number(text, p, end)
                     if p < 0:
                         break
                     count = unzigzag(raw)
-                    if count == 0:
+                    if count == 0:  # no block follows
                         pc = a
                         good = True
                         break
@@ -424,6 +435,7 @@ def scan_avro(
                         if stop < 0:
                             break
                         stops[U(depth)] = stop
+                    # Bounds the rounds of the plan by the bytes of the record.
                     if least > 0:
                         good = 0 < count <= (stop - p) // least
                         left[U(depth)] = count
@@ -432,15 +444,19 @@ def scan_avro(
                         break
                 if not good:
                     break
+            # Jump to the row of one of b branches; their rows are listed in `jumps` from a on.
             elif op == UNION:
                 raw, p = small(text, p, end)
                 if p < 0 or raw & U(1) or raw >> U(1) >= word_at(row + U(16)):
                     break
                 pc = jumps[U(a) + (raw >> U(1))]
+            # Behind a branch: go to the row behind the union.
             elif op == JUMP:
                 pc = a
+            # The kind of slot a is b, without a value.
             elif op == MARK:
                 kinds[U(a), U(i)] = np.uint8(word_at(row + U(16)))
+            # b bytes; c says how they are checked.
             elif op == TAKE_FIXED:
                 size = np.int64(word_at(row + U(16)))
                 if end - p < size:
@@ -452,6 +468,7 @@ def scan_avro(
                 found_start[U(a), U(i)] = p
                 p += size
                 found_end[U(a), U(i)] = p
+            # One of b symbols, which are listed from c on; their texts lie behind the data.
             elif op == TAKE_ENUM:
                 raw, p = small(text, p, end)
                 if p < 0 or raw & U(1) or raw >> U(1) >= word_at(row + U(16)):
@@ -460,6 +477,7 @@ def scan_avro(
                 kinds[U(a), U(i)] = STRING
                 found_start[U(a), U(i)] = data.size + symbols[symbol]
                 found_end[U(a), U(i)] = data.size + symbols[symbol + U(1)]
+            # b: a whole number that fits is wanted as an integer.
             elif op in (TAKE_FLOAT, TAKE_DOUBLE):
                 size = np.int64(4 if op == TAKE_FLOAT else 8)
                 if end - p < size:
@@ -473,6 +491,8 @@ def scan_avro(
                 kinds[U(a), U(i)] = kind
                 found_start[U(a), U(i)] = bits
                 found_end[U(a), U(i)] = -1
+            # A big-endian number in two's complement, of c bytes or (c < 0) with its length in front. The low byte of b
+            # is the number of digits behind the point, the bit above it is as for TAKE_DOUBLE.
             elif op == TAKE_DECIMAL:
                 size = np.int64(word_at(row + U(24)))
                 begin = p
@@ -491,7 +511,7 @@ def scan_avro(
                 if size == 0:
                     kinds[U(a), U(i)] = OTHER
                     continue
-                shift = U(64 - 8 * size)
+                shift = U(64 - 8 * size)  # up and down again: the sign fills the bytes in front
                 value = np.int64(big_endian(text, begin, size) << shift) >> np.int64(shift)
                 places = np.int64(word_at(row + U(16)) & U(0xFF))
                 whole = np.int64(1)
@@ -508,6 +528,7 @@ def scan_avro(
                     used = write_decimal(value, places, texts, used)
                     found_end[U(a), U(i)] = base + used
                     state[1] = used
+            # Copy slot b to slot a as a time: multiplied by c, or divided by -c if c < 0. Too large: of no use.
             elif op == TIME:
                 source = word_at(row + U(16))
                 kind = kinds[source, U(i)]
@@ -521,6 +542,7 @@ def scan_avro(
                     value = value * factor if factor > 0 else value // -factor
                 found_start[U(a), U(i)] = value
                 found_end[U(a), U(i)] = found_end[source, U(i)]
+            # Leave the record to the tree.
             elif op == SLOW:
                 verdict = BY_TREE
                 break
@@ -662,8 +684,8 @@ def scan_protobuf(
     k_slots = kinds.shape[0]
     n = starts.size
     base = np.int64(data.size) + symbols[symbols.size - 1]
-    outer_end = np.empty(MAX_DEPTH, np.int64)
-    outer_node = np.empty(MAX_DEPTH, np.int64)
+    outer_end = np.empty(MAX_DEPTH, np.int64)  # where the messages around this one end, by depth
+    outer_node = np.empty(MAX_DEPTH, np.int64)  # and their nodes
     known_high, known_low, known_place = U(0), U(0), np.int64(-1)
     for i in range(state[0], n):
         p = starts[U(i)]
@@ -699,11 +721,13 @@ def scan_protobuf(
         if node < 0:
             status[U(i)] = BROKEN
             continue
-        verdict = BROKEN
+        verdict = BROKEN  # a `break` of the loop below refuses the record, unless it sets another verdict first
         depth = np.int64(0)
         entered = True
         stop = end
         while True:
+            # A message begins: the slots of its fields without presence get their defaults, which fields that come
+            # replace. If a part of the same message came before, what that part set stays.
             if entered:
                 entered = False
                 here = node_table + U(8 * (4 + LOOKED_UP) * node)
@@ -725,6 +749,7 @@ def scan_protobuf(
                     else:
                         found_start[U(slot), U(i)] = data.size + symbols[U(symbol)]
                         found_end[U(slot), U(i)] = data.size + symbols[U(symbol + 1)]
+            # At its end: back to the message around it. Every p is at most `stop`, so it is met exactly.
             if p == stop:
                 if depth == 0:
                     verdict = GOOD
@@ -734,6 +759,7 @@ def scan_protobuf(
                 node = outer_node[U(depth)]
                 here = node_table + U(8 * (4 + LOOKED_UP) * node)
                 continue
+            # One field: its tag (number * 8 + wire type), at most 32 bits, of which the number is not 0.
             tag = U(byte(text, p))
             if tag < U(128):
                 p += 1
@@ -745,6 +771,7 @@ def scan_protobuf(
             if tag < U(8):
                 break
             wire = tag & U(7)
+            # The value lies from `begin` to p; a varint is in `raw`.
             begin = p
             raw = U(0)
             if wire == U(0):
@@ -770,11 +797,14 @@ def scan_protobuf(
                     break
             else:
                 break
+            # First row of this number; of numbers that are not looked up, the node's first row.
             r = np.int64(word_at(here + U(32) + tag - wire if tag < U(8 * LOOKED_UP) else here))
             if r < 0:
                 continue
             good = True
             inner = np.int64(-1)
+            # One row for each slot that wants this field, in the order of their tags: tag, op, a (slot, or inner node),
+            # flag or first symbol, number of symbols, mask of slots to clear.
             row = row_table + U(48 * r)
             behind = row_table + U(48) * word_at(here + U(8))
             while row < behind and word_at(row) <= tag:
@@ -784,6 +814,7 @@ def scan_protobuf(
                     continue
                 op = np.int64(word_at(this + U(8)))
                 a = np.int64(word_at(this + U(16)))
+                # Of a oneof the last member holds: what the others set is missing again.
                 clear = np.int64(word_at(this + U(40)))
                 if clear != 0:
                     for k in range(k_slots):
@@ -794,6 +825,7 @@ def scan_protobuf(
                     continue
                 if op == P_CLEAR:
                     continue
+                # What goes into slot a: kind, the number or where a text begins, -1 or where it ends.
                 kind = INTEGER
                 value = np.int64(0)
                 last = np.int64(-1)
@@ -858,6 +890,7 @@ def scan_protobuf(
                 found_end[U(a), U(i)] = last
             if not good:
                 break
+            # Enter the message that this field holds; what follows it is read when that has ended.
             if inner >= 0:
                 if depth == MAX_DEPTH:
                     break

@@ -98,7 +98,7 @@ PAYLOADS = MemoryPool(kept=64, kept_bytes=1 << 26)
 
 
 def clear_pools() -> None:
-    """All pools that consumers share."""
+    """Clear the pools that consumers share: overwrite and release what has not been used for `IDLE_S`."""
     ARRAYS.rest()
     PAYLOADS.rest()
 

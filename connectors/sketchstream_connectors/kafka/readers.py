@@ -21,7 +21,7 @@ from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.topics import state_topics
 from sketchstream_connectors.kafka.publishing.feed import KafkaFeed
 from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource
-from sketchstream_connectors.kafka.several import Feeds, SealedSources
+from sketchstream_connectors.kafka.several_topics import Feeds, SealedSources
 from sketchstream_connectors.kafka.state.blobs import BlobReader
 from sketchstream_connectors.kafka.state.pointer import Pointer
 from sketchstream_connectors.kafka.state.recover import read_manifest

@@ -34,7 +34,7 @@ from sketchstream_connectors.kafka.preflight import timestamps_ahead_ms
 from sketchstream_connectors.kafka.publishing.history import KafkaHistory
 from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka.results import KafkaResults
-from sketchstream_connectors.kafka.several import Publishers, Sinks, Sources, Stores
+from sketchstream_connectors.kafka.several_topics import Publishers, Sinks, Sources, Stores
 from sketchstream_connectors.kafka.state import traces
 from sketchstream_connectors.kafka.state.group_validation import require_own_group
 from sketchstream_connectors.kafka.state.store import KafkaStore
@@ -107,7 +107,7 @@ def look_at_input(config: Config) -> None:
             does not fit; one line for each.
         BrokerError: the cluster cannot be reached, and no partitioner is set.
     """
-    for part in config.beside:
+    for part in config.other_topics:
         look_at_input(part)
     with contextlib.closing(connect(config)) as connection:
         connection.admin.topic(config.input.topic or "")  # an unreachable cluster is said once, and at once
@@ -161,7 +161,7 @@ def open_ports(config: Config) -> Ports:
             "output.results_topic": config.output.results_topic,
         }
         check_writable(connection, {setting: name for setting, name in written.items() if name})
-        revision = newest_revision(connections, config) if config.beside else None
+        revision = newest_revision(connections, config) if config.other_topics else None
         topics = [_open_topic(stack, *both, revision) for both in zip(connections, config.apart(), strict=True)]
         sources, stores, outlets, sinks = zip(*topics, strict=True)
         first: KafkaSource = sources[0]
@@ -178,9 +178,9 @@ def open_ports(config: Config) -> Ports:
         stack.callback(publisher.close)
         sink: Sink | None = None
         if config.input.late_topic or config.input.dead_letter_topic:
-            sink = sinks[0] if not config.beside else Sinks(sinks)
+            sink = sinks[0] if not config.other_topics else Sinks(sinks)
         stack.pop_all()
-        if not config.beside:
+        if not config.other_topics:
             return Ports(connection, first, stores[0], publisher, sink)
         return Ports(connection, Sources(sources), Stores(stores), publisher, sink)
 

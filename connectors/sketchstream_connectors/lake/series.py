@@ -91,7 +91,7 @@ class DeploymentSeries:
         Workers of a release without claims, or without `[history]`, wrote no boundary.
         """
         with open_published(self._config) as published:
-            starts = [start for start, _ in published.around.open_windows().get(sketch, ())]
+            starts = [start for start, _ in published.surroundings.open_windows().get(sketch, ())]
             for entry in published.source.read(sketch):
                 if isinstance(entry, SealedEntry) and entry.revision == self.revision and entry.partition != HISTORY:
                     starts.append(entry.window[0])

@@ -185,9 +185,9 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
             f"position, or to flip the sign of a weight: {swapped}",
         )
 
-    def assumes(self, spec: ConvolutionSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+    def assumes(self, spec: ConvolutionSpec, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
         """Assumptions: positions were fixed, promises are kept, and delta follows from the noise on the integers."""
-        lines = list(assumptions(spec, around) if spec.pure else assumptions(spec, around, "and (epsilon, delta)"))
+        lines = list(assumptions(spec, context) if spec.pure else assumptions(spec, context, "and (epsilon, delta)"))
         lines.append("filters, positions and the length of the series were fixed before the first event")
         if spec.unit == "item":
             lines.append(

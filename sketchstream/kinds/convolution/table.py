@@ -48,7 +48,7 @@ class ConvolutionTable(LinearTable):
         """False: events are about positions."""
         return False
 
-    def check(self, around: TableContext) -> Iterator[str]:
+    def check(self, context: TableContext) -> Iterator[str]:
         """Mistakes that show in the block alone.
 
         An item may be in several partitions: the promise of `max_total` covers all of them together.
@@ -60,7 +60,7 @@ class ConvolutionTable(LinearTable):
         if self.domain is not None:
             yield "domain belongs to kinds that count items: leave it out"
 
-    def _axis(self, around: TableContext) -> dict[str, Any]:
+    def _axis(self, context: TableContext) -> dict[str, Any]:
         """The axis of positions."""
         axes = [name for name in ("step", "position", "columns") if getattr(self, name) is not None]
         if len(axes) != 1:
@@ -74,21 +74,21 @@ class ConvolutionTable(LinearTable):
                 "length and position belong together: a step and columns say themselves how many positions there are"
             )
         if self.step is not None:
-            if around.windows is None:
+            if context.windows is None:
                 raise SpecError("step needs a window")
-            step_ms, length = around.windows.positions(self.step)
+            step_ms, length = context.windows.positions(self.step)
             return {"length": length, "step_ms": step_ms}
         return {"length": self.length, "columns": self.columns}
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ConvolutionSpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, context: TableContext) -> ConvolutionSpec:
         """See `ConvolutionSpec`; layout "time" is the default for series, whose updates are then quick."""
         kernel: Any = list(self.kernel) if isinstance(self.kernel, tuple) else self.kernel
         if isinstance(kernel, str) and kernel.endswith(".npy"):
-            kernel = str(around.folder / kernel)
+            kernel = str(context.folder / kernel)
         pure = self.columns is not None or self.delta == "0"
         layout = self.layout or ("fourier" if pure else "time")
-        arguments = self.arguments(ConvolutionSpec, around) | {"kernel": kernel, "layout": layout}
-        return ConvolutionSpec(**arguments | self._axis(around))
+        arguments = self.arguments(ConvolutionSpec, context) | {"kernel": kernel, "layout": layout}
+        return ConvolutionSpec(**arguments | self._axis(context))
 
 
 TABLE = ConvolutionTable

@@ -102,7 +102,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
             "else, or to flip the sign of a weight: the shift doubles, so every mu^2 below becomes four times as large",
         )
 
-    def assumes(self, spec: GaussianSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+    def assumes(self, spec: GaussianSpec, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
         """Sentences that say how the noise was calibrated, and which share the counters beside the slots have."""
         exact = spec.calibration.route == "exact"
         how = "summed exactly for every shift" if exact else "bounded by a rounded Gaussian nearby"
@@ -111,7 +111,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         ]
         if spec.total_share:
             lines.append(f"counters beside the slots have {show(spec.total_share)} of every mu^2; they are in it")
-        return (*assumptions(spec, around, "and (epsilon, delta)"), *lines)
+        return (*assumptions(spec, context, "and (epsilon, delta)"), *lines)
 
     # Updates and states.
 

@@ -29,10 +29,10 @@ class GaussianTable(LinearTable):
     total_share: Number | None = None
     counted: bool | None = None
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> GaussianSpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, context: TableContext) -> GaussianSpec:
         if isinstance(domain, OpenDomain):
             raise SpecError("kind 'gaussian' needs a closed domain: size (ids 0..size-1) or items_file (a list)")
-        arguments = self.arguments(GaussianSpec, around) | {"domain": domain or ClosedDomain(size=1)}
+        arguments = self.arguments(GaussianSpec, context) | {"domain": domain or ClosedDomain(size=1)}
         if self.total_share is None:
             arguments["total_share"] = TOTAL_SHARE if self.unit == "event" else "0"
         return GaussianSpec(**arguments)

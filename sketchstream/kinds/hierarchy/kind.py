@@ -104,9 +104,9 @@ class HierarchyKind(LinearKind[HierarchySpec]):
             "leaf is two changes: four times the mu^2",
         )
 
-    def assumes(self, spec: HierarchySpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+    def assumes(self, spec: HierarchySpec, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
         """Sentences that say what the proof rests on."""
-        return (*assumptions(spec, around, "and (epsilon, delta)"), "the tree and its multipliers are public")
+        return (*assumptions(spec, context, "and (epsilon, delta)"), "the tree and its multipliers are public")
 
     # Updates and states.
 

@@ -43,17 +43,17 @@ class HierarchyTable(LinearTable):
         """Whether persons are protected; leaves are told by the fields of the levels."""
         return self.unit == "item"
 
-    def check(self, around: TableContext) -> Iterator[str]:
+    def check(self, context: TableContext) -> Iterator[str]:
         """Mistakes that show against the input. An item may be in several partitions: `max_total` is over all."""
         if self.domain is not None:
             yield "domain does not belong to kind 'hierarchy': its leaves are those of paths"
-        if around.packed:
+        if context.packed:
             yield "levels name fields of records, and packed records have none"
         unknown = sorted(set(self.level_fields or {}) - set(self.levels))
         if unknown:
             yield f"level_fields names {unknown[0]!r:.40}, which is no level"
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> HierarchySpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, context: TableContext) -> HierarchySpec:
         """See `HierarchySpec`."""
         if bool(self.paths) == (self.paths_file is not None):
             raise ConfigError(
@@ -61,9 +61,9 @@ class HierarchyTable(LinearTable):
             )
         paths: tuple[tuple[str, ...] | str, ...] = self.paths
         if self.paths_file is not None:
-            listed = read_items(around.folder / self.paths_file.expanduser(), "text", "paths_file")
+            listed = read_items(context.folder / self.paths_file.expanduser(), "text", "paths_file")
             paths = tuple(map(str, listed))
-        return HierarchySpec(**self.arguments(HierarchySpec, around) | {"paths": paths})
+        return HierarchySpec(**self.arguments(HierarchySpec, context) | {"paths": paths})
 
 
 TABLE = HierarchyTable

@@ -150,7 +150,7 @@ class LinearKind(Kind[L]):
         """Sentences of the statement: what counts as one event, what the neighbours of the proof are."""
 
     @abstractmethod
-    def assumes(self, spec: L, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+    def assumes(self, spec: L, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
         """Sentences of the statement: what its proof rests on."""
 
     def exposes(self, spec: L) -> tuple[str, ...]:
@@ -175,15 +175,15 @@ class LinearKind(Kind[L]):
 
     def statement(self, spec: L, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """The guarantee in (epsilon, delta) and the measure of the noise, or in pure epsilons."""
-        around = context or Context()
+        context = context or Context()
         return Guarantee.build(
             spec,
             ledger,
-            around,
+            context,
             delta=Fraction(0) if spec.pure else spec.delta,
             protects=(self.unit_said(spec), *self.relation(spec), *merged_from(ledger)),
-            lost=(*self.exposes(spec), *not_protected(spec, ledger, around, states=True, bare=not spec.intrusion)),
-            assumes=self.assumes(spec, ledger, around),
+            lost=(*self.exposes(spec), *not_protected(spec, ledger, context, states=True, bare=not spec.intrusion)),
+            assumes=self.assumes(spec, ledger, context),
             whole=self.promised_for_all_partitions,
         )
 

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 def statement(spec: ProfileSpec, ledger: Ledger, context: Context | None = None) -> Guarantee:
     """The guarantee of a sketch with this ledger, in this deployment."""
-    around = context or Context()
+    context = context or Context()
     states = spec.publish == "state"
     bare = states and not spec.intrusion
     return Guarantee.build(
         spec,
         ledger,
-        around,
+        context,
         delta=Fraction(0),
         protects=_protects(spec, ledger),
-        lost=not_protected(spec, ledger, around, states=states, bare=bare),
-        assumes=(*assumptions(spec, around), *assumed_of_groups(spec)),
+        lost=not_protected(spec, ledger, context, states=states, bare=bare),
+        assumes=(*assumptions(spec, context), *assumed_of_groups(spec)),
     )
 
 

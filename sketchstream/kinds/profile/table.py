@@ -67,9 +67,9 @@ class ProfileTable(SketchTable):
         """Whether there are groups or filters."""
         return self.group_by is not None or self.periods is not None or self.where is not None
 
-    def check(self, around: TableContext) -> Iterator[str]:
+    def check(self, context: TableContext) -> Iterator[str]:
         """Check a sketch against the partitioning of the topic."""
-        yield from super().check(around)
+        yield from super().check(context)
         if (self.group_by is None) != (self.groups is None):
             missing = "group_by" if self.group_by is None else "groups"
             present = "groups" if self.group_by is None else "group_by"
@@ -84,7 +84,7 @@ class ProfileTable(SketchTable):
             yield "periods need one window: give each length a [[sketch]] of its own"
         if self.overlap and self.group_by is None and self.periods is None:
             yield "overlap needs group_by and groups, or periods: it says what groups have in common"
-        if self.overlap and around.partitioned_by == "none":
+        if self.overlap and context.partitioned_by == "none":
             yield (
                 "overlap needs a topic that is keyed by the item (input.partitioned_by = 'item'): where the events of "
                 "an item lie in several partitions, each of them knows only some of its groups"
@@ -92,22 +92,22 @@ class ProfileTable(SketchTable):
         plain = (self.counts, self.noise, self.histograms is not False) == ("modulus", "groups", True)
         if not self.overlap and (self.epsilon_overlap is not None or not plain):
             yield "epsilon_overlap, histograms, counts and noise belong to overlap"
-        if self.counts == "presence" and around.weights:
+        if self.counts == "presence" and context.weights:
             yield "counts = 'presence' tells whether an item was there: leave input.weight out"
         if self.where is not None and not self.where:
             yield "where must name at least one field, found an empty table"
-        if around.partitioned_by == "none" and self.unit == "event" and self.publish != "state":
+        if context.partitioned_by == "none" and self.unit == "event" and self.publish != "state":
             yield (
                 "input.partitioned_by = 'none' needs publish = 'state' (with intrusion = true or false): partitions "
                 "that share items can only be merged"
             )
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ProfileSpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, context: TableContext) -> ProfileSpec:
         """See `ProfileSpec`."""
-        arguments = self.arguments(ProfileSpec, around) | {
+        arguments = self.arguments(ProfileSpec, context) | {
             "domain": domain or OpenDomain(1024),
-            "counted": self._counted(around),
-            "groups": self._groups(domain, around),
+            "counted": self._counted(context),
+            "groups": self._groups(domain, context),
             "overlap": self.overlap if isinstance(self.overlap, bool) else list(self.overlap),
             "where": self._filters,
         }
@@ -118,10 +118,10 @@ class ProfileTable(SketchTable):
         """The values of each field of `where`."""
         return {name: value if isinstance(value, tuple) else (value,) for name, value in (self.where or {}).items()}
 
-    def _groups(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> Groups | None:
+    def _groups(self, domain: ClosedDomain | OpenDomain | None, context: TableContext) -> Groups | None:
         """The groups, read from their file if they have one, or the periods of the window."""
-        if self.periods is not None and self.window is not None and around.windows is not None:
-            return Groups.periods(*around.windows.periods(self.window, self.periods))
+        if self.periods is not None and self.window is not None and context.windows is not None:
+            return Groups.periods(*context.windows.periods(self.window, self.periods))
         if self.group_by is None or self.groups is None or isinstance(self.groups, Path):
             return None
         if domain is not None:
@@ -129,9 +129,9 @@ class ProfileTable(SketchTable):
             require_few(len(self.groups) + self.other_group, domain.size or 0, each)
         return Groups(self.groups, self.other_group, self.max_groups, self.group_of_item, self.group_limit)
 
-    def _counted(self, around: TableContext) -> bool | None:
+    def _counted(self, context: TableContext) -> bool | None:
         """Whether events are counted apart from their weights: by default if records carry weights."""
-        if self.counted is None and around.weights and self.unit == "event":
+        if self.counted is None and context.weights and self.unit == "event":
             return None if self.total_share in ("0", "0.0") else True
         return self.counted
 

@@ -161,7 +161,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             "public",
         )
 
-    def assumes(self, spec: ProjectionSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+    def assumes(self, spec: ProjectionSpec, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
         """The cipher, promises that are kept, and what must be secret of a secret matrix."""
         lines = [
             "AES-256: this is computational differential privacy up to the cipher; the samplers are exact",

@@ -61,7 +61,7 @@ class ProjectionTable(LinearTable):
         """The field that holds the row."""
         return {"row": self.row}
 
-    def check(self, around: TableContext) -> Iterator[str]:
+    def check(self, context: TableContext) -> Iterator[str]:
         """Mistakes that show against the input.
 
         A row may be in several partitions, whatever the unit: a promise bounds its absolute weights over all of them,
@@ -69,14 +69,14 @@ class ProjectionTable(LinearTable):
         """
         if not self.row:
             yield 'row must name the field of a record that holds the row, for example row = "user_id"'
-        if around.packed:
+        if context.packed:
             yield "kind 'projection' needs records of one event each, with a field for the row"
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ProjectionSpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, context: TableContext) -> ProjectionSpec:
         if isinstance(domain, OpenDomain):
             raise SpecError(f"kind 'projection' needs a closed domain of features: domain {SIZE_OR_LIST}")
-        arguments = self.arguments(ProjectionSpec, around)
-        rows = self.rows.to_domain(around.folder)
+        arguments = self.arguments(ProjectionSpec, context)
+        rows = self.rows.to_domain(context.folder)
         return ProjectionSpec(**arguments, users=rows, features=domain or ClosedDomain(size=1))
 
 

@@ -131,7 +131,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
             "cell is two changes: twice the epsilon of pure noise, four times the mu^2 of Gaussian noise",
         )
 
-    def assumes(self, spec: WorkloadSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+    def assumes(self, spec: WorkloadSpec, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
         """The cipher, parameters that are public, and promises that are kept."""
         how = "delta = 0 up to the cipher" if spec.pure else "delta is stated above, and the cipher's is not counted"
         lines = [

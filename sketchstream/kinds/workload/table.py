@@ -68,13 +68,13 @@ class WorkloadTable(LinearTable):
         """Whether cells are items, or persons are protected."""
         return not self.columns or self.unit == "item"
 
-    def check(self, around: TableContext) -> Iterator[str]:
+    def check(self, context: TableContext) -> Iterator[str]:
         """Mistakes that show against the input. An item may be in several partitions: `max_total` is over all."""
         if self.domain is not None:
             yield "domain does not belong to kind 'workload': its cells are those of columns, or of the workload"
-        if self.columns and around.packed:
+        if self.columns and context.packed:
             yield "columns name fields of records, and packed records have none"
-        if self.strategy is None and around.partitioned_by is not None and self.mechanism != "laplace":
+        if self.strategy is None and context.partitioned_by is not None and self.mechanism != "laplace":
             yield (
                 "strategy is missing: workers on several machines must count the same combinations to the last bit. "
                 'Name a file, strategy = "NAME.strategy", make it once with `sketchstream plan --kind workload -c '
@@ -99,16 +99,16 @@ class WorkloadTable(LinearTable):
         columns = {column.name: column.size for column in universe.columns}
         return read_queries([_path(text, folder) for text in texts], columns, ordered), universe
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> WorkloadSpec:
-        workload, universe = self.asked(around.folder)
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, context: TableContext) -> WorkloadSpec:
+        workload, universe = self.asked(context.folder)
         strategy = None
         if self.strategy is not None:
             if self.mechanism == "auto":
                 raise ConfigError(
                     "strategy needs mechanism beside it, as `sketchstream plan --kind workload` prints it"
                 )
-            strategy = read_strategy(around.folder / self.strategy.expanduser(), workload)
-        return self.spec_with(workload, universe, self.mechanism, strategy, around)
+            strategy = read_strategy(context.folder / self.strategy.expanduser(), workload)
+        return self.spec_with(workload, universe, self.mechanism, strategy, context)
 
     def spec_with(
         self,
@@ -116,11 +116,11 @@ class WorkloadTable(LinearTable):
         universe: Universe | None,
         mechanism: Mechanism,
         strategy: Strategy | None,
-        around: TableContext,
+        context: TableContext,
     ) -> WorkloadSpec:
         """The spec with a mechanism in place of the block's, and a strategy for it; None: it is computed."""
         computed = {"workload": workload, "universe": universe, "mechanism": mechanism, "strategy": strategy}
-        return WorkloadSpec(**self.arguments(WorkloadSpec, around) | computed)
+        return WorkloadSpec(**self.arguments(WorkloadSpec, context) | computed)
 
 
 def read_strategy(path: Path, workload: Workload) -> Strategy:

@@ -22,8 +22,8 @@ from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.publications import readers_of_the_topic
 from sketchstream.privacy.deployments.surroundings import (
     DAY_MS,
-    Beside,
     Context,
+    OtherSketch,
     copies_of_item,
     duration,
     over_a_day,
@@ -41,9 +41,9 @@ from sketchstream.spec import NO_PRIVACY, no_privacy_warning
 
 __all__ = [
     "DAY_MS",
-    "Beside",
     "Context",
     "Guarantee",
+    "OtherSketch",
     "copies_of_item",
     "duration",
     "loss_words",
@@ -166,7 +166,7 @@ class Guarantee(PrintedStatement):
         cls,
         spec: CountingSpec,
         ledger: SketchHistory,
-        around: Context,
+        context: Context,
         *,
         delta: Fraction,
         protects: Sequence[str],
@@ -179,7 +179,7 @@ class Guarantee(PrintedStatement):
         Args:
             spec: spec of the sketch.
             ledger: history of the sketch.
-            around: deployment of the sketch.
+            context: deployment of the sketch.
             delta: delta at which losses that are not pure are stated; 0 if those of the sketch are.
             protects: sentences: what is protected.
             lost: sentences: what is not protected, of this kind.
@@ -187,12 +187,12 @@ class Guarantee(PrintedStatement):
             whole: whether one promise bounds an item over all partitions of a window together.
         """
         published, looked = ledger.loss(), ledger.loss(intrusion=True)
-        if around.table is not None:
+        if context.table is not None:
             looked = math.inf
             lost = ("raw data: they are kept in the table that was counted", *lost)
             if spec.unit == "event":
                 assumes = (*assumes, "an event is one row of the table, as it was read, whatever it was made from")
-        total, all_windows = over_a_day(ledger, around, whole=whole), over_all_windows(ledger, around, whole=whole)
+        total, all_windows = over_a_day(ledger, context, whole=whole), over_all_windows(ledger, context, whole=whole)
         mixed = [isinstance(published, GaussianLoss), bool(total.gaussian.mu2)]
         return cls(
             unit=spec.unit,
@@ -203,13 +203,13 @@ class Guarantee(PrintedStatement):
             kept=all_windows,
             protects=tuple(protects),
             seen=(
-                *_losses_in_words(spec, delta, published, looked, total, all_windows, around, whole),
-                *_early_publications(around),
+                *_losses_in_words(spec, delta, published, looked, total, all_windows, context, whole),
+                *_early_publications(context),
                 *[MEANING] * any(mixed),
             ),
-            lost=(*publications.tell_uncovered(spec, around), *lost),
+            lost=(*publications.tell_uncovered(spec, context), *lost),
             assumes=tuple(assumes),
-            table=around.table,
+            table=context.table,
         )
 
     def epsilons(self) -> tuple[float | Fraction, float | Fraction]:
@@ -305,38 +305,38 @@ def _bound_text(text: str) -> str:
     return f"is at most epsilon {text if stated is None else f'{stated[1]} at delta {stated[2]}'}"
 
 
-def _early_publications(around: Context) -> Iterator[str]:
+def _early_publications(context: Context) -> Iterator[str]:
     """What is published of windows that are still open."""
-    if around.early:
+    if context.early:
         yield (
-            f"preliminary answers are included: up to {around.early} of each window before it is sealed, at a cost of "
-            f"{around.epsilon_early} each"
+            f"preliminary answers are included: up to {context.early} of each window before it is sealed, at a cost of "
+            f"{context.epsilon_early} each"
         )
 
 
-def windows_texts(around: Context) -> list[str]:
+def windows_texts(context: Context) -> list[str]:
     """The number of windows in a day, for a sentence; empty if it is one."""
-    number = windows_a_day(around)
-    if around.overlap > 1:
+    number = windows_a_day(context)
+    if context.overlap > 1:
         return [f"{number} overlapping windows that have a part in one day"]
-    day = "of the longest day" if number > windows_of(around.window_ms, DAY_MS) else "a day"
+    day = "of the longest day" if number > windows_of(context.window_ms, DAY_MS) else "a day"
     return [f"{number} windows {day}"] if number > 1 else []
 
 
-def overlap_texts(around: Context) -> list[str]:
+def overlap_texts(context: Context) -> list[str]:
     """The number of windows that an event lies in, for a sentence; empty if it is one."""
-    return [f"{around.overlap} overlapping windows that hold it"] if around.overlap > 1 else []
+    return [f"{context.overlap} overlapping windows that hold it"] if context.overlap > 1 else []
 
 
-def reader_of(around: Context) -> str:
+def reader_of(context: Context) -> str:
     """Who can see what the first number of a statement covers."""
-    what = "this sketch" if around.overlap == 1 else "one window of this sketch"
+    what = "this sketch" if context.overlap == 1 else "one window of this sketch"
     return f"someone who sees everything that {what} publishes"
 
 
-def intruder_of(around: Context) -> str:
+def intruder_of(context: Context) -> str:
     """Whom the second number of a statement holds against."""
-    if around.overlap == 1:
+    if context.overlap == 1:
         return "someone who once copied this machine's open state, cannot read the topic, and sees everything published"
     return (
         "someone who once copied the open state of one window of this sketch, cannot read the topic, and sees "
@@ -373,39 +373,39 @@ def _losses_in_words(
     looked: Loss | GaussianLoss,
     total: Losses,
     all_windows: Losses,
-    around: Context,
+    context: Context,
     whole: bool,
 ) -> list[str]:
     """Sentences with the losses."""
     unit = "an event" if spec.unit == "event" else "an item"
-    lines = [f"{reader_of(around)}: {unit} loses at most {loss_words(published, delta)}"]
-    reader, copied = intruder_of(around), loss_words(looked, delta)
-    if around.table is not None:
-        lines.append(table_kept(around.table))
+    lines = [f"{reader_of(context)}: {unit} loses at most {loss_words(published, delta)}"]
+    reader, copied = intruder_of(context), loss_words(looked, delta)
+    if context.table is not None:
+        lines.append(table_kept(context.table))
     elif copied == UNLIMITED:
         lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
     else:
         lines.append(f"{reader}: {unit} loses at most {copied}")
-    copies = 1 if whole or spec.unit == "event" else copies_of_item(around)
-    several = spec.unit == "item" and (around.window_ms is not None or copies > 1)
-    if around.beside or around.overlap > 1 or several:
-        what = [f"{len(around.beside) + 1} sketches"] if around.beside else []
-        what += overlap_texts(around) if spec.unit == "event" else windows_texts(around)
+    copies = 1 if whole or spec.unit == "event" else copies_of_item(context)
+    several = spec.unit == "item" and (context.window_ms is not None or copies > 1)
+    if context.others or context.overlap > 1 or several:
+        what = [f"{len(context.others) + 1} sketches"] if context.others else []
+        what += overlap_texts(context) if spec.unit == "event" else windows_texts(context)
         what += [f"{copies} partitions"] if copies > 1 else []
         pure = not total.gaussian.mu2 and to_approximate(total.rho, DELTA) < total.pure
         less = f", or {approximate(total.rho)} by zCDP" if pure else ""
         lost = loss_words(total, delta)
         lost = f"no bound on what {unit} loses" if lost == UNLIMITED else f"{unit} loses at most {lost}{less}"
         lines.append(f"over {', '.join(what) or 'a day'}: {lost}")
-    if around.overlap > 1 and copied != UNLIMITED:
-        number = around.overlap if spec.unit == "event" else windows_a_day(around)
+    if context.overlap > 1 and copied != UNLIMITED:
+        number = context.overlap if spec.unit == "event" else windows_a_day(context)
         seized = Losses.of_sketch(looked).times(number * copies)
         lines.append(
             f"someone who once copied the open states of all these windows of this sketch ({number}), and sees "
             f"everything that they publish: {unit} loses at most {loss_words(seized, delta)}"
         )
-    if spec.unit == "item" and (around.window_ms is not None or around.beside):
-        span = "kept without limit" if around.published_ms is None else f"kept for {duration(around.published_ms)}"
+    if spec.unit == "item" and (context.window_ms is not None or context.others):
+        span = "kept without limit" if context.published_ms is None else f"kept for {duration(context.published_ms)}"
         text = loss_words(all_windows, delta)
         bound = "no bound, every window adds its loss" if text == UNLIMITED else f"at most {text}"
         if all_windows != total:
@@ -413,31 +413,33 @@ def _losses_in_words(
     return lines
 
 
-def not_protected(spec: CountingSpec, ledger: SketchHistory, around: Context, *, states: bool, bare: bool) -> list[str]:
+def not_protected(
+    spec: CountingSpec, ledger: SketchHistory, context: Context, *, states: bool, bare: bool
+) -> list[str]:
     """What is not protected, beside what else a deployment publishes (`publications.tell_uncovered`).
 
     Args:
         spec: spec of the sketch.
         ledger: history of the sketch.
-        around: deployment of the sketch.
+        context: deployment of the sketch.
         states: whether states are published, not histograms.
         bare: whether such a state has no fresh noise.
     """
     lost = []
     if spec.unit == "event":
         lost.append("a person with m events in this sketch loses up to m times as much")
-        if any(one.window_ms is not None for one in around.beside) or around.window_ms is not None:
+        if any(one.window_ms is not None for one in context.others) or context.window_ms is not None:
             lost.append("a person with events in several windows: the losses of all these events add")
     else:
         lost.append("an item in several windows, sketches or partitions, or under two spellings: the losses add")
-        if not around.keyed and around.partitions:
+        if not context.keyed and context.partitions:
             lost.append(
-                f"items are not keyed: {around.partitions} partitions hold parts of one item, each at full cost"
+                f"items are not keyed: {context.partitions} partitions hold parts of one item, each at full cost"
             )
-    if around.counts > 1 and spec.unit == "item":
+    if context.counts > 1 and spec.unit == "item":
         lost.append(
-            f"partitions were added inside this window ({around.counts} numbers of them were valid): an item may lie "
-            f"in {copies_of_item(around)} of them and pays in each"
+            f"partitions were added inside this window ({context.counts} numbers of them were valid): an item may lie "
+            f"in {copies_of_item(context)} of them and pays in each"
         )
     if spec.needs_key:
         lost.append(_key(spec, states=states))
@@ -473,12 +475,12 @@ def _key(spec: CountingSpec, *, states: bool) -> str:
     )
 
 
-def assumptions(spec: CountingSpec, around: Context, delta: str = "delta = 0") -> tuple[str, ...]:
+def assumptions(spec: CountingSpec, context: Context, delta: str = "delta = 0") -> tuple[str, ...]:
     """What the proof rests on.
 
     Args:
         spec: spec of the sketch.
-        around: deployment of the sketch.
+        context: deployment of the sketch.
         delta: delta of the guarantee, up to the security of the cipher.
     """
     lines = [
@@ -495,7 +497,7 @@ def assumptions(spec: CountingSpec, around: Context, delta: str = "delta = 0") -
             "its source promises (max_total)"
         )
     if spec.unit == "item":
-        checked = "checked against the record's key" if around.partitions and around.keyed else "as its source says"
+        checked = "checked against the record's key" if context.partitions and context.keyed else "as its source says"
         lines.append(f"all records of an item reach the partition that the configuration says, {checked}")
     return tuple(lines)
 

@@ -78,7 +78,7 @@ class Publication:
     charge: Charge
     fields: frozenset[str] = frozenset()
     cost: Callable[[Any], Fraction] = lambda spec: Fraction(0)
-    says: Callable[[Any, Context], Iterable[str]] = lambda spec, around: ()
+    says: Callable[[Any, Context], Iterable[str]] = lambda spec, context: ()
     cost_in_frontiers: Callable[[str, FrontierNoise], Fraction] = lambda unit, noise: Fraction(0)
 
 
@@ -86,36 +86,36 @@ def _epsilon_records(spec: Any) -> Fraction:
     return Fraction(getattr(spec, "epsilon_records", 0))
 
 
-def _tell_admitted(spec: Any, around: Context) -> Iterator[str]:
+def _tell_admitted(spec: Any, context: Context) -> Iterator[str]:
     if epsilon := _epsilon_records(spec):
         yield (
             f"the number of records admitted, a function of envelopes: published with noise of its own, epsilon "
             f"{epsilon} for a record that changes no other record's window"
-            f"{_loss_of_record(epsilon, around)}; in none of the numbers above"
+            f"{_loss_of_record(epsilon, context)}; in none of the numbers above"
         )
 
 
-def _loss_of_record(epsilon: Fraction, around: Context) -> str:
+def _loss_of_record(epsilon: Fraction, context: Context) -> str:
     """What a record loses in all windows that hold it, and to all sketches."""
-    own = epsilon * around.overlap
-    text = f", in each of the {around.overlap} overlapping windows that hold it: {own}" if around.overlap > 1 else ""
-    every = own + sum(one.records for one in around.beside)
+    own = epsilon * context.overlap
+    text = f", in each of the {context.overlap} overlapping windows that hold it: {own}" if context.overlap > 1 else ""
+    every = own + sum(one.records for one in context.others)
     return text + (f"; with such numbers of the other sketches {every}" if every > own else "")
 
 
-def _tell_late(spec: Any, around: Context) -> Iterator[str]:
-    if (epsilon := _epsilon_records(spec)) and around.store in ("kafka", "dir"):
+def _tell_late(spec: Any, context: Context) -> Iterator[str]:
+    if (epsilon := _epsilon_records(spec)) and context.store in ("kafka", "dir"):
         yield (
             f"the number of late records, also a function of envelopes: epsilon {epsilon} for a late "
             "record, which then is not admitted to some window"
         )
 
 
-def _tell_refused(spec: Any, around: Context) -> Iterator[str]:
-    if around.refused:
+def _tell_refused(spec: Any, context: Context) -> Iterator[str]:
+    if context.refused:
         yield (
             "the number of records that each window refused (late, future, or of an unreadable time), also a function "
-            f"of envelopes: epsilon {around.refused} for such a record, which is not admitted to that window"
+            f"of envelopes: epsilon {context.refused} for such a record, which is not admitted to that window"
         )
 
 
@@ -124,8 +124,8 @@ def _misplaced_item(unit: str, noise: FrontierNoise) -> Fraction:
     return noise.misplaced if unit == "item" else Fraction(0)
 
 
-def _tell_misplaced(spec: Any, around: Context) -> Iterator[str]:
-    if epsilon := _misplaced_item(spec.unit, FrontierNoise(misplaced=around.misplaced)):
+def _tell_misplaced(spec: Any, context: Context) -> Iterator[str]:
+    if epsilon := _misplaced_item(spec.unit, FrontierNoise(misplaced=context.misplaced)):
         yield (
             "an item with records in partitions where it does not belong: the number of such items is published, and "
             f"this one loses at most {epsilon} more in each window, twice that to someone who once copied the "
@@ -133,50 +133,50 @@ def _tell_misplaced(spec: Any, around: Context) -> Iterator[str]:
         )
 
 
-def _envelopes(spec: Any, around: Context) -> Iterator[str]:
+def _envelopes(spec: Any, context: Context) -> Iterator[str]:
     yield "envelopes: that a record existed, when, in which partition, how long it was, how many events it packed"
 
 
-def _topic(spec: Any, around: Context) -> Iterator[str]:
-    yield readers_of_the_topic(around)
+def _topic(spec: Any, context: Context) -> Iterator[str]:
+    yield readers_of_the_topic(context)
 
 
-def _diagnostics(spec: Any, around: Context) -> Iterator[str]:
-    if around.diagnostics == "exact":
+def _diagnostics(spec: Any, context: Context) -> Iterator[str]:
+    if context.diagnostics == "exact":
         yield (
             "exact counts of invalid, misplaced and missing items, and of updates (every event that was counted), at "
             "the operator's own endpoint and in its log"
         )
 
 
-def _snapshots(spec: Any, around: Context) -> Iterator[str]:
-    if around.store == "kafka":
+def _snapshots(spec: Any, context: Context) -> Iterator[str]:
+    if context.store == "kafka":
         yield "keys of superseded snapshots stay in the offsets topic until it is compacted"
-    elif around.store == "dir":
+    elif context.store == "dir":
         yield (
             "snapshots in the directory store are plain files of mode 0600: disk and memory are two views; superseded "
             "ones are overwritten, but journals, copy-on-write file systems, flash and backups may keep their bytes"
         )
-    elif around.store == "file":
+    elif context.store == "file":
         yield "the open sketch's file is a secret like a key: a fresh one is the noise itself"
 
 
-def _dead_letters(spec: Any, around: Context) -> Iterator[str]:
+def _dead_letters(spec: Any, context: Context) -> Iterator[str]:
     letters = {
         "none": "dead letters (raw data)",
         "envelope": "dead letters (without payload)",
         "payload": "dead letters, which hold raw payloads",
-    }[around.dead_letters]
+    }[context.dead_letters]
     yield f"duplicates upstream, {letters}, other deployments on the same topic, copies or old files of this one"
 
 
-def _late_records(spec: Any, around: Context) -> Iterator[str]:
-    if around.late_records:
+def _late_records(spec: Any, context: Context) -> Iterator[str]:
+    if context.late_records:
         yield "late records: raw data, in a topic of their own"
 
 
-def _sample(spec: Any, around: Context) -> Iterator[str]:
-    if around.partitions is not None and around.partitions > 1 and around.keyed:  # one partition says nothing of keys
+def _sample(spec: Any, context: Context) -> Iterator[str]:
+    if context.keyed and (context.partitions or 1) > 1:  # one partition says nothing of keys
         unit = "an event" if spec.unit == "event" else "an item"
         yield (
             "partitioner found by `validate`, or compared with a sample of the topic before the first count: "
@@ -271,9 +271,9 @@ def cost_in_frontiers(charge: Charge, unit: str, noise: FrontierNoise) -> Fracti
     )
 
 
-def tell_uncovered(spec: Any, around: Context) -> list[str]:
+def tell_uncovered(spec: Any, context: Context) -> list[str]:
     """The statement's sentences about what no loss covers, in the order of the list."""
-    return [sentence for publication in PUBLICATIONS for sentence in publication.says(spec, around)]
+    return [sentence for publication in PUBLICATIONS for sentence in publication.says(spec, context)]
 
 
 def not_counted() -> str:
@@ -292,16 +292,16 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def readers_of_the_topic(around: Context) -> str:
+def readers_of_the_topic(context: Context) -> str:
     """Compare retention with the window: against readers of the topic, pan-privacy begins where retention ends."""
     base = "records that the topic still holds, for those who can read it"
-    if around.retention_ms is None or around.window_ms is None:
+    if context.retention_ms is None or context.window_ms is None:
         return f"{base} (unless its retention is shorter than the window, a copied state tells them nothing new)"
-    retention = duration(around.retention_ms)
-    retention = "for ever" if around.retention_ms == math.inf else f"for {retention}"
-    if around.retention_ms >= around.window_ms:
+    retention = duration(context.retention_ms)
+    retention = "for ever" if context.retention_ms == math.inf else f"for {retention}"
+    if context.retention_ms >= context.window_ms:
         return (
-            f"{base}: it keeps them {retention}, the window is {duration(around.window_ms)}, so pan-privacy buys "
+            f"{base}: it keeps them {retention}, the window is {duration(context.window_ms)}, so pan-privacy buys "
             "nothing against a reader of the topic; set retention.ms below the window"
         )
-    return f"{base}: {retention}, less than the window of {duration(around.window_ms)}"
+    return f"{base}: {retention}, less than the window of {duration(context.window_ms)}"

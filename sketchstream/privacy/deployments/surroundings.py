@@ -19,7 +19,7 @@ DAY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True)
-class Beside:
+class OtherSketch:
     """Another sketch on the same topic, and the losses to one of its windows.
 
     Args:
@@ -55,7 +55,7 @@ class Beside:
         every_ms: int | None = None,
         groups: int = 1,
         records: Fraction = Fraction(0),
-    ) -> Beside:
+    ) -> OtherSketch:
         """The losses in the ledger of one window.
 
         Args:
@@ -91,7 +91,7 @@ class Context:
             (an open sketch's own file), None (memory only).
         dead_letters: whether refused records go to a topic, and with their payload.
         late_records: whether records that come too late go to a topic.
-        beside: other sketches on the same topic.
+        others: other sketches on the same topic.
         a_day: most of the sketch's windows in one day of its time zone, the longest one where clocks change; None:
             a day has 24 hours.
         overlap: windows of the sketch that hold one instant: more than 1 where windows hop.
@@ -118,7 +118,7 @@ class Context:
     early: int = 0
     epsilon_early: Fraction = Fraction(0)
     table: tuple[str, str] | None = None
-    beside: tuple[Beside, ...] = ()
+    others: tuple[OtherSketch, ...] = ()
     a_day: int | None = None
     overlap: int = 1
     every_ms: int | None = None
@@ -150,53 +150,54 @@ def windows_of(window_ms: int | None, span_ms: float, overlap: int = 1, every_ms
     return max(1, math.ceil(begun)) + overlap - 1
 
 
-def windows_a_day(each: Context | Beside) -> int:
+def windows_a_day(sketch: Context | OtherSketch) -> int:
     """Most windows of a sketch in one day."""
-    return windows_of(each.window_ms, DAY_MS, each.overlap, each.every_ms) if each.a_day is None else each.a_day
+    return sketch.a_day or windows_of(sketch.window_ms, DAY_MS, sketch.overlap, sketch.every_ms)
 
 
-def copies_of_item(around: Context) -> int:
+def copies_of_item(context: Context) -> int:
     """Number of partitions that can hold one item's records of one window."""
-    if not around.keyed:
-        return around.partitions or 1
-    return around.counts if around.partitions is None else min(around.counts, around.partitions)
+    if not context.keyed:
+        return context.partitions or 1
+    return context.counts if context.partitions is None else min(context.counts, context.partitions)
 
 
-def over_a_day(ledger: Any, around: Context, *, whole: bool = False) -> Losses:
+def over_a_day(ledger: Any, context: Context, *, whole: bool = False) -> Losses:
     """Losses over all sketches of the deployment: of an event, or of an item on one day.
 
     Args:
         ledger: ledger of one window of the sketch.
-        around: deployment of the sketch.
+        context: deployment of the sketch.
         whole: whether one promise bounds an item over all partitions of a window together.
     """
-    own, number = Losses.of_sketch(ledger.loss()), around.overlap
+    own, number = Losses.of_sketch(ledger.loss()), context.overlap
     if ledger.unit == "item":
-        number = windows_a_day(around) * (1 if whole else copies_of_item(around))
-    if number == 1 and not around.beside and isinstance(ledger, Ledger):
+        number = windows_a_day(context) * (1 if whole else copies_of_item(context))
+    if number == 1 and not context.others and isinstance(ledger, Ledger):
         return replace(own, rho=ledger.zcdp())  # one sketch by its history (Theorem 5b), several by their pure losses
     total = own.times(number)
-    for each in around.beside:
-        total += each.event if ledger.unit == "event" else each.item.times(windows_a_day(each) * copies_of_item(around))
+    copies = copies_of_item(context)
+    for other in context.others:
+        total += other.event if ledger.unit == "event" else other.item.times(windows_a_day(other) * copies)
     return total
 
 
-def over_all_windows(ledger: Any, around: Context, *, whole: bool = False) -> Losses:
+def over_all_windows(ledger: Any, context: Context, *, whole: bool = False) -> Losses:
     """Losses to all publications that are kept: an event lies in the windows that hold its time, an item in all.
 
     Args:
         ledger: ledger of one window of the sketch.
-        around: deployment of the sketch.
+        context: deployment of the sketch.
         whole: as in `over_a_day`.
     """
     if ledger.unit == "event":
-        return over_a_day(ledger, around)
-    windowed = around.window_ms is not None or any(each.window_ms is not None for each in around.beside)
-    if around.published_ms is None and windowed:
+        return over_a_day(ledger, context)
+    windowed = context.window_ms is not None or any(other.window_ms is not None for other in context.others)
+    if context.published_ms is None and windowed:
         return Losses.unlimited()
-    span, copies = around.published_ms or 0, copies_of_item(around)
-    number = windows_of(around.window_ms, span, around.overlap, around.every_ms) * (1 if whole else copies)
+    span, copies = context.published_ms or 0, copies_of_item(context)
+    number = windows_of(context.window_ms, span, context.overlap, context.every_ms) * (1 if whole else copies)
     total = Losses.of_sketch(ledger.loss()).times(number)
-    for each in around.beside:
-        total += each.item.times(windows_of(each.window_ms, span, each.overlap, each.every_ms) * copies)
+    for other in context.others:
+        total += other.item.times(windows_of(other.window_ms, span, other.overlap, other.every_ms) * copies)
     return total

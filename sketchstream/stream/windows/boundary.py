@@ -40,7 +40,7 @@ class Boundary:
     ledger: str = ""
 
     def with_live(self, start: int) -> Boundary:
-        """Claim the windows that begin then or later for workers, but for those of the history."""
+        """Claim for workers the windows that begin at `start` or later, except those that a history has claimed."""
         return replace(self, live=max(self.history, min(self.live, start)))
 
     def with_history(self, through: int, ledger: str, sketch: str) -> Boundary:

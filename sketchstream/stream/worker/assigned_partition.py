@@ -231,9 +231,9 @@ class AssignedPartition:
         self._rewrite_at, self.rewriting = rewrite_at, False
         self.ended, self._ask_ends_at = False, None
 
-    def go_on_elsewhere(self) -> None:
+    def resume_after_loss(self) -> None:
         """Continue after a loss of records, which the state has noted; it is committed before anything more is read."""
-        self.status, self.reason = "restoring", "going on where the log goes on"
+        self.status, self.reason = "restoring", "resuming after lost records"
 
     def end(self) -> None:
         """Note that a bounded input has been read to its end."""
@@ -282,7 +282,7 @@ class AssignedPartition:
             return f"no record could be decoded for {now - self.schema_awaited[0]:.0f} s: {self.schema_awaited[1]}"
         return self.durability.trouble(now, within_s)
 
-    def turned(self, trouble: str, there: bool) -> bool:
+    def note_change(self, trouble: str, there: bool) -> bool:
         """Note whether there is a trouble, by its name; return whether that differs from what was noted last."""
         before = trouble in self._troubles
         (self._troubles.add if there else self._troubles.discard)(trouble)
@@ -337,7 +337,7 @@ class AssignedPartition:
         """Return the next chunk that waited; None if there is none, or it must still wait."""
         return self._held.popleft() if self._held and self.computation is None else None
 
-    def read_on(self) -> bool:
+    def may_resume(self) -> bool:
         """Whether a partition that was interrupted may be read again, from now on."""
         if not self.interrupted or self.computation is not None:
             return False

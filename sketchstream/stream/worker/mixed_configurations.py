@@ -1,11 +1,11 @@
 """Notices that members of one group run different configurations for longer than a rolling change takes.
 
-In: what the committed snapshots of all partitions say, from time to time. Out: a sentence for operators. Touches:
-nothing.
+In: the committed snapshots of all partitions, from time to time. Out: a sentence for operators. Touches: nothing.
 
-Workers of two deployments that share a group id divide the partitions between them: each counts its own sketches in
-its own part, and every window of both lacks the other part for ever. A snapshot names the configuration that wrote it.
-One that stays behind, of a partition that nobody runs, is no evidence; one that moves on is.
+Two deployments that share a group id divide the partitions between them. Each counts its own sketches in its own
+partitions only, so every window of both lacks the other's partitions for good. A snapshot names the configuration that
+wrote it. An old snapshot with another configuration proves nothing: nobody may run its partition any more. If newer
+snapshots with that configuration follow, other workers use it now.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from sketchstream.stream.state import checkpoint
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.windows.windows import iso
-from sketchstream.stream.worker import account, policy
+from sketchstream.stream.worker import log_lines, policy
 from sketchstream.stream.worker.assigned_partition import AssignedPartition, Computation, Job
 from sketchstream.stream.worker.io_tasks import Done, IoTasks
 from sketchstream.stream.worker.settings import Settings
@@ -215,7 +215,7 @@ class PartitionManager:
             state.skip(position)
         else:
             state.rewind(position)
-        assigned.go_on_elsewhere()
+        assigned.resume_after_loss()
         self.save(assigned)
         return True
 
@@ -367,7 +367,7 @@ class PartitionManager:
         if done.error is None:
             entries, frontiers = done.publications
             state.published(entries, frontiers)
-            self._loss = account.published_reason(frontiers) or self._loss
+            self._loss = log_lines.published_reason(frontiers) or self._loss
             self._metrics.add("published", len(entries))
             for entry in entries:
                 if entry.positions is None:
@@ -442,13 +442,13 @@ class PartitionManager:
             self.fail(assigned, error)
 
     def _go_on(self, assigned: AssignedPartition) -> None:
-        """Continue a computation whose long work is done, then with the chunks that waited for it, then read on."""
+        """Continue a computation whose long work is done, then with the chunks that waited for it, then read again."""
         todo = assigned.take_computation()
         if todo is not None:
             self._run(assigned, todo)
         while (chunk := assigned.take_held()) is not None:
             self._apply(chunk)
-        if assigned.read_on():
+        if assigned.may_resume():
             self._source.resume(assigned.partition)
 
     def _count(self, needed: CountNeeded, partition: int) -> int:

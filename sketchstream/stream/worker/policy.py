@@ -62,5 +62,5 @@ def check_clock(chunk: Chunk, clock_ms: int, rules: Rules) -> None:
         raise DataLossError(
             f"partition {chunk.partition}: clock: most of the records from position {chunk.from_position} on lie more "
             f"than input.max_ahead beyond this worker's clock, {iso(clock_ms)}, and the brokers' time is not known "
-            "yet; set the clock right, or input.max_ahead if the records are"
+            "yet; correct the clock; if the records are right, raise input.max_ahead"
         )

@@ -43,7 +43,7 @@ from sketchstream.stream.state.outcome import Outcome
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.windows import iso
-from sketchstream.stream.worker import account, policy, side_outputs, status
+from sketchstream.stream.worker import log_lines, policy, side_outputs, status
 from sketchstream.stream.worker.assigned_partition import AssignedPartition
 from sketchstream.stream.worker.idleness import Frontiers, IdlePartitions
 from sketchstream.stream.worker.io_tasks import Inline, IoTasks
@@ -116,7 +116,7 @@ class Worker:
         self._within_s = settings.durable_within_s
         self._report_at = self._began + settings.report_every_s
         self._judge_at, self._complained = self._began + JUDGE_EVERY_S, False
-        self._recent = account.Recent()
+        self._recent = log_lines.Recent()
         self.last_words: tuple[str, ...] = ()
         self._executor = _threads(settings.threads, "commit")
         self._workshop = _threads(min(settings.threads, WORKSHOP_THREADS), "windows")
@@ -240,14 +240,14 @@ class Worker:
     def _report(self) -> None:
         """Log how much was counted."""
         progress = self.progress()
-        text = f"{progress.line()}, {account.counts(self.metrics)}"
-        say(log, logging.INFO, "progress", text, **progress.fields(), **account.counters_shown(self.metrics))
+        text = f"{progress.line()}, {log_lines.counts(self.metrics)}"
+        say(log, logging.INFO, "progress", text, **progress.fields(), **log_lines.counters_shown(self.metrics))
         self._judge(again=True)
         self._recent.note(self.metrics)
 
     def _judge(self, *, again: bool) -> None:
         """Log a warning if most of what came recently was not counted; `again`: also if that was said before."""
-        reason = account.main_reason(self._recent.counted(self.metrics))
+        reason = log_lines.main_reason(self._recent.counted(self.metrics))
         repeated, self._complained = self._complained and not again, reason is not None
         if reason is None or repeated:
             reason = self._manager.take_loss()
@@ -258,12 +258,12 @@ class Worker:
         """Log which windows stay open, why none was sealed, why most records were not counted."""
         ours = self._partitions.values()
         bounded = any(assigned.ended for assigned in ours)
-        nothing = account.nothing_sealed(ours, self.metrics, bounded=bounded)
-        recent = account.main_reason(self._recent.counted(self.metrics))
-        reason = recent or account.main_reason(self.metrics.exact()) if nothing is None else nothing
+        nothing = log_lines.nothing_sealed(ours, self.metrics, bounded=bounded)
+        recent = log_lines.main_reason(self._recent.counted(self.metrics))
+        reason = recent or log_lines.main_reason(self.metrics.exact()) if nothing is None else nothing
         return (
             *(() if reason is None else (reason,)),
-            *account.tell_unsealed(ours, self.rules.lateness_ms, bounded=bounded),
+            *log_lines.tell_unsealed(ours, self.rules.lateness_ms, bounded=bounded),
         )
 
     def close(self, *, leave: bool = False) -> None:
@@ -444,13 +444,13 @@ class Worker:
         if assigned.state is not None and assigned.state.changed():
             assigned.durability.changed(now)
         trouble = assigned.trouble(now, within_s)
-        if assigned.turned("not_durable", bool(trouble)):
+        if assigned.note_change("not_durable", bool(trouble)):
             if trouble:
                 say(log, logging.ERROR, "not_durable", partition=assigned.partition, reason=trouble)
             else:
                 say(log, logging.INFO, "durable_again", partition=assigned.partition)
         slow = assigned.slow(now)
-        if assigned.turned("slow_commit", bool(slow)) and slow:
+        if assigned.note_change("slow_commit", bool(slow)) and slow:
             say(log, logging.WARNING, "slow_commit", partition=assigned.partition, reason=slow)
 
     def _idle(self, now: float) -> None:

@@ -69,10 +69,10 @@ def test_a_topic_is_followed_over_a_restart(kafka: str, tmp_path: Path) -> None:
         for minute in (0, 10):
             if minute:
                 send(minute)
-            with open_feed(app.config) as (feed, around):
+            with open_feed(app.config) as (feed, surroundings):
                 store = Store(tmp_path / "serve.sqlite", app.config, feed.identity)
                 pool = Pool(store, app.config_file.read_text(), 1, 120.0)
-                follower = Follower(store, feed, pool, around)
+                follower = Follower(store, feed, pool, surroundings)
                 service = Service(store, pool, follower)
                 pool.start()
                 try:

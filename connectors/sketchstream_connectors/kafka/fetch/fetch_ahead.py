@@ -28,16 +28,16 @@ from sketchstream_connectors.kafka.fetch.read_ahead import ReadAhead, Reading, r
 from sketchstream_connectors.kafka.fetch.record_batch import end_of
 
 
-class _Instead:
-    """An object with some of its attributes replaced, for methods of its class.
+class _PatchedView:
+    """A view of an object in which some attributes are replaced; methods of its class are called with it.
 
     Args:
         original: object that has all other attributes.
-        others: attributes that are replaced.
+        replaced: attributes that are replaced.
     """
 
-    def __init__(self, original: Any, **others: Any) -> None:
-        self.__dict__.update(others, _original=original)
+    def __init__(self, original: Any, **replaced: Any) -> None:
+        self.__dict__.update(replaced, _original=original)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
@@ -56,7 +56,7 @@ class _Positions:
 
     def __getitem__(self, partition: Any) -> Any:
         state, ahead = self._states[partition], self._ahead.get(partition)
-        return state if ahead is None else _Instead(state, position=ahead)
+        return state if ahead is None else _PatchedView(state, position=ahead)
 
 
 @cache
@@ -73,11 +73,11 @@ def _completed_fetch_type() -> type:
 
 
 class _Arrivals:
-    """Where the client puts responses that it takes in: they are laid aside, and begun to be read.
+    """The queue to which the client appends responses: another thread begins to read them, and they wait here.
 
     Args:
         fetcher: fetcher of the client.
-        aside: responses that are laid aside.
+        aside: responses that wait to be drained.
         reader: begins to read these responses.
     """
 
@@ -87,7 +87,7 @@ class _Arrivals:
         self._committed_only = fetcher._isolation_level == read_committed()
 
     def append(self, completed: Any) -> None:
-        """One response of one partition."""
+        """Take a response of one partition."""
         arrived = _completed_fetch_type()(*completed)
         arrived.reading = self._reader.begin(completed, check_crc=self._check_crc, committed_only=self._committed_only)
         self._aside.append(arrived)
@@ -114,7 +114,7 @@ class FetchAhead:
         self._answered = threading.Event()
         self._arrived: collections.deque[Any] = collections.deque()
         self._asked_ahead = False
-        self._receiving = _Instead(fetcher, _completed_fetches=_Arrivals(fetcher, self._arrived, reader))
+        self._receiving = _PatchedView(fetcher, _completed_fetches=_Arrivals(fetcher, self._arrived, reader))
         fetcher._handle_fetch_response = self._receive
         fetcher._fetchable_partitions = self._fetchable
         fetcher._clear_pending_fetch_request = self._clear
@@ -122,7 +122,7 @@ class FetchAhead:
         fetcher.fetch_records = self.fetch_records
 
     def _receive(self, *response: Any) -> None:
-        """Let the client take a response in, but lay it aside."""
+        """Let the client handle a response, but append it to the queue here instead of its own."""
         type(self._fetcher)._handle_fetch_response(self._receiving, *response)
 
     def _fetchable(self) -> list[Any]:
@@ -226,12 +226,12 @@ class FetchAhead:
         partitions = [
             partition for partition in subscriptions.fetchable_partitions() if partition in ahead or partition in others
         ]
-        creating = _Instead(
+        creating = _PatchedView(
             fetcher,
             _fetchable_partitions=lambda: partitions,
-            _subscriptions=_Instead(subscriptions, assignment=_Positions(subscriptions.assignment, ahead)),
+            _subscriptions=_PatchedView(subscriptions, assignment=_Positions(subscriptions.assignment, ahead)),
         )
-        sending = _Instead(fetcher, _create_fetch_requests=lambda: kind._create_fetch_requests(creating))
+        sending = _PatchedView(fetcher, _create_fetch_requests=lambda: kind._create_fetch_requests(creating))
         await kind._send_fetches_async(sending)
 
     def _all_asked(self) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels import kernel
-from sketchstream.kernels.door import part
+from sketchstream.kernels.compilation import part
 from sketchstream.kernels.machine_code import first_byte, prefetch_read
 from sketchstream.kernels.tokens import byte
 

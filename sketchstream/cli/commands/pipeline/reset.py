@@ -95,7 +95,7 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
             (t, stack.enter_context(clusters.connect(topic_config)), topic_config)
             for t, topic_config in enumerate(config.apart())
         ]
-        several = places if config.beside else []  # all begin one revision, the largest of theirs
+        several = places if config.other_topics else []  # all begin one revision, the largest of theirs
         planned = [recover.reset(at, clusters.names(one), to=start, dry_run=True) for _, at, one in several]
         least = max((one.revision for topic in planned for one in topic), default=0)
         for topic, connection, one in places:

@@ -89,12 +89,12 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
     settings = ServeSettings.of(config, port=port, host=host, database=database)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listening(settings.address))
-        feed, around = stack.enter_context(open_feed(config))
+        feed, surroundings = stack.enter_context(open_feed(config))
         store = Store(settings.database, config, feed.identity, settings.retention_ms)
         stack.callback(store.close)
         pool = Pool(store, settings.text, settings.processes, settings.deadline_s)
         stack.callback(pool.close, STOP_S / 4)
-        follower = Follower(store, feed, pool, around, settings.refresh_s)
+        follower = Follower(store, feed, pool, surroundings, settings.refresh_s)
         stack.callback(follower.close, STOP_S / 4)
         server = Server(create(Service(store, pool, follower), settings.access), settings.proxies)
         if settings.in_clear is not None:

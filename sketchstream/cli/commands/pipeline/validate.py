@@ -79,7 +79,7 @@ def command(
     }
     if config.from_kafka:
         topics = [topic_config.input.topic or "" for topic_config in config.apart()]
-        facts["source"] = f"topic{'s' if config.beside else ''} {', '.join(topics)}"
+        facts["source"] = f"topic{'s' if config.other_topics else ''} {', '.join(topics)}"
         facts["sealed_topic"] = ", ".join(topic_config.sealed_topic or "" for topic_config in config.apart()) or None
     if config.budget is not None:
         facts["budget"] = config.check_budget()
@@ -92,7 +92,7 @@ def command(
         unreachable = clusters.unreachable(config) if online or write else None
         if (online or write) and unreachable is None:
             everywhere = [_ask(topic_config, sample, write=write) for topic_config in config.apart()]
-            if not config.beside:
+            if not config.other_topics:
                 config = everywhere[0].config
             partitions = sum(one.partitions for one in everywhere)
             retention_ms = max(one.retention_ms for one in everywhere)
@@ -208,9 +208,9 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     from sketchstream.privacy.deployments.guarantee import readers_of_the_topic
 
     spec: Any = plan.spec
-    around = context(config, plan, partitions=partitions, retention_ms=retention_ms)
+    surroundings = context(config, plan, partitions=partitions, retention_ms=retention_ms)
     kind = kinds.of(spec)
-    guarantee = kind.guarantee(spec, plan.ledger, around).to_dict()
+    guarantee = kind.guarantee(spec, plan.ledger, surroundings).to_dict()
     facts: dict[str, Any] = {
         "name": plan.name,
         "window": plan.window,
@@ -244,7 +244,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
             facts["groups_of_one_item"] = spec.group_losses
             facts["group_limit"] = spec.groups.limit
     if retention_ms is not None:
-        facts["readers_of_the_topic"] = readers_of_the_topic(around)
+        facts["readers_of_the_topic"] = readers_of_the_topic(surroundings)
     if config.input.partitioned_by == "none" and partitions is not None and isinstance(kind, Reconstructing):
         epsilon = float(spec.epsilon)
         growth = kind.gain(spec, [epsilon] * partitions) / kind.gain(spec, [epsilon])

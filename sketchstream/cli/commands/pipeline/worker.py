@@ -63,7 +63,7 @@ def run(
         leave: give up static membership at the end.
         watch: called after every step with the worker's status; default: a status line on a terminal.
     """
-    from sketchstream.stream.worker import account
+    from sketchstream.stream.worker import log_lines
 
     with progress.ProgressBar("starting") as bar:
         status = watch or (lambda now: bar.reach(now.records, now.line()))
@@ -72,8 +72,8 @@ def run(
             worker.run(leave=leave)
     log = logging.getLogger("sketchstream.worker")
     said = worker.progress()
-    text = f"{said.line()}, {account.counts(worker.metrics)}"
-    say(log, logging.INFO, "ended", text, **said.fields(), **account.counters_shown(worker.metrics))
+    text = f"{said.line()}, {log_lines.counts(worker.metrics)}"
+    say(log, logging.INFO, "ended", text, **said.fields(), **log_lines.counters_shown(worker.metrics))
     for text in worker.last_words:
         say(log, logging.INFO, "note", text)
 

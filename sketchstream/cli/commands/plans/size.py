@@ -112,8 +112,8 @@ def command(
         largest=largest,
         **expectation,
     )
-    around = Context(window_ms=Calendar(width).shortest_ms)
-    guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.initial_ledger(sizing.spec), around)
+    context = Context(window_ms=Calendar(width).shortest_ms)
+    guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.initial_ledger(sizing.spec), context)
     block = sizing.block(name, window, group_by, deployment.file_of_groups)
     if form == "json":
         click.echo(show.as_json(_facts(sizing, guarantee, block)))

@@ -102,11 +102,11 @@ def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]
     from sketchstream.kinds.config_tables import TableContext
 
     questions, universe = block.asked(folder)
-    around = TableContext(partitioned_by=None, unchecked=False, weights=False, packed=False, folder=folder)
+    context = TableContext(partitioned_by=None, unchecked=False, weights=False, packed=False, folder=folder)
 
     def wanted(mechanism: Mechanism, strategy: Strategy | None) -> WorkloadSpec:
         return block.spec_with(
-            questions, universe, mechanism if strategy is not None else block.mechanism, strategy, around
+            questions, universe, mechanism if strategy is not None else block.mechanism, strategy, context
         )
 
     return wanted

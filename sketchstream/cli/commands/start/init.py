@@ -329,8 +329,8 @@ def _print(draft: Draft, sizing: Any, output: Path) -> None:
     from sketchstream_connectors import factory
 
     config = Config.load(output)
-    around = Context(window_ms=config.sketches[0].shortest_ms)
-    guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.initial_ledger(sizing.spec), around)
+    context = Context(window_ms=config.sketches[0].shortest_ms)
+    guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.initial_ledger(sizing.spec), context)
     each = "" if sizing.spec.groups is None else f" in each of {sizing.spec.group_count:,} groups"
     click.echo(guarantee.summary)
     click.echo(

@@ -19,7 +19,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from sketchstream.array_types import Ints
 from sketchstream.kernels import kernel
-from sketchstream.kernels.door import cgutils, typed_intrinsic, types
+from sketchstream.kernels.compilation import cgutils, typed_intrinsic, types
 from sketchstream.kernels.machine_code import (
     INT64,
     LANES,
