@@ -1,6 +1,6 @@
 """Named steps at which a test may stop the process; otherwise they have no effect.
 
-In: names of steps. Out: a call of the hook that a test installed. Touches: nothing. There is no configuration key and
+In: names of steps. Out: calls of the hook that a test installed. Touches: nothing. There is no configuration key and
 no environment variable for it: only code in the same process can install a hook.
 """
 
@@ -18,6 +18,6 @@ def install(hook: Callable[[str], None] | None) -> None:
 
 
 def checkpoint(step: str) -> None:
-    """Report that a step was reached."""
+    """Call the hook that a test installed, if there is one, with the name of a step that is now reached."""
     if _hook is not None:
         _hook(step)

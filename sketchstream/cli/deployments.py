@@ -160,8 +160,8 @@ def _parse_groups(text: str) -> tuple[int, list[Any]]:
 
 
 @dataclass(frozen=True)
-class DeployedPlan:
-    """A plan with the groups and windows in which it is deployed.
+class PlannedDeployment:
+    """A sketch that is planned, in a deployment with these groups and windows.
 
     Args:
         spec: spec of the sketch, with its groups.

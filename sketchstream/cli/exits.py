@@ -19,7 +19,7 @@ INTERRUPTED: Final = 130
 MEANINGS: Final = {
     OK: "ok",
     INPUT: "files, bytes, keys, records, the broker",
-    USAGE: "options, configuration, specification, or the wrong command for where a file is in its life",
+    USAGE: "options, configuration, specification, or a command that does not fit the file's state",
     FENCED: "another worker has taken over",
     DATA_LOSS: "stopped because going on would lose or repeat data (the policy's choice)",
     INTERRUPTED: "interrupted from the keyboard",

@@ -201,9 +201,10 @@ def mean(points: Sequence[Point], *, together: bool) -> Point:
 
     Where items are hashed into slots or sampled, the same items meet in the same slots in every window, so that errors
     go together and do not average out: the ends are averaged, which holds however errors depend on each other. Else
-    intervals of counts lie symmetrically around unbiased linear estimates of their numbers: it is these whose mean is
-    taken, so that no bias of single estimates adds up. A whole end of an interval that is not around its estimate was
-    cut at a possible value, or follows from an exact law: its middle is no such estimate, and ends are averaged too.
+    intervals of counts lie symmetrically around unbiased linear estimates of their numbers: the mean of
+    these estimates is taken, so that no bias of single estimates adds up. A whole end of an interval that is not around
+    its estimate was cut at a possible value, or follows from an exact law: its middle is not such an estimate, and ends
+    are averaged too.
 
     Args:
         points: value, low and high of each window, at least one; an end of None is infinite.

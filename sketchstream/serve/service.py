@@ -130,7 +130,7 @@ class WindowAnswer:
 
 
 def guarantee_seen(both: str) -> str:
-    """The guarantee that whoever asks may see: if he may not see every sketch, that of the window's sketch alone."""
+    """The guarantee that whoever asks may see: if they may not see every sketch, that of the window's sketch alone."""
     whole, _, alone = both.partition("\n")
     return whole if may_see_all() else alone
 

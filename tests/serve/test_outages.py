@@ -29,8 +29,8 @@ from sketchstream.serve.clients.access import Access, Token
 from sketchstream.serve.clients.clients import CLIENT, InProgress
 from sketchstream.serve.clients.fair_queue import WAITING, FairQueue
 from sketchstream.serve.clients.traffic import Traffic
-from sketchstream.serve.edge import connections, server, turns
-from sketchstream.serve.edge.turns import Turns
+from sketchstream.serve.edge import connections, drawing_pool, server
+from sketchstream.serve.edge.drawing_pool import DrawingPool
 from sketchstream.serve.page import views
 from sketchstream.serve.reconstruction import pool
 from sketchstream.serve.reconstruction.child import Child
@@ -212,7 +212,7 @@ def test_nobodys_charts_take_the_threads_of_another():
     """One client asks for forty charts, then another one for two: his are the next ones to be drawn."""
 
     async def played():
-        turns, go, drawn = Turns(2), threading.Event(), []
+        pool, go, drawn = DrawingPool(2), threading.Event(), []
 
         def draw(name):
             go.wait(30)
@@ -220,7 +220,7 @@ def test_nobodys_charts_take_the_threads_of_another():
 
         async def page(client, number):
             CLIENT.set(client)
-            await turns.run(draw, (client, number))
+            await pool.run(draw, (client, number))
 
         tasks = [asyncio.create_task(page("greedy", number)) for number in range(40)]
         await asyncio.sleep(0)
@@ -231,7 +231,7 @@ def test_nobodys_charts_take_the_threads_of_another():
         gone.cancel()
         go.set()
         await asyncio.gather(*tasks)
-        assert turns._free == 2
+        assert pool._free == 2
         with pytest.raises(asyncio.CancelledError):
             await gone
         return drawn
@@ -244,7 +244,7 @@ def test_nobodys_charts_take_the_threads_of_another():
 
 def test_who_asks_for_charts_takes_turns_with_others(folder, monkeypatch):
     """The same over HTTP: with many pages of one token in progress, that of another one comes soon."""
-    monkeypatch.setattr(turns, "DRAWING", 1)
+    monkeypatch.setattr(drawing_pool, "MAX_DRAWING", 1)
     digests = {name: hashlib.sha256(f"{name}-of-the-analysts".encode()).digest() for name in ("greedy", "modest")}
     access = Access([Token(name, one, None) for name, one in digests.items()], None)
     drawn, go, whole = [], threading.Event(), views.rendering.html

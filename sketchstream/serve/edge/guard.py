@@ -192,7 +192,7 @@ class Guard:
             self._limits.end(client)
 
     def _refused(self, scope: Scope, headers: Headers, seen: LoggedRequest) -> Response | None:
-        """The refusal of a request; None if it may be answered: its state says who asks, `VIEWER` what he may see."""
+        """The refusal of a request; None if it may be answered: its state says who asks, `VIEWER` what they may see."""
         state, path = scope["state"], scope["path"]
         if self._limits.full:
             return problems.problem(503, "Too many requests", BUSY, {"Retry-After": "1"})

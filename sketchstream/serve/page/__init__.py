@@ -23,10 +23,10 @@ def routes(service: Service, access: Access) -> list[BaseRoute]:
     """
     from starlette.routing import Route
 
-    from sketchstream.serve.page.entrance import Entrance
+    from sketchstream.serve.page.login import LoginPages
     from sketchstream.serve.page.views import Views
 
-    views, entrance = Views(service), Entrance(access)
+    views, login = Views(service), LoginPages(access)
     sketch = "/sketches/{name}"
     return [
         Route("/", views.sketches),
@@ -42,8 +42,8 @@ def routes(service: Service, access: Access) -> list[BaseRoute]:
         Route("/ledger", views.ledger),
         Route("/incidents", views.incidents),
         Route("/help", views.help),
-        Route("/login", entrance.form),
-        Route("/login", entrance.enter, methods=["POST"]),
-        Route("/login/leave", entrance.leave, methods=["POST"]),
+        Route("/login", login.form),
+        Route("/login", login.enter, methods=["POST"]),
+        Route("/login/leave", login.leave, methods=["POST"]),
         Route("/static/{asset}", views.asset),
     ]

@@ -30,7 +30,7 @@ from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
 from sketchstream.query.times import read_time, require_order
-from sketchstream.serve.edge.turns import Turns
+from sketchstream.serve.edge.drawing_pool import DrawingPool
 from sketchstream.serve.page import calendar, comparison, home, links, pictures, rendering, series, wording
 from sketchstream.serve.recent import RecentlyUsed
 from sketchstream.serve.reconstruction.questions import Question
@@ -79,7 +79,7 @@ def guard_view(view: View) -> Callable[[Views, Request], Awaitable[Response]]:
     @functools.wraps(view)
     async def guarded_view(self: Views, request: Request) -> Response:
         try:
-            return await self._turns.run(view, self, request)
+            return await self._drawing_pool.run(view, self, request)
         except NotFoundError as error:
             return _refusal(404, "Not found", error)
         except SeveralWindowsError as error:
@@ -108,7 +108,7 @@ class Views:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._drawn = RecentlyUsed[Hashable, Any](KEPT_PICTURES)
-        self._turns = Turns()
+        self._drawing_pool = DrawingPool()
 
     # ------------------------------------------------------------------ pages
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sketchstream.cli import options, show, sketches
+from sketchstream.cli.answer_cache import CachedCommand
+from sketchstream.cli.output_files import write_arrow, write_page
 from sketchstream.cli.row_questions import RowQuestions, row_questions
 from sketchstream.cli.source import AnswerSource, published
-from sketchstream.cli.stored import Answering
-from sketchstream.cli.written import write_arrow, write_page
 from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sketchstream.query.windows import PublishedWindows
 
 
-@click.command(cls=Answering)
+@click.command(cls=CachedCommand)
 @published
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together.")
 @click.option("--closed", is_flag=True,

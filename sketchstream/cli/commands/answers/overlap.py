@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import click
 
 from sketchstream.cli import options, show, sketches
+from sketchstream.cli.answer_cache import CachedCommand
+from sketchstream.cli.output_files import write_arrow
 from sketchstream.cli.source import AnswerSource, published
-from sketchstream.cli.stored import Answering
-from sketchstream.cli.written import write_arrow
 from sketchstream.errors import ConfigError, EstimateError, MergeError
 
 if TYPE_CHECKING:
     from sketchstream.query.overlaps import OverlapAnswer
 
 
-@click.command(cls=Answering)
+@click.command(cls=CachedCommand)
 @published
 @click.option("--groups", metavar="A,B,...", help="Groups to combine.  [default: all]")
 @click.option("--query", "queries", metavar="SET", multiple=True,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from sketchstream.cli import options, show, sketches
+from sketchstream.cli.answer_cache import CachedCommand
+from sketchstream.cli.output_files import write_page
 from sketchstream.cli.source import AnswerSource, published
-from sketchstream.cli.stored import Answering
-from sketchstream.cli.written import write_page
 from sketchstream.errors import ConfigError
 from sketchstream.kinds.options import METHODS, NORMS
 
@@ -47,7 +47,7 @@ class Method:
         )
 
 
-@click.command(cls=Answering)
+@click.command(cls=CachedCommand)
 @published
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together; published states only.")
 @click.option("--group", metavar="NAME", help="Group to show, if the sketch has groups.")
@@ -176,7 +176,7 @@ def _of_file(
     answer = of_file(published, how.apply(published))
     answer = answer if group is None else replace(answer, facts={**answer.facts, "group": group})
     warning = (answer.profile.guarantee or {}).get("warning")
-    if warning is not None and not published.spec.no_privacy:  # of no privacy, reading the file has warned
+    if warning is not None and not published.spec.no_privacy:  # else reading the file has warned already
         show.warn(warning)
     present(answer, plot, html, file.name)
     results.print_one(answer, form)

@@ -14,7 +14,7 @@ import click
 
 from sketchstream import kinds
 from sketchstream.cli import options, show
-from sketchstream.cli.deployments import LOSSES, DeployedPlan, DeploymentOptions, deployed
+from sketchstream.cli.deployments import LOSSES, DeploymentOptions, PlannedDeployment, deployed
 from sketchstream.cli.specs import Description, describe_by_options
 from sketchstream.errors import ConfigError
 
@@ -188,18 +188,18 @@ def command(
         plan = planner.plan(spec, **expected)
     else:
         plan = planner.required(spec, target=target, number=number, vary=vary, **expected)
-    deployed_plan = DeployedPlan(plan.spec, plan.items, plan.parts, plan.merges, windows_given)
-    early = None if deployed_plan.windows is None else deployed_plan.windows.early
+    planned = PlannedDeployment(plan.spec, plan.items, plan.parts, plan.merges, windows_given)
+    early = None if planned.windows is None else planned.windows.early
     released = (
         None if early is None else planner.plan(planner.resize(plan.spec, epsilon_publish=early.epsilon), **expected)
     )
     if early is not None:  # the losses of the spec alone would be too small; `_print_deployment` has all of them
-        ledger = deployed_plan.ledger
+        ledger = planned.ledger
         notes = tuple(note for note in plan.notes if " loses " not in note)
         plan = replace(plan, loss=ledger.loss(), loss_with_intrusion=ledger.loss(intrusion=True), notes=notes)
     if form == "json":
         forecast = plain_forecast(plan.spec, lambda tried: ("distinct items", _distinct(tried, plan, expected)))
-        data = forecast | plan.to_dict() | (deployed_plan.to_dict() if deployment.given else {})
+        data = forecast | plan.to_dict() | (planned.to_dict() if deployment.given else {})
         if early is not None and released is not None:
             numbers = {name: number.to_dict() for name, number in released.numbers.items()}
             data["early"] = {"most": early.most, "epsilon": str(early.epsilon), "numbers": numbers}
@@ -217,13 +217,12 @@ def command(
         f"{plan.items:,.0f} items expected{whose}\n"
     )
     print_table(plan)
-    size, partitions = deployed_plan.overlap * deployed_plan.memory.window, deployed_plan.partitions
-    settings = StoreTable()
+    size, partitions, settings = planned.overlap * planned.memory.window, planned.partitions, StoreTable()
     cost = units.spell_snapshots(size, partitions, settings.snapshot_every, settings.snapshot_rate)
-    busy = "the busy window" if deployed_plan.overlap == 1 else f"the {deployed_plan.overlap} busy windows"
+    busy = "the busy window" if planned.overlap == 1 else f"the {planned.overlap} busy windows"
     click.echo(f"\nIn a worker, {partitions} partition{'s' * (partitions > 1)}: snapshots of {busy} write {cost}.")
     if deployment.given:
-        _print_deployment(deployed_plan)
+        _print_deployment(planned)
     if early is not None and released is not None:
         _print_early(early, plan, released)
 
@@ -286,19 +285,19 @@ def _distinct(spec: ProfileSpec, plan: planner.Plan, expected: Mapping[str, Any]
     return chosen["distinct"].sd
 
 
-def _print_deployment(deployed_plan: DeployedPlan) -> None:
+def _print_deployment(planned: PlannedDeployment) -> None:
     """Groups, memory, losses and the guarantee's sentences about them."""
     from sketchstream.kinds.profile.statement import assumed_of_groups
 
-    for sentence in deployed_plan.sentences():
+    for sentence in planned.sentences():
         click.echo(sentence)
     click.echo()
-    show.table(LOSSES, deployed_plan.rows())
+    show.table(LOSSES, planned.rows())
     click.echo()
-    guarantee = deployed_plan.guarantee
+    guarantee = planned.guarantee
     for sentence in guarantee.protects[:1] + guarantee.seen:
         click.echo(f"  - {sentence}")
-    for sentence in assumed_of_groups(deployed_plan.spec):
+    for sentence in assumed_of_groups(planned.spec):
         click.echo(f"  - assumed: {sentence}")
 
 
@@ -313,9 +312,9 @@ def _print_sets(
     from sketchstream.kinds.profile.overlap.forecast import COLUMNS, forecast
 
     figures = forecast(spec, expected["items"], shared=shared, parts=expected["parts"])
-    deployed_plan = DeployedPlan(figures.spec, figures.items, figures.parts, figures.merges, windows)
+    planned = PlannedDeployment(figures.spec, figures.items, figures.parts, figures.merges, windows)
     rows = [[row[name] for name in COLUMNS] for row in figures.rows()]
-    if not show.print_data(form, figures.to_dict() | deployed_plan.to_dict(), COLUMNS, rows):
+    if not show.print_data(form, figures.to_dict() | planned.to_dict(), COLUMNS, rows):
         return
     click.echo(
         f"epsilon {spec.epsilon}, epsilon_overlap {figures.overlap.epsilon}, {len(figures.overlap.groups)} groups of "
@@ -328,7 +327,7 @@ def _print_sets(
     click.echo("\nsd: one standard error; relative: that over the expected number.")
     for note in figures.notes():
         click.echo(f"{note[:1].upper()}{note[1:]}.")
-    _print_deployment(deployed_plan)
+    _print_deployment(planned)
 
 
 def as_csv(plan: planner.Plan) -> str:

@@ -56,7 +56,7 @@ function readable(chart) {
 document.querySelectorAll(".chart").forEach(readable);
 
 // Numbers that are being reconstructed: look again after a while, as long as somebody looks at the page and does not
-// choose something, which a new page would take from under his hand.
+// choose something, which a new page would take from under their hand.
 const wait = Number(document.body.dataset.refresh);
 function lookAgain() {
   if (document.hidden) document.addEventListener("visibilitychange", lookAgain, { once: true });

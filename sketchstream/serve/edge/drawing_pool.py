@@ -1,4 +1,4 @@
-"""Threads that draw pages and their charts, shared out fairly among clients.
+"""A pool of threads that draw pages and their charts, shared out fairly among clients.
 
 In: a function and the client that asks for what it draws. Out: its result. Touches: threads.
 
@@ -17,36 +17,36 @@ from starlette.concurrency import run_in_threadpool
 from sketchstream.serve.clients.clients import CLIENT, REQUESTS
 from sketchstream.serve.clients.fair_queue import FairQueue
 
-DRAWING: Final = 3
-"""Most threads that draw at a time: fewer than there are, so that data are answered meanwhile."""
-Given = ParamSpec("Given")
+MAX_DRAWING: Final = 3
+"""Most threads that draw at a time: fewer than all threads, so that questions for data are answered meanwhile."""
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-class Turns:
-    """Threads that draw. Only the event loop's thread calls it.
+class DrawingPool:
+    """Threads that draw, and the clients that wait for one. Only the event loop's thread calls it.
 
     Args:
-        most: the most at a time; default: `DRAWING`.
+        most: the most at a time; default: `MAX_DRAWING`.
     """
 
     def __init__(self, most: int | None = None) -> None:
-        self._free = DRAWING if most is None else most
+        self._free = MAX_DRAWING if most is None else most
         self._waiting = FairQueue[asyncio.Future[None]](REQUESTS)
 
-    async def run(self, draw: Callable[Given, Result], *arguments: Given.args, **more: Given.kwargs) -> Result:
-        """Run a function that draws, in a thread, when it is its client's turn; return what it gives."""
+    async def run(self, draw: Callable[Arguments, Result], *args: Arguments.args, **more: Arguments.kwargs) -> Result:
+        """Run a function that draws, in a thread, when it is its client's turn; return its result."""
         if self._free:
             self._free -= 1
         else:
-            await self._turn()
+            await self._wait_for_thread()
         try:
-            return await run_in_threadpool(draw, *arguments, **more)
+            return await run_in_threadpool(draw, *args, **more)
         finally:
-            self._next()
+            self._release_thread()
 
-    async def _turn(self) -> None:
-        """Wait for a thread."""
+    async def _wait_for_thread(self) -> None:
+        """Wait until it is this client's turn."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.put(turn, CLIENT.get())
         try:
@@ -54,11 +54,11 @@ class Turns:
         except asyncio.CancelledError:
             self._waiting.remove(turn)
             if turn.done() and not turn.cancelled():  # the turn was given to a client that has just gone
-                self._next()
+                self._release_thread()
             raise
 
-    def _next(self) -> None:
-        """A thread is free again."""
+    def _release_thread(self) -> None:
+        """Give a thread that is free again to the next client that waits."""
         while (turn := self._waiting.take()) is not None:
             if not turn.done():  # its client has not gone meanwhile
                 turn.set_result(None)

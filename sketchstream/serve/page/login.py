@@ -23,8 +23,8 @@ MAX_FORM_BYTES: Final = 16_384
 """Most bytes of a form."""
 
 
-class Entrance:
-    """The pages around signing in.
+class LoginPages:
+    """The pages that sign a browser in and out.
 
     Args:
         access: access rules.
@@ -34,18 +34,18 @@ class Entrance:
         self._access = access
 
     async def form(self, request: Request) -> Response:
-        """The form for a token, or what there is to say without one."""
+        """The form for a token."""
         return self._page(request, request.query_params.get("next", "/"))
 
     async def enter(self, request: Request) -> Response:
-        """Take a token."""
+        """Take a token from the form, and give a cookie for it; an unknown token gets the form again."""
         body = bytearray()
         async for part in request.stream():
             body += part
             if len(body) > MAX_FORM_BYTES:
                 return self._page(request, "/", 413, "The form is too large.")
         fields = parse_qs(body.decode("ascii", "replace"))
-        token, target = fields.get("token", [""])[0].strip(), _inside(fields.get("next", ["/"])[0])
+        token, target = fields.get("token", [""])[0].strip(), _own_address(fields.get("next", ["/"])[0])
         address, guesses = request.state.address, self._access.guesses
         wait = guesses.wait_s(address)
         if wait:
@@ -62,25 +62,25 @@ class Entrance:
         return answer
 
     async def leave(self, request: Request) -> Response:
-        """Forget the session."""
+        """Delete the cookie of the session."""
         answer = RedirectResponse("/login", 303)
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict", path="/")
         return answer
 
     def _page(self, request: Request, target: str, status: int = 200, alarm: str = "") -> Response:
-        """The form."""
+        """The form for a token, with an alarm if there is one."""
         return rendering.html(
             "login.html",
             status,
             title="Sign in",
             needed=self._access.needed,
             inside=self._access.resume(request.cookies.get(COOKIE, "")) is not None,
-            wanted=_inside(target),
+            wanted=_own_address(target),
             alarm=alarm,
         )
 
 
-def _inside(address: str) -> str:
+def _own_address(address: str) -> str:
     """An address of this service; the first page in place of one that leads elsewhere."""
     good = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if good else "/"

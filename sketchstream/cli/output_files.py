@@ -1,6 +1,6 @@
-"""Files that commands write beside what they print: pages, Arrow files, pictures.
+"""Files that commands write beside what they print: pages and Arrow files.
 
-In: paths, and what goes there. Out: files; one that cannot be written is an error of files. Touches: those files.
+In: paths, pages, tables. Out: files; one that cannot be written is an error of files. Touches: those files.
 """
 
 from __future__ import annotations

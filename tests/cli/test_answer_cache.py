@@ -14,7 +14,7 @@ import pytest
 import sketchstream as ss
 from helpers.commands import Run
 from helpers.configurations import EVENTS_FILE
-from sketchstream.cli import progress, stored
+from sketchstream.cli import answer_cache, progress
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def answers(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     release = ss.Sketch.create(spec).seal()
     assert isinstance(release, ss.Release)
     (tmp_path / "one.sealed").write_bytes(release.to_bytes())
-    monkeypatch.setenv(stored.FOLDER, str(tmp_path / "cache" / "answers"))
+    monkeypatch.setenv(answer_cache.FOLDER_VARIABLE, str(tmp_path / "cache" / "answers"))
     return tmp_path / "cache" / "answers"
 
 
@@ -95,7 +95,7 @@ def test_what_gives_no_answer_or_more_than_an_answer_is_not_kept(run: Run, answe
 
 
 def test_an_empty_setting_keeps_nothing(run: Run, answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(stored.FOLDER, "")
+    monkeypatch.setenv(answer_cache.FOLDER_VARIABLE, "")
     assert run(*QUESTION).code == 0
     assert not answers.exists()
 
@@ -108,21 +108,21 @@ def test_a_folder_that_cannot_be_made_is_no_error(run: Run, answers: Path) -> No
 def test_an_edit_of_the_package_ends_all_answers(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = answers.parent.parent / "package" / "cli"
     package.mkdir(parents=True)
-    (package / "stored.py").write_text("1")
-    monkeypatch.setattr(stored, "__file__", str(package / "stored.py"))
-    before = stored.place("question", {})
+    (package / "answer_cache.py").write_text("1")
+    monkeypatch.setattr(answer_cache, "__file__", str(package / "answer_cache.py"))
+    before = answer_cache.path_of_answer("question", {})
     assert before is not None
-    assert before == stored.place("question", {})
+    assert before == answer_cache.path_of_answer("question", {})
     (package / "other.py").write_text("1")
-    assert before != stored.place("question", {})
+    assert before != answer_cache.path_of_answer("question", {})
 
 
 def test_the_oldest_answers_go(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "MAX_ANSWERS", 2)
-    places = [stored.place("question", {"number": number}) for number in range(3)]
+    monkeypatch.setattr(answer_cache, "MAX_ANSWERS", 2)
+    places = [answer_cache.path_of_answer("question", {"number": number}) for number in range(3)]
     for number, where in enumerate(places):
         assert where is not None
-        with stored.store_what_is_printed(where):
+        with answer_cache.store_what_is_printed(where):
             print(number)
         os.utime(where, ns=(number, number))
     assert sorted(answers.iterdir()) == sorted(where for where in places[1:] if where is not None)
@@ -134,9 +134,9 @@ def test_a_bar_is_shown_and_not_kept(answers: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "stderr", error)
     monkeypatch.setattr(progress, "on_terminal", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    where = stored.place("question", {})
+    where = answer_cache.path_of_answer("question", {})
     assert where is not None
-    with stored.store_what_is_printed(where):
+    with answer_cache.store_what_is_printed(where):
         with progress.ProgressBar("reading", 10, patience_s=0.0) as bar:
             bar.advance(3)
         print("remark", file=sys.stderr)
@@ -148,10 +148,10 @@ def test_a_bar_is_shown_and_not_kept(answers: Path, monkeypatch: pytest.MonkeyPa
 def test_an_answer_that_is_too_long_is_only_printed(
     answers: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "MAX_ANSWER_CHARACTERS", 100)
-    where = stored.place("question", {})
+    monkeypatch.setattr(answer_cache, "MAX_ANSWER_CHARACTERS", 100)
+    where = answer_cache.path_of_answer("question", {})
     assert where is not None
-    with stored.store_what_is_printed(where):
+    with answer_cache.store_what_is_printed(where):
         print("x" * 90)
         print("y" * 90)
     assert capfd.readouterr().out == "x" * 90 + "\n" + "y" * 90 + "\n"
@@ -220,12 +220,12 @@ def test_whatever_a_configuration_reads_ends_its_answers(
 def test_what_only_a_cluster_or_the_environment_knows_is_not_kept(
     run: Run, answers: Path, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert stored.place("profile", {"config_file": published}) is not None
+    assert answer_cache.path_of_answer("profile", {"config_file": published}) is not None
     monkeypatch.setenv("SKETCHSTREAM__QUALITY__WARN", "0.1")
-    assert stored.place("profile", {"config_file": published}) is None
+    assert answer_cache.path_of_answer("profile", {"config_file": published}) is None
     monkeypatch.delenv("SKETCHSTREAM__QUALITY__WARN")
     published.write_text(CONFIG.replace('file = "events.jsonl"', 'topic = "events"'))
-    assert stored.place("profile", {"config_file": published}) is None
+    assert answer_cache.path_of_answer("profile", {"config_file": published}) is None
 
 
 @pytest.mark.parametrize("text", ["input = 3\n", "[output]\ndirectory = 3\n", "store = [1]\n", "[input", "\x00"])

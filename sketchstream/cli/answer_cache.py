@@ -1,11 +1,11 @@
-"""Answers that the command line gave before: the same question about the same publications is not computed again.
+"""A cache of printed answers: the same question about the same publications is not computed again.
 
 In: the options of a command, the files that it reads. Out: the text that was printed. Touches: a folder in the user's
 cache that only its owner may read and write.
 
-An answer is a function of what was published, so keeping it loses no privacy; what gave no answer has none here. The
-name of an answer is a digest of the files, the question and the package's own files: none outlives an upgrade.
-Topics have no kept answers: only the cluster knows what is in them.
+An answer is a function of publications, so keeping it loses no privacy; a command that fails leaves no answer. The
+name of an answer is a digest of the files, the question and the package's own files: no answer outlives an upgrade.
+Answers about topics are not kept: only the cluster knows what is in them.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ import click
 from sketchstream.errors import StoreError
 from sketchstream.files import write_durably
 
-FOLDER: Final = "SKETCHSTREAM_ANSWERS"
+FOLDER_VARIABLE: Final = "SKETCHSTREAM_ANSWERS"
 """Environment variable with another folder for kept answers; if it is empty, none are kept."""
 MAX_ANSWERS: Final = 200
 """Most answers that are kept; the oldest go."""
 MAX_ANSWER_CHARACTERS: Final = 1 << 20
 """Most characters of an answer that is kept."""
-WRITTEN: Final = ("plot", "html", "upset", "arrow", "matrix")
+FILE_OPTIONS: Final = ("plot", "html", "upset", "arrow", "matrix")
 """Options that name a file to be written: what they ask for is more than a text."""
 
 
-class Answering(click.Command):
-    """A command whose answer is printed again where the same question was answered before."""
+class CachedCommand(click.Command):
+    """A command that prints its kept answer again where the same question was answered before."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Print the kept answer, or run the command and keep what it prints."""
-        where = place(str(self.name), ctx.params)
-        if where is None:
+        path = path_of_answer(str(self.name), ctx.params)
+        if path is None:
             return super().invoke(ctx)
-        if print_stored(where):
+        if print_stored(path):
             return None
-        with store_what_is_printed(where):
+        with store_what_is_printed(path):
             return super().invoke(ctx)
 
 
-def place(command: str, options: Mapping[str, Any]) -> Path | None:
-    """Where the answer to a question is, or would be; None: nowhere.
+def path_of_answer(command: str, options: Mapping[str, Any]) -> Path | None:
+    """The file of the answer to a question, whether it exists or not; None: the answer must not be kept.
 
     Args:
         command: name of the command.
-        options: its options, by name. Beside files that are read and the terminal, they say all that the printed
-            text depends on.
+        options: its options, by name. The printed text depends on them, on the files that are read and on the
+            terminal.
     """
-    folder = os.environ.get(FOLDER)
-    if folder == "" or any(options.get(name) for name in WRITTEN):
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder == "" or any(options.get(name) for name in FILE_OPTIONS):
         return None
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "sketchstream", "answers")
@@ -81,13 +81,13 @@ def _read(options: Mapping[str, Any]) -> list[object]:
     """What identifies the contents of the files that a question is about.
 
     Raises:
-        ValueError: files do not tell, or cannot be understood.
+        ValueError: the contents of these files do not determine the answer, or cannot be understood.
     """
     config = options.get("config_file")
     values = (
         option if isinstance(option, tuple) else (option,) for name, option in options.items() if name != "config_file"
     )
-    files = sorted(one for several in values for one in several if isinstance(one, Path))
+    files = sorted(value for several in values for value in several if isinstance(value, Path))
     contents: list[object] = [hashlib.blake2b(file.read_bytes(), digest_size=16).digest() for file in files]
     if config is None:
         return contents
@@ -124,10 +124,10 @@ def _list_named_files(value: object, folder: Path) -> Iterator[tuple[object, ...
             yield _state(folder / Path(value).expanduser())
 
 
-def print_stored(where: Path) -> bool:
-    """Print the answer that is kept there, if there is one."""
+def print_stored(path: Path) -> bool:
+    """Print the answer that is kept in a file, and say whether there is one."""
     try:
-        out, remarks = json.loads(where.read_text(encoding="utf-8"))
+        out, remarks = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):
         return False
     click.echo(remarks, nl=False, err=True)
@@ -135,30 +135,30 @@ def print_stored(where: Path) -> bool:
     return True
 
 
-class _Both(io.StringIO):
-    """Copies what is printed, and shows it."""
+class _CopyingStream(io.StringIO):
+    """A stream that keeps a copy of what it passes on to another."""
 
     def __init__(self, screen: TextIO) -> None:
         super().__init__()
-        self.shown = screen
+        self._target = screen
 
-    encoding = property(lambda self: self.shown.encoding)
+    encoding = property(lambda self: self._target.encoding)
 
     def write(self, text: str) -> int:
         super().write(text)
-        return self.shown.write(text)
+        return self._target.write(text)
 
     def flush(self) -> None:
-        self.shown.flush()
+        self._target.flush()
 
     def isatty(self) -> bool:
-        return self.shown.isatty()
+        return self._target.isatty()
 
 
 @contextlib.contextmanager
-def store_what_is_printed(where: Path) -> Iterator[None]:
+def store_what_is_printed(path: Path) -> Iterator[None]:
     """Keep what is printed within the block if it ends well: an answer, and remarks on standard error."""
-    out, remarks = _Both(sys.stdout), _Both(sys.stderr)
+    out, remarks = _CopyingStream(sys.stdout), _CopyingStream(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(remarks):
         yield
     text = json.dumps([out.getvalue(), remarks.getvalue()])
@@ -166,6 +166,6 @@ def store_what_is_printed(where: Path) -> Iterator[None]:
         return
 
     with contextlib.suppress(StoreError, OSError):
-        write_durably(where, text.encode(), replace=True)
-        for old in sorted(where.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)[:-MAX_ANSWERS]:
+        write_durably(path, text.encode(), replace=True)
+        for old in sorted(path.parent.iterdir(), key=lambda answer: answer.stat().st_mtime_ns)[:-MAX_ANSWERS]:
             old.unlink()
