@@ -146,7 +146,9 @@ def of_deployment(ledger: Deployment, frontiers: Sequence[Frontier], stretch: Sp
                 "partition": frontier.partition,
                 "published_through": frontier.published_through,
             }
-            for frontier in sorted(frontiers, key=lambda one: (one.sketch, one.revision, one.partition))
+            for frontier in sorted(
+                frontiers, key=lambda frontier: (frontier.sketch, frontier.revision, frontier.partition)
+            )
         ],
         "ledger": ledger.summary(),
     }

@@ -124,7 +124,7 @@ class Counter:
     def from_dict(cls, data: Mapping[str, Any]) -> Counter:
         """The counter that `to_dict` described."""
         value = int.from_bytes(data["value"], "little", signed=True)
-        return cls(data["name"], value, tuple(Noise.from_dict(one) for one in data["noise"]))
+        return cls(data["name"], value, tuple(Noise.from_dict(layer) for layer in data["noise"]))
 
     @classmethod
     def sum(cls, counters: Sequence[Counter]) -> Counter:
@@ -221,10 +221,10 @@ class Counters:
     @classmethod
     def from_list(cls, components: tuple[Component, ...], data: Sequence[Mapping[str, Any]]) -> Counters:
         """The counters that the plain data of each one describe."""
-        read = [Counter.from_dict(one) for one in data]
+        read = [Counter.from_dict(counter) for counter in data]
         require_names(components, read)
-        values = np.array([one.value for one in read], np.int64)
-        return cls(components, values, tuple(one.noise for one in read))
+        values = np.array([counter.value for counter in read], np.int64)
+        return cls(components, values, tuple(counter.noise for counter in read))
 
     @classmethod
     def merge(cls, parts: Sequence[Counters]) -> Counters:
@@ -277,8 +277,8 @@ def find(counters: Iterable[Counter], name: str) -> Counter | None:
 
 def sum_counters(parts: Sequence[Sequence[Counter]]) -> tuple[Counter, ...]:
     """Sums of the counters that all the sketches have."""
-    named = [{one.name: one for one in part} for part in parts]
-    names = [one.name for one in parts[0] if all(one.name in part for part in named)]
+    named = [{counter.name: counter for counter in part} for part in parts]
+    names = [counter.name for counter in parts[0] if all(counter.name in part for part in named)]
     return tuple(Counter.sum([part[name] for part in named]) for name in names)
 
 

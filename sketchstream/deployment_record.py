@@ -61,7 +61,7 @@ def read_operator(path: Path) -> dict[str, Any]:
         if name not in fields:
             mistakes.append(f"{path}: unknown key {name!r:.60}; there are {', '.join(fields)}")
         elif fields[name] is list:
-            if not isinstance(value, list) or not value or not all(isinstance(one, str) and one for one in value):
+            if not isinstance(value, list) or not value or not all(isinstance(text, str) and text for text in value):
                 mistakes.append(f"{path}: {name} must be a list of texts with at least one, found {value!r:.60}")
         elif not isinstance(value, str) or not value:
             mistakes.append(f"{path}: {name} must be a text, found {value!r:.60}")
@@ -89,13 +89,13 @@ def record(
     if not deployment.records:
         raise ConfigError("nothing was published yet, so there is no loss to state")
     # a sketch of unit "event" bounds no item, so that a deployment with one is stated for events
-    unit = "item" if {one.ledger.unit for one in deployment.records} == {"item"} else "event"
+    unit = "item" if {record.ledger.unit for record in deployment.records} == {"item"} else "event"
     whole, worst = deployment.total(), _worst_day(deployment, unit)
     composed = worst.item_at(DELTA) if unit == "item" else worst.event_at(DELTA)
     variant, parameters = _parameters(worst, unit, composed)
-    starts = [one.window[1] for one in deployment.records if one.window is not None]
+    starts = [record.window[1] for record in deployment.records if record.window is not None]
     kinds = sorted({spec.kind for spec in specs.values()})
-    laws = sorted({layer.law for one in deployment.records for layer in one.ledger.history.layers()})
+    laws = sorted({layer.law for record in deployment.records for layer in record.ledger.history.layers()})
     basic = {name: operator[name] for name in ("name", "data_curators", "intended_use", "data_product_region")}
     basic |= {
         "description": f"Noisy sketches of a stream of events ({', '.join(sorted(specs))}; kinds {', '.join(kinds)}), "
@@ -141,7 +141,7 @@ def record(
                 "actors": "Operators of the workers see records while they are processed; readers of the sealed topic "
                 "see the publications that the losses are about.",
                 "release_type": "Many releases"
-                if len({one.window for one in deployment.records}) > 1
+                if len({record.window for record in deployment.records}) > 1
                 else "One release",
                 "release_type_details": "One publication for each sketch, window and partition. "
                 + ("No limit is set." if deployment.limit is None else f"privacy.max_epsilon is {deployment.limit}.")

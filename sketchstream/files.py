@@ -254,7 +254,7 @@ def sweep(path: Path, *, secret: bool = True) -> int:
     with _trying_to("remove what was left of", path):
         with os.scandir(path.parent) as entries:
             left = [Path(entry.path) for entry in entries if written_for(Path(entry.path)) == start]
-        removed = sum(_remove_left(one, secret=secret) for one in left)
+        removed = sum(_remove_left(leftover, secret=secret) for leftover in left)
         if removed:
             sync_folder(path.parent)
     return removed

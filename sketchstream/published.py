@@ -186,11 +186,11 @@ def require_partitions(number: int, *counts: int) -> None:
     if number == HISTORY and max(counts, default=1) <= 1:
         return
     topic, place = divmod(number, TOPIC_STRIDE)
-    for one in (place, *counts):
-        if not (0 <= one <= MAX_PARTITIONS and 0 <= topic < MAX_TOPICS):
+    for count in (place, *counts):
+        if not (0 <= count <= MAX_PARTITIONS and 0 <= topic < MAX_TOPICS):
             raise FormatError(
                 f"an input has at most {MAX_TOPICS} topics of at most {MAX_PARTITIONS:,} partitions, found "
-                f"partition {place} of topic {topic}, and {one}"
+                f"partition {place} of topic {topic}, and {count}"
             )
 
 
@@ -673,7 +673,7 @@ Published = Release | SealedState | Stack
 
 def _pack_published(header: dict[str, Any], body: npt.NDArray[Any]) -> bytes:
     """Published bytes, of fields and counters that are all on the list of what is published."""
-    publications.require_listed([*header, *(one["name"] for one in header.get("counters", ()))])
+    publications.require_listed([*header, *(counter["name"] for counter in header.get("counters", ()))])
     return wire.pack(header, body, codec=wire.HUFFMAN)
 
 

@@ -141,8 +141,8 @@ def _records(admitted: Counter) -> Estimate:
 
 def _share(counted: Counter, admitted: Counter) -> Estimate:
     """Counted over admitted, within 0 and 1, by Fieller's interval."""
-    noise, other = (NoiseSum.of(one.noise).variance for one in (counted, admitted))
+    noise, other = (NoiseSum.of(counter.noise).variance for counter in (counted, admitted))
     low, high = fieller(float(counted.value), noise, float(admitted.value), other, Z95)
     value = counted.value / admitted.value if admitted.value > 0 else 0.0
-    value, low, high = (min(max(one, 0.0), 1.0) for one in (value, low, high if math.isfinite(high) else 1.0))
+    value, low, high = (min(max(end, 0.0), 1.0) for end in (value, low, high if math.isfinite(high) else 1.0))
     return Estimate(value, min(low, value), max(high, value))

@@ -411,7 +411,7 @@ class Sketch:
         state = np.zeros(index.slots, self.spec.dtype)
         fresh = np.ones(index.slots, np.bool_)
         blocks = self.kind.blocks(self.spec) if isinstance(self.kind, HavingGroups) else 1
-        former, here, new = (one.reshape(blocks, -1) for one in (old, state, fresh))
+        former, here, new = (array.reshape(blocks, -1) for array in (old, state, fresh))
         for items in closed_items(self.spec.domain):
             before, after = self._index.locate(items), index.locate(items)
             both = (before >= 0) & (after >= 0)

@@ -74,19 +74,19 @@ def require_noise(header: dict[str, Any]) -> None:
     spec, ledger = header["spec"], header["ledger"]
     measure, history = ledger.get("measure", "epsilon"), ledger["history"]
     entries, sealed = history["entries"], history["seal"] is not None
-    drawn = [entry for entry in entries if entry[0] == "layer"]  # with law, cost, lineage, weight
+    drawn = [row for row in entries if row[0] == "layer"]  # with law, cost, lineage, weight
     checkable = measure in LAWS and not history.get("parts") and spec.get("matrix_seed") != "secret"
     require(checkable, "merges, secret matrices, and measures beyond LAWS are not known here")
-    layers = [[one["law"], one["lineage"].hex(), ledger["max_weight"]] for one in header["layers"]]
-    require(layers and layers == [[one[1], *one[3:]] for one in drawn], "its noise layers are not those of its ledger")
-    require(all(one[0].endswith(LAWS[measure]) for one in layers), f"its noise law is none of the measure {measure!r}")
+    layers = [[layer["law"], layer["lineage"].hex(), ledger["max_weight"]] for layer in header["layers"]]
+    require(layers and layers == [[row[1], *row[3:]] for row in drawn], "its noise layers are not those of its ledger")
+    require(all(row[0].endswith(LAWS[measure]) for row in layers), f"its noise law is none of the measure {measure!r}")
     require(ledger["unit"] == spec.get("unit", ledger["unit"]), "the ledger protects another unit than the spec")
     if header["kind"] == "release":
         view = ["publication" if header["final"] else "release", header["cost"]]
         require(entries[-1] == view, "its ledger does not charge what it shows")
     require(sealed == bool(header.get("final", True)), "its ledger is that of another stage of its life")
-    require({one[0] for one in entries} <= {"layer", "release", "publication", "look"}, "unknown entries in its ledger")
-    closed = [one[0] for one in entries[-history["seal"] :]] if sealed else ["publication"]
+    require({row[0] for row in entries} <= {"layer", "release", "publication", "look"}, "unknown entries in its ledger")
+    closed = [row[0] for row in entries[-history["seal"] :]] if sealed else ["publication"]
     require(closed in (["publication"], ["layer", "publication"]), "its ledger has no seal where it says")
     if spec["kind"] != "profile":
         return
@@ -96,9 +96,9 @@ def require_noise(header: dict[str, Any]) -> None:
     weight, share = spec.get("max_weight", 1), Fraction(spec.get("total_share", "0"))
     law = {"event": "discrete-laplace", "item": spec.get("counts", "randomized") + "-response"}[spec["unit"]]
     law, own = (f"joint-{law}", 1) if spec.get("noise") == "joint" else (law, k)
-    require(all(one[::2] == [law, weight] for one in layers), f"noise of this spec is {law} for weights of {weight}")
-    costs = [Fraction(one[2]) for one in drawn]
-    epsilons = [Fraction(one["epsilon"]) * weight * own for one in header["layers"]]
+    require(all(row[::2] == [law, weight] for row in layers), f"noise of this spec is {law} for weights of {weight}")
+    costs = [Fraction(row[2]) for row in drawn]
+    epsilons = [Fraction(layer["epsilon"]) * weight * own for layer in header["layers"]]
     require(epsilons == [cost * (1 - share) for cost in costs], "a layer's noise is not that of its cost in the ledger")
     apart = Fraction(spec.get("epsilon_overlap", "0"))  # patterns of groups: once, and none of it for counters
     shown_costs = costs + ([Fraction(header["cost"]) - apart * header["final"]] if header["kind"] == "release" else [])
@@ -106,7 +106,7 @@ def require_noise(header: dict[str, Any]) -> None:
     part = share / 2 if spec.get("counted") else share
     for counter in header.get("counters", ()):
         by = amounts.get(counter["name"].partition(".")[0])
-        noise = [(one["law"], Fraction(one.get("epsilon", "0"))) for one in counter["noise"]]
+        noise = [(layer["law"], Fraction(layer.get("epsilon", "0"))) for layer in counter["noise"]]
         expected = [("discrete-laplace", cost * part / (by or 1)) for cost in shown_costs]
         require(by is None or noise == expected, f"the noise of counter {counter['name']!r} is not that of the ledger")
     published = str((Fraction(spec["epsilon_publish"]) * k if spec.get("histograms", True) else 0) + apart)
@@ -115,7 +115,7 @@ def require_noise(header: dict[str, Any]) -> None:
     promise = ["histogram", published] if spec["publish"] == "histogram" else bare
     require(ledger["promised"] == (["nothing", None] if sealed else promise), "its promise is not that of the spec")
     if sealed:
-        last = [one[:3] for one in entries[-history["seal"] :]]
+        last = [row[:3] for row in entries[-history["seal"] :]]
         view = ["publication", promise[1] if promise[0] == "histogram" else None]
         require(last == [["layer", law, published], view][promise[0] != "fresh" :], "its seal is not that of the spec")
 
@@ -126,7 +126,7 @@ def loss(ledger: dict[str, Any]) -> Loss:
     entries, stop = list(history["entries"]), len(history["entries"]) - (history["seal"] or 0)
     entries += [["layer", "", cost]] if kind == "fresh" else []  # a promised publication counts from the beginning
     entries += [["publication", cost if kind == "histogram" else None]] if kind != "nothing" else []
-    raw = [(one[0] == "layer", one[2 if one[0] == "layer" else 1]) for one in entries]
+    raw = [(row[0] == "layer", row[2 if row[0] == "layer" else 1]) for row in entries]
     steps = [(layer, math.inf if paid is None else Fraction(paid)) for layer, paid in raw]
     require(all(paid > 0 for _, paid in steps), "a cost in a ledger must be above 0")
     if ledger["unit"] == "item" and measure == "epsilon":
@@ -135,15 +135,15 @@ def loss(ledger: dict[str, Any]) -> Loss:
             idle, armed = (idle, min(armed, idle + paid)) if layer else (min(idle + paid, armed), armed + paid)
         return idle
 
-    def join(one: Loss, other: Loss) -> Loss:  # the lower cost; Gaussian noise on both sides adds up
-        gaussian = measure == "mu2" and math.inf not in (one, other) and one and other
-        return one * other / (one + other) if gaussian else min(one, other)
+    def join(first: Loss, other: Loss) -> Loss:  # the lower cost; Gaussian noise on both sides adds up
+        gaussian = measure == "mu2" and math.inf not in (first, other) and first and other
+        return first * other / (first + other) if gaussian else min(first, other)
 
     before, later = [math.inf], [Fraction(0)]  # type: list[Loss], list[Loss]
     for ways, order in ((before, steps), (later, steps[::-1])):
         for layer, paid in order:
             ways.append(join(ways[-1], paid) if layer else ways[-1] + paid)
-    return max(join(before[at], later[-1 - at]) for at in range([one[0] for one in raw].index(True) + 1, stop + 1))
+    return max(join(before[at], later[-1 - at]) for at in range([row[0] for row in raw].index(True) + 1, stop + 1))
 
 
 def facts(header: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def require_one_publication(bodies: list[dict[str, Any]]) -> None:
 
 def check_bodies(bodies: dict[str, bytes], statement: dict[str, Any]) -> list[dict[str, Any]]:
     """The facts of all bodies, by name of the file; refused if they are not those of the statement."""
-    named = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
+    named = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in bodies.items()}
     require(digests == named, f"not what was signed, or missing: {sorted(dict(digests.items() ^ named.items()))}")
     all_headers = [header for name in sorted(bodies) for header in headers(bodies[name])]

@@ -153,7 +153,7 @@ def _parse_groups(text: str) -> tuple[int, list[Any]]:
             raise ConfigError("--groups must be at least one group, found 0")
         return int(text), []
     if "," in text and not Path(text).exists():
-        named: list[Any] = [name for one in text.split(",") if (name := one.strip())]
+        named: list[Any] = [name for part in text.split(",") if (name := part.strip())]
     else:
         named = list(read_items(Path(text).expanduser(), what="--groups (a number, names between commas, or a file)"))
     return len(named), named

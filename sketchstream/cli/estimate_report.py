@@ -64,14 +64,14 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
         folds.append(fold(title, shown.of(data).pictures(data)))
     trend = [*shown.trend(numbers, labels, firm), *shown.chain_pictures(numbers[-FOLDS:])]
     about = ManyWindows(sketch, timezone, labels, firm.count(False), answers[-1].guarantee if answers else None)
-    return about.page([_make_section(one) for one in trend], folds, f"{words.INTERVALS} ")
+    return about.page([_make_section(panel) for panel in trend], folds, f"{words.INTERVALS} ")
 
 
-def _make_section(one: Panel) -> report.Section:
+def _make_section(panel: Panel) -> report.Section:
     """A picture under its heading."""
-    charts = [] if one.chart is None else [one.chart]
-    folded, shown_at_once = ([one.table], []) if one.folded and charts else ([], [one.table])
-    return report.Section(one.title, (one.note,) if one.note else (), charts=charts, tables=shown_at_once, long=folded)
+    notes, charts = (panel.note,) if panel.note else (), [] if panel.chart is None else [panel.chart]
+    folded, shown_at_once = ([panel.table], []) if panel.folded and charts else ([], [panel.table])
+    return report.Section(panel.title, notes, charts=charts, tables=shown_at_once, long=folded)
 
 
 def _further(answer: EstimateAnswer) -> list[Panel]:

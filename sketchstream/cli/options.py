@@ -138,7 +138,7 @@ def gather(
     def decorated(function: F) -> F:
         @functools.wraps(function)
         def gathering(**given: Any) -> Any:
-            fields = {one.name: given.pop(one.name) for one in every}
+            fields = {field.name: given.pop(field.name) for field in every}
             return function(**{name: kind(**fields)}, **given)
 
         out: Any = gathering

@@ -93,7 +93,7 @@ def _print_csv(answer: ProfileAnswer, *, header: bool) -> None:
     """A window's answer with its start and completeness in front of every line."""
     names, *lines = answer.to_csv().rstrip("\n").split("\n")
     facts = [name for name in ("window_start", "complete", "group") if name in answer.facts]
-    cells = [str(one).lower() if isinstance(one := answer.facts[name], bool) else one for name in facts]
+    cells = [str(fact).lower() if isinstance(fact := answer.facts[name], bool) else fact for name in facts]
     columns, front = show.as_csv(facts, [cells]).split("\n", 1)
     if header:
         click.echo(f"{columns},{names}")

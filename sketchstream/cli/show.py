@@ -136,8 +136,8 @@ def facts(data: Mapping[str, Any], form: str) -> None:
         click.echo(f"\n{name}")
         table(columns, [[_plain_text(part.get(column)) for column in columns] for part in parts])
         for part in parts:
-            for one in filter(part.get, sentences):
-                click.echo(f"\n{part.get('name', name)}, {one.replace('_', ' ')}: {_plain_text(part[one])}")
+            for key in filter(part.get, sentences):
+                click.echo(f"\n{part.get('name', name)}, {key.replace('_', ' ')}: {_plain_text(part[key])}")
 
 
 def heading(answer: ProfileAnswer | EstimateAnswer, form: str) -> bool:

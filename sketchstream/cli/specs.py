@@ -83,7 +83,7 @@ class Description:
 
     def _told(self, *names: str) -> dict[str, Any]:
         """Options of this command that were given."""
-        return {name: one for name in names if (one := getattr(self, name)) is not None}
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def given(self) -> list[str]:
         """Names of the options that were given, `item_type` apart."""

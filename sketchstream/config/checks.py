@@ -97,19 +97,19 @@ def split_topics(table: FileTable) -> tuple[list[FileTable], list[str]]:
         return [table], []
     mistakes = list(_check_topics(table))
     made: list[FileTable] = []
-    for one in block.topics:
-        own = {name: getattr(one, name) for name in one.model_fields_set - {"payload"}}
-        form = one.format or block.format or "json"
-        payload = one.payload
+    for override in block.topics:
+        own = {name: getattr(override, name) for name in override.model_fields_set - {"payload"}}
+        form = override.format or block.format or "json"
+        payload = override.payload
         if payload is None and form in formats.names() and formats.by_name(form).payload_keys:
             payload = table.payload
         changed: dict[str, Any] = {"input": block.model_copy(update=own), "payload": payload}
         if made:
             group = str(table.kafka.get("group.id", ""))
-            changed["kafka"] = {**table.kafka, "group.id": f"{group}.{one.topic}"}
+            changed["kafka"] = {**table.kafka, "group.id": f"{group}.{override.topic}"}
             sealed = table.output.topic
             sealed = f"{group}.sealed" if sealed is None else sealed
-            topic = f"{sealed}.{one.topic}" if sealed else ""
+            topic = f"{sealed}.{override.topic}" if sealed else ""
             changed["output"] = table.output.model_copy(update={"topic": topic})
         made.append(table.model_copy(update=changed))
     return made, mistakes
@@ -174,7 +174,7 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
     if form not in formats.names():
         return
     has_fields = formats.by_name(form).named
-    if has_fields and not block.item and any(one.needs_item for one in table.sketch):
+    if has_fields and not block.item and any(sketch.needs_item for sketch in table.sketch):
         what = "JSON" if form == "json" else form
         yield f'input.item is missing: the {what} field that holds the item, for example item = "user_id"'
     if not has_fields:
@@ -221,7 +221,7 @@ def _check_file(table: FileTable) -> Iterator[str]:
     if form is None:
         yield "input.format is missing: jsonl, lines, csv, parquet, avro or msgpack"
     elif form in ("jsonl", "csv", "parquet", "avro"):
-        if not block.item and any(one.needs_item for one in table.sketch):
+        if not block.item and any(sketch.needs_item for sketch in table.sketch):
             yield (
                 f'input.item is missing: the field of the {form} file that holds the item, for example item = "user_id"'
             )

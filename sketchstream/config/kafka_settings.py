@@ -313,8 +313,8 @@ def _wrong(key: str, name: str, value: object) -> str | None:
     if name in _INTS and int(str(value)) < 0:
         return f'kafka "{key}" must not be negative{value_text}'
     if name in CHOICES and _choice(name, value) is None:
-        near = nearest(str(value).upper(), [one.upper() for one in CHOICES[name]])
-        hint = next((f'; did you mean "{one}"?' for one in CHOICES[name] if one.upper() == near), "")
+        near = nearest(str(value).upper(), [allowed.upper() for allowed in CHOICES[name]])
+        hint = next((f'; did you mean "{allowed}"?' for allowed in CHOICES[name] if allowed.upper() == near), "")
         return f'kafka "{key}" must be {_choices_text(CHOICES[name])}{value_text}{hint}'
     if name in _TEXTS and isinstance(value, bool):
         return f'kafka "{key}" must be a text{value_text}'
@@ -351,7 +351,7 @@ def _convert_setting(name: str, value: Any) -> Option:
 def _choice(name: str, value: object) -> str | None:
     """The spelling of one of few possible values, case-insensitive; None for others."""
     text = str(value).strip().upper()
-    return next((one for one in CHOICES[name] if one.upper() == text), None)
+    return next((allowed for allowed in CHOICES[name] if allowed.upper() == text), None)
 
 
 def _choices_text(values: tuple[str, ...]) -> str:

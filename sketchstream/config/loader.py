@@ -409,8 +409,8 @@ class Config:
     def _planned(self) -> list[PlannedLoss]:
         """The sketches' properties for budgets."""
         return [
-            PlannedLoss(one.name, one.starts, one.ledger, one.overlap, accounting.groups_of_item(one.spec))
-            for one, accounting in ((plan, kinds.of(plan.spec).accounting) for plan in self.sketches)
+            PlannedLoss(plan.name, plan.starts, plan.ledger, plan.overlap, accounting.groups_of_item(plan.spec))
+            for plan, accounting in ((plan, kinds.of(plan.spec).accounting) for plan in self.sketches)
         ]
 
 

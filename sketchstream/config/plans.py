@@ -78,8 +78,8 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
             mistakes.append(str(error))
     if mistakes:
         return [], mistakes
-    for one in caught:
-        warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=7)
+    for caught_warning in caught:
+        warnings.warn(f'sketch "{block.name}": {caught_warning.message}', caught_warning.category, stacklevel=7)
     warning = None if spec.no_privacy else kinds.of(spec).guarantee(spec, kinds.initial_ledger(spec)).warning
     if warning is not None:
         warnings.warn(f'sketch "{block.name}": {warning}', NoPrivacyWarning, stacklevel=7)

@@ -84,7 +84,7 @@ def read_tables(written: Mapping[str, Any]) -> tuple[FileTable | None, list[str]
             return FileTable.model_validate(data), mistakes, unclear
         except ValidationError as error:
             errors = _in_the_file(error.errors(), data)
-        names = [one for one in errors if one["type"] == "extra_forbidden"]
+        names = [error for error in errors if error["type"] == "extra_forbidden"]
         before = copy.deepcopy(data)
         for name in names or errors:
             text = _explain(name, written, before)
@@ -112,8 +112,8 @@ def _in_the_file(errors: Iterable[Any], data: Mapping[str, Any]) -> list[dict[st
                 key = loc if key is None else key
         (out if key is None else alternatives.setdefault(key, [])).append({**error, "loc": loc})
     for key, several in alternatives.items():
-        inside = [one for one in several if len(one["loc"]) > len(key)]  # this alternative was meant
-        names = dict.fromkeys(EXPECTED.get(one["type"], "something else") for one in several)
+        inside = [error for error in several if len(error["loc"]) > len(key)]  # this alternative was meant
+        names = dict.fromkeys(EXPECTED.get(error["type"], "something else") for error in several)
         out += inside or [{**several[0], "type": "alternatives", "expected": ", or ".join(names)}]
     return out
 

@@ -280,19 +280,19 @@ def series_chart(
         wide: whether it is for wide screens; it is not legible on narrow ones.
     """
     spoken = f"{axis}, {windows[0]} to {windows[-1]}. " + " ".join(
-        f"{' '.join(one.label.split())}: {np.nanmin(one.value):,.0f} to {np.nanmax(one.value):,.0f}."
-        for one in series
-        if np.isfinite(one.value).any()
+        f"{' '.join(line.label.split())}: {np.nanmin(line.value):,.0f} to {np.nanmax(line.value):,.0f}."
+        for line in series
+        if np.isfinite(line.value).any()
     )
     places = []
-    for one in series:
-        label = " ".join(one.label.split())
+    for line in series:
+        label = " ".join(line.label.split())
         name = f", {label}" if label else ""
-        hollow = np.zeros(len(windows), bool) if one.firm is None else ~one.firm
-        for at, text in enumerate(_number_texts(one)):
+        hollow = np.zeros(len(windows), bool) if line.firm is None else ~line.firm
+        for at, text in enumerate(_number_texts(line)):
             note = " (not complete)" if hollow[at] else ""
-            if math.isfinite(one.value[at]):
-                places.append((float(at), float(one.value[at]), f"{windows[at]}{name}: {text}{note}"))
+            if math.isfinite(line.value[at]):
+                places.append((float(at), float(line.value[at]), f"{windows[at]}{name}: {text}{note}"))
     size = WIDE if wide else NARROW
     return _chart(lambda axes: _draw_series(axes, series, windows, title, axis), spoken, caption, places, size)
 
@@ -749,7 +749,7 @@ def standalone_svg(svg: str) -> str:
 
 def _attributes(style: str) -> str:
     """Turn declarations of inline styles into attributes of elements."""
-    pairs = (one.partition(":") for one in style.split(";") if one.strip())
+    pairs = (declaration.partition(":") for declaration in style.split(";") if declaration.strip())
     return "".join(f' {name.strip()}="{value.strip()}"' for name, _, value in pairs)
 
 
@@ -793,25 +793,25 @@ def _draw_series(axes: Axes, series: Sequence[ChartSeries], windows: Sequence[st
     many = len(windows) > MANY
     # Shift neighbouring series slightly, so that their bars do not overlap.
     apart = np.linspace(-0.14, 0.14, len(series)) if len(series) > 1 else np.zeros(1)
-    for one, color, shift in zip(series, SERIES, apart, strict=False):
-        if one.truth is not None:
-            axes.hlines(one.truth, at - 0.4, at + 0.4, color=INK, lw=1.1, zorder=1)
+    for line, color, shift in zip(series, SERIES, apart, strict=False):
+        if line.truth is not None:
+            axes.hlines(line.truth, at - 0.4, at + 0.4, color=INK, lw=1.1, zorder=1)
         if many:
-            _line(axes, at, one.value, (_shown_low(one), _ends(one)[1]), color)
+            _line(axes, at, line.value, (_shown_low(line), _ends(line)[1]), color)
         else:
-            ends = _whiskers(one)
-            firm = np.ones(len(at), bool) if one.firm is None else one.firm
+            ends = _whiskers(line)
+            firm = np.ones(len(at), bool) if line.firm is None else line.firm
             for chosen, face in ((firm, color), (~firm, "none")):
                 if chosen.any():
                     bars = (ends[0][chosen], ends[1][chosen])
                     axes.errorbar(
-                        at[chosen] + shift, one.value[chosen], yerr=bars, fmt="o", ms=4.2, lw=1.5, capsize=2.5,
+                        at[chosen] + shift, line.value[chosen], yerr=bars, fmt="o", ms=4.2, lw=1.5, capsize=2.5,
                         color=color, mfc=face,
                     )  # fmt: skip
-        if one.label and np.isfinite(one.value).any():
+        if line.label and np.isfinite(line.value).any():
             axes.annotate(
-                one.label,
-                (1.01, float(np.nanmean(one.value))),
+                line.label,
+                (1.01, float(np.nanmean(line.value))),
                 xycoords=("axes fraction", "data"),
                 color=color,
                 va="center",
@@ -821,7 +821,7 @@ def _draw_series(axes: Axes, series: Sequence[ChartSeries], windows: Sequence[st
         Line2D([], [], color=GREY, marker="o", ms=4.2, lw=1.5, label="estimate, 95% interval"),
         Line2D([], [], color=INK, lw=1.1, label="truth"),
     ]
-    if any(one.truth is not None for one in series):
+    if any(line.truth is not None for line in series):
         axes.legend(
             handles=legend, frameon=False, fontsize=9, labelcolor=INK, loc="upper left", bbox_to_anchor=(0.0, 0.6)
         )
@@ -861,11 +861,11 @@ def _draw_heat(axes: Axes, grid: GridChart, title: str, names: tuple[str, str], 
     share = (grid.value - low) / (high - low) if high > low else np.where(np.isfinite(grid.value), 0.5, np.nan)
     corners = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     cells = [np.add(corners, (column, row)) for row in range(len(grid.rows)) for column in range(len(grid.columns))]
-    texts = [grid.spell(float(one)) if math.isfinite(one) else "" for one in grid.value.flat]
+    texts = [grid.spell(float(value)) if math.isfinite(value) else "" for value in grid.value.flat]
     room = (width - MARGIN - LETTER * max(len(shorten(name)) for name in grid.rows)) / max(len(grid.columns), 1)
     written = LETTER * (max(map(len, texts)) + 1) <= room and len(grid.rows) <= WRITTEN[0]
     strongest = 0.45 if written else 0.94  # the color of text must be legible on it, on light and on dark paper
-    faces = [to_rgba(BLUE, 0.06 + strongest * float(one) if math.isfinite(one) else 0.0) for one in share.flat]
+    faces = [to_rgba(BLUE, 0.06 + strongest * float(part) if math.isfinite(part) else 0.0) for part in share.flat]
     for place, text in zip(np.ndindex(grid.value.shape), texts if written else (), strict=False):
         axes.annotate(text, (place[1] + 0.5, place[0] + 0.5), ha="center", va="center", color=INK, fontsize=8)
     axes.add_collection(PolyCollection(cells, facecolors=faces, edgecolors="none"))

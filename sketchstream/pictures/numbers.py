@@ -112,14 +112,16 @@ def spelling(metric: str) -> Spell:
     return "{:.1%}".format if family in SHARES else charts.number_text
 
 
-def value(one: Number, spell: Spell = charts.number_text) -> str:
+def value(number: Number, spell: Spell = charts.number_text) -> str:
     """The cell of a number; a dash if there is none."""
-    return "-" if one["value"] is None else report.exact(one["value"], charts.speller(one["low"], one["high"], spell))
+    if number["value"] is None:
+        return "-"
+    return report.exact(number["value"], charts.speller(number["low"], number["high"], spell))
 
 
-def interval(one: Number, spell: Spell = charts.number_text) -> str:
+def interval(number: Number, spell: Spell = charts.number_text) -> str:
     """The cell of a number's interval; a dash if none is valid."""
-    low, high = one["low"], one["high"]
+    low, high = number["low"], number["high"]
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
     spell = charts.speller(low, high, spell)
     if low is None and high is None:
@@ -207,10 +209,10 @@ def table(
         spell: writes a number.
     """
     rows = []
-    for name, one, low, high in zip(names[:MAX_ROWS], *numbers, strict=False):
-        exactly, written = low == one == high, charts.speller(low, high, spell)
-        between = interval({"value": one, "low": low, "high": high}, spell) if low <= high and not exactly else "-"
-        rows.append((name, report.exact(one, written), between))
+    for name, middle, low, high in zip(names[:MAX_ROWS], *numbers, strict=False):
+        exactly, written = low == middle == high, charts.speller(low, high, spell)
+        between = interval({"value": middle, "low": low, "high": high}, spell) if low <= high and not exactly else "-"
+        rows.append((name, report.exact(middle, written), between))
     note = ""
     if len(names) > MAX_ROWS:
         note = f"The table has the first {MAX_ROWS:,} of {len(names):,} rows; downloads have all."

@@ -56,7 +56,7 @@ class ClosedWindow:
     @property
     def products(self) -> int:
         """Number of products of coefficients and words that the answers need."""
-        widths = [1 if one.level else len(one) for one in self.parts[0][0].spec.filters]
+        widths = [1 if filter_.level else len(filter_) for filter_ in self.parts[0][0].spec.filters]
         return sum(min(self.positions, width) * self.positions for width in widths)
 
 
@@ -77,10 +77,10 @@ def closed_windows(
         FormatError: a publication cannot be read.
     """
     published = list(source.closed(sketch, since, until))
-    revision = max((one.revision for one in published), default=0)
+    revision = max((entry.revision for entry in published), default=0)
     frontiers = {frontier.partition: frontier for frontier in source.frontiers(sketch) if frontier.revision == revision}
-    newest = [one for one in published if one.revision == revision]
-    for window, entries in groupby(sorted(newest, key=lambda one: one.window), key=lambda one: one.window):
+    newest = [entry for entry in published if entry.revision == revision]
+    for window, entries in groupby(sorted(newest, key=lambda entry: entry.window), key=lambda entry: entry.window):
         by_partition: dict[int, list[SealedEntry]] = {}
         for entry in entries:
             by_partition.setdefault(entry.partition, []).append(entry)

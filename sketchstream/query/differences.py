@@ -101,18 +101,18 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
     """
     rows, bounds = [], []
     for answer in (first, second):
-        one = shown.of(answer).number(answer, metric) if isinstance(metric, str) else None
-        if one is None:
+        number = shown.of(answer).number(answer, metric) if isinstance(metric, str) else None
+        if number is None:
             raise no_number(metric, shown.known_names(answer))
-        rows.append((one[0], (one[1]["value"], one[1]["low"], one[1]["high"])))
-        bounds.append(one[1].get("bound"))
+        rows.append((number[0], (number[1]["value"], number[1]["low"], number[1]["high"])))
+        bounds.append(number[1].get("bound"))
     (title, a), (other, b) = rows
     if title != other:
         raise EstimateError(
             f"{metric!r:.40} is not the same number in both windows: the domain was changed between them. Choose "
             "windows before the change, or after it"
         )
-    items = [float(one["d"]) for one in (first, second) if isinstance(one.get("d"), int)]
+    items = [float(answer["d"]) for answer in (first, second) if isinstance(answer.get("d"), int)]
     value, low, high = subtract(a, b, (*BOUNDS, *items))
     factor = _of_samples(first, second)
     low, high = (None if end is None or value is None else value + factor * (end - value) for end in (low, high))
@@ -153,7 +153,7 @@ def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any],
         second: answer of another window.
         metric: name of the number.
     """
-    earlier, later = sorted((first, second), key=lambda one: to_ms(one["window_start"], "window_start") or 0)
+    earlier, later = sorted((first, second), key=lambda answer: to_ms(answer["window_start"], "window_start") or 0)
     if "joined" not in later or later["joined"] != earlier["window_start"]:
         return False
     start, stop = (to_ms(later[end], end) or 0 for end in ("window_start", "window_end"))
@@ -168,7 +168,7 @@ def _of_samples(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
     """
     if first.get("group") == second.get("group"):
         return 1.0
-    samples = [groups for one in (first, second) if (groups := (one.get("sample") or {}).get("groups"))]
+    samples = [groups for answer in (first, second) if (groups := (answer.get("sample") or {}).get("groups"))]
     if len(samples) < 2:
         return 1.0
     # What they count of one item has a correlation of about -1 / (groups - 1): a difference has a larger variance, by
@@ -223,7 +223,7 @@ def mean(points: Sequence[Point], *, together: bool) -> Point:
 
 def _aside(point: Point) -> bool:
     """Whether an end of an interval is whole, and the interval not around its estimate."""
-    value, low, high = (one or 0.0 for one in point)
+    value, low, high = (end or 0.0 for end in point)
     return (low.is_integer() or high.is_integer()) and value != (low + high) / 2
 
 

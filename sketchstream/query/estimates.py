@@ -227,7 +227,7 @@ class RowQuestion:
         if self.sq_norm:
             return {"sq_norm": rows_named(self.sq_norm, users)}
         if self.with_vector:
-            places = rows_named([one for one, _ in self.vector], features)
+            places = rows_named([feature for feature, _ in self.vector], features)
             numbers = (number for _, number in self.vector)
             vector = list(zip(places, numbers, strict=True))
             return {"with_vector": rows_named(self.with_vector, users), "vector": vector}
@@ -351,8 +351,8 @@ def as_json(value: object) -> str:
     """JSON text; numpy arrays and numbers as plain values, NaN as null, bytes as hexadecimal digits."""
     import orjson
 
-    def other(one: object) -> object:
-        return one.hex() if isinstance(one, bytes) else str(one)
+    def other(value: object) -> object:
+        return value.hex() if isinstance(value, bytes) else str(value)
 
     return orjson.dumps(value, default=other, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 

@@ -89,7 +89,7 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
         keyed: whether an item belongs to one partition.
         counts: partitions with a sketch of the window.
     """
-    usable = {partition: one for partition, one in evidence.items() if not one.reason}
+    usable = {partition: part for partition, part in evidence.items() if not part.reason}
     refused, late = _estimate_refused(usable, rule, counted)
     misplaced, astray = _estimate_misplaced(
         {p: frontier for p, frontier in usable.items() if p in counts}, rule, counted
@@ -112,7 +112,7 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
             "check input.partitioner with `sketchstream validate`"
         )
         return replace(out, verdict="incomplete", reason=reason)
-    unknown = next((one.reason for one in evidence.values() if one.reason), None)
+    unknown = next((part.reason for part in evidence.values() if part.reason), None)
     if (
         unknown is None
         and keyed
@@ -130,7 +130,7 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
 
 def _tells_misplaced(evidence: ByPartition, counts: Iterable[int]) -> bool:
     """Whether all partitions that counted tell how much was misplaced, or say that nothing can be."""
-    return all(one.noise.misplaced or one.noise.anywhere for p, one in evidence.items() if p in counts)
+    return all(part.noise.misplaced or part.noise.anywhere for p, part in evidence.items() if p in counts)
 
 
 def _none_lost(refused: Estimate | None, misplaced: Estimate | None) -> str:
@@ -160,7 +160,7 @@ def _laplace(noise: EvidenceNoise, draws: int) -> NoiseSum:
 
 def _estimate_refused(evidence: ByPartition, rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
     """The number of refused records, and whether it is more than is tolerated and noise explains."""
-    parts = [(one.noise, one.shown) for one in evidence.values() if one.shown is not None]
+    parts = [(part.noise, part.shown) for part in evidence.values() if part.shown is not None]
     if not parts:
         return None, False
     tolerated = counted.tolerated
@@ -178,13 +178,13 @@ def _estimate_refused(evidence: ByPartition, rule: Rule, counted: Quality) -> tu
 def _estimate_misplaced(evidence: ByPartition, rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
     """The number of misplaced events or items, and whether it is more than is tolerated and noise explains."""
     parts = [
-        (one.noise, one.shown.misplaced)
-        for one in evidence.values()
-        if one.shown is not None and one.shown.misplaced is not None and one.noise.misplaced
+        (part.noise, part.shown.misplaced)
+        for part in evidence.values()
+        if part.shown is not None and part.shown.misplaced is not None and part.noise.misplaced
     ]
     laws = {noise for noise, _ in parts}
     if len(laws) != 1:  # partitions in which the configuration changed before this window, and others
-        by_law = ({p: one for p, one in evidence.items() if one.noise == law} for law in laws)
+        by_law = ({p: part for p, part in evidence.items() if part.noise == law} for law in laws)
         verdicts = [_estimate_misplaced(alike, rule, counted) for alike in by_law]
         return next((verdict for verdict in verdicts if verdict[1]), (None, False))
     noise, values = parts[0][0], [value for _, value in parts]

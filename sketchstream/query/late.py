@@ -62,13 +62,13 @@ def late_records(sketch: str, frontiers: Iterable[Frontier], epsilon: Fraction) 
         None if no frontier has the number.
     """
     own = [frontier for frontier in frontiers if frontier.sketch == sketch]
-    newest = max((one.revision for one in own), default=0)
-    counting = [one for one in own if one.revision == newest and one.late is not None]
+    newest = max((release.revision for release in own), default=0)
+    counting = [release for release in own if release.revision == newest and release.late is not None]
     if not counting or not epsilon:
         return None
-    value = sum(one.late for one in counting if one.late is not None)
-    noise = NoiseSum.of(Noise(DISCRETE_LAPLACE, epsilon) for one in counting for _ in range(one.late_draws))
+    value = sum(release.late for release in counting if release.late is not None)
+    noise = NoiseSum.of(Noise(DISCRETE_LAPLACE, epsilon) for release in counting for _ in range(release.late_draws))
     low, high = noise.ends(0.95)
-    estimate, least, most = (max(float(one), 0.0) for one in (value, value + low, value + high))
+    estimate, least, most = (max(float(number), 0.0) for number in (value, value + low, value + high))
     records = Estimate(estimate, least, most)
     return LateRecords(sketch, records, value > noise.quantile(ALARM))

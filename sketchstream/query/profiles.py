@@ -24,5 +24,6 @@ def growth(merged: SealedState, part: SealedState) -> float | None:
     kind = merged.kind
     if not isinstance(kind, Reconstructing):
         return None
-    after, before = (kind.gain(merged.spec, [float(layer.parameter) for layer in one.layers]) for one in (merged, part))
+    parameters = ([float(layer.parameter) for layer in state.layers] for state in (merged, part))
+    after, before = (kind.gain(merged.spec, scales) for scales in parameters)
     return after / before

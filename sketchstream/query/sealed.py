@@ -250,8 +250,8 @@ class SealedReader:
         frontiers = self._source.frontiers(sketch)
         revision = max((frontier.revision for frontier in frontiers), default=0)
         newest = _newest([frontier for frontier in frontiers if frontier.revision == revision])
-        live = [one for one in newest.values() if one.partition != HISTORY]
-        numbers = everywhere(((one.partition, one.partitions) for one in live), self._topics)
+        live = [frontier for frontier in newest.values() if frontier.partition != HISTORY]
+        numbers = everywhere(((frontier.partition, frontier.partitions) for frontier in live), self._topics)
         if newest and not live:  # a history without live windows
             numbers = [HISTORY]
         if any((revision, partition) not in newest for partition in numbers):
@@ -337,10 +337,10 @@ class SealedReader:
         start, end = window
         for lengths in (1, 2):  # the one before is rarely longer, such as a month; an incident hides no other window
             try:
-                for one in self.windows(sketch, start - lengths * (end - start), start):
-                    if one.window[1] == start:
-                        same = one.parts[0].spec.fingerprint == fingerprint
-                        return one if one.whole and same else None
+                for earlier in self.windows(sketch, start - lengths * (end - start), start):
+                    if earlier.window[1] == start:
+                        same = earlier.parts[0].spec.fingerprint == fingerprint
+                        return earlier if earlier.whole and same else None
             except (DataLossError, FormatError):
                 return None
         return None
@@ -420,7 +420,7 @@ class _Assembly:
     def unsealed(self, waiting: _Waiting, before: Span | None) -> Iterator[SealedWindow]:
         """Build the windows of which nothing is sealed yet, up to a window; None: all of them."""
         parts, self._parts = self._parts, {}
-        for window in [one for one in waiting if before is None or one < before]:
+        for window in [window for window in waiting if before is None or window < before]:
             yield self._assemble(window, waiting.pop(window))
         self._parts = parts
 
@@ -430,11 +430,11 @@ class _Assembly:
         Where that began to count inside the window, as one does after `reset`, a straggler alone may have opened it
         again: an older revision that has all of the window is not replaced by a part of it.
         """
-        revisions = sorted({*self._parts, *(one.revision for one in early.values())}, reverse=True)
+        revisions = sorted({*self._parts, *(entry.revision for entry in early.values())}, reverse=True)
         assembled = self._of_revision(revisions[0], window, early)
         if assembled.partial:
             older = (self._of_revision(revision, window, early) for revision in revisions[1:])
-            assembled = next((one for one in older if one.whole), assembled)
+            assembled = next((earlier for earlier in older if earlier.whole), assembled)
         if window == self.window:
             self._parts, self.window = {}, None
         return assembled
@@ -443,20 +443,20 @@ class _Assembly:
         """Build a window from one revision."""
         here = self._parts.get(revision, {})
         released = {
-            partition: _read_release(one)
-            for partition, one in early.items()
-            if one.revision == revision and partition not in here
+            partition: _read_release(entry)
+            for partition, entry in early.items()
+            if entry.revision == revision and partition not in here
         }
         parts = {**here, **released}
         history = HISTORY in here
         if history and released:
             raise DataLossError(f"incident: {of_both_sides(early[min(released)])}")
         own = {
-            partition: one
-            for (rev, partition), one in self.frontiers.items()
+            partition: frontier
+            for (rev, partition), frontier in self.frontiers.items()
             if rev == revision and (partition == HISTORY) == history
         }
-        counts = [(one.partition, one.partitions) for one in own.values()]
+        counts = [(frontier.partition, frontier.partitions) for frontier in own.values()]
         counts += [(partition, max(part.origin.partition_counts, default=1)) for partition, part in parts.items()]
         numbers = [HISTORY] if history else everywhere(counts, self._topics)
         missing, deleted = [], False
@@ -477,8 +477,8 @@ class _Assembly:
             of=len(numbers),
             published=len(numbers) - len(missing),
             missing=tuple(missing),
-            partial=any(one.partial.covers(window[1]) for one in own.values()),
-            diverged=any(one.diverged.covers(window[1]) for one in own.values()),
+            partial=any(frontier.partial.covers(window[1]) for frontier in own.values()),
+            diverged=any(frontier.diverged.covers(window[1]) for frontier in own.values()),
             counts=partition_counts(part.origin for part in parts.values()),
             parts=tuple(parts[partition] for partition in sorted(parts)),
             deleted=deleted,

@@ -138,7 +138,7 @@ class Window:
             EstimateError: an answer does not have this number.
         """
         spec = self._published.plan_of(self._sealed).spec
-        first, second = (json.loads(one.answer.to_json()) for one in (self, other))
+        first, second = (json.loads(window.answer.to_json()) for window in (self, other))
         return difference(spec, first, second, number)
 
     @property
@@ -212,12 +212,12 @@ class Windows(Sequence[Window]):
                 intervals, are NaN.
         """
         out: Columns = {
-            "window_start": _times(one.start for one in self),
-            "window_end": _times(one.end for one in self),
-            "complete": _flags(one.complete for one in self),
-            "history": _flags("history" in one.facts for one in self),
+            "window_start": _times(window.start for window in self),
+            "window_end": _times(window.end for window in self),
+            "complete": _flags(window.complete for window in self),
+            "history": _flags("history" in window.facts for window in self),
         }
-        rows = [one.numbers(numbers) for one in self]
+        rows = [window.numbers(numbers) for window in self]
         for name in dict.fromkeys(name for row in rows for name in row):
             column = name.replace(".", "_")
             estimates = [row[name] for row in rows]
@@ -252,7 +252,8 @@ class Windows(Sequence[Window]):
         cells = []
         for window, label, row in zip(self, labels, rows, strict=True):
             texts = [
-                "-" if one is None else str(one) if window.intervals else number_text(one.value) for one in row.values()
+                "-" if point is None else str(point) if window.intervals else number_text(point.value)
+                for point in row.values()
             ]
             cells.append((label, *texts, window.status))
         columns = ("window", *(name.replace("\n", " ") for name in TREND.values()), "status")
@@ -264,9 +265,9 @@ class Windows(Sequence[Window]):
 
     def _trend_of_estimates(self) -> str:
         """A picture for notebooks: the first number of each window, and the newest window's answers."""
-        labels = start_labels([one.start for one in self])
-        answers = [json.loads(one.answer.to_json()) for one in self]
-        panels = shown.trend(answers, labels, [one.complete is True for one in self], most=1)
+        labels = start_labels([window.start for window in self])
+        answers = [json.loads(window.answer.to_json()) for window in self]
+        panels = shown.trend(answers, labels, [window.complete is True for window in self], most=1)
         tables, charts = [panel.table for panel in panels], [panel.chart for panel in panels]
         return report.card(repr(self)[1:-1], tables=tables, charts=charts) + self[-1]._repr_html_()
 
@@ -282,7 +283,7 @@ def windows_of(
     first, last = (moment.isoformat() if isinstance(moment, datetime) else moment for moment in (since, until))
     span = to_span(first, last, ("since", "until"))
     plan = published.plan(sketch)
-    windows = [Window(published, one) for one in published.every(plan.name, *span)]
+    windows = [Window(published, window) for window in published.every(plan.name, *span)]
     return Windows(plan.name, windows if group is None else [window.of_group(group) for window in windows])
 
 

@@ -131,7 +131,7 @@ class PublishedWindows:
         if name not in self._former and any(frontier.sketch == name for frontier in self.source.frontiers()):
             latest = list(islice(self.every(name, since, None), 2))
             if latest:
-                spans = [one.window for one in latest]
+                spans = [window.window for window in latest]
                 self._former[name] = plan_of_windows(name, latest[-1].parts[0].spec, spans)
         return self._former.get(name)
 
@@ -349,7 +349,7 @@ class PublishedWindows:
                 name,
                 most_of_event(records),
                 most_of_item(records),
-                min((one.window[1] - one.window[0] for one in records if one.window is not None), default=None),
+                min((record.window[1] - record.window[0] for record in records if record.window), default=None),
                 overlap=plans[name].overlap if name in plans else 1,
                 every_ms=plans[name].starts.shortest_ms if name in plans else None,
                 records=most_of_record(records),
@@ -398,7 +398,7 @@ class PublishedWindows:
     def deployment(self, since: int | None = None, until: int | None = None) -> Deployment:
         """All publications of all revisions, for the ledger."""
         limit = self.config.privacy.max_epsilon
-        entries = (one for one in self.source.read(None, since, until) if isinstance(one, SealedEntry))
+        entries = (entry for entry in self.source.read(None, since, until) if isinstance(entry, SealedEntry))
         publications = (read(entry.body) for entry in entries)
         parts: list[Release | SealedState | Instalment] = [
             part for part in publications if isinstance(part, (Release, SealedState))

@@ -86,7 +86,7 @@ def answer_groups(service: Service, stored: StoredWindow, groups: Sequence[str])
         groups: groups that are wanted.
     """
     questions = [Question(group=group) for group in groups]
-    missing = [one for one in questions if service.lacks(stored, one)]
+    missing = [question for question in questions if service.lacks(stored, question)]
     for question in missing[:ASKED]:
         if not service.ask_soon(stored, question):
             break

@@ -115,7 +115,7 @@ class WindowAnswer:
     def json(self) -> bytes:
         """One JSON object, as the command line prints it: facts, numbers, guarantee."""
         named = orjson.dumps(self.names.facts())
-        parts = [one[1:-1] for one in ((self.stored.facts or "{}").encode(), named, self.computed.numbers)]
+        parts = [part[1:-1] for part in ((self.stored.facts or "{}").encode(), named, self.computed.numbers)]
         parts.append(b'"guarantee":' + guarantee_seen(self.computed.guarantee).encode())
         return b"{" + b",".join(part for part in parts if part) + b"}"
 
@@ -307,7 +307,7 @@ class Service:
         """
         groups = self.combined(name)
         if not groups:
-            able = [one for one in self.names() if self.combined(one)]
+            able = [name for name in self.names() if self.combined(name)]
             raise ConfigError(
                 f"sketch {name} publishes nothing of what its groups have in common: that needs overlap = true; "
                 + (f"sketches that have it: {', '.join(able)}" if able else "no sketch here has it")
@@ -367,7 +367,7 @@ class Service:
         stored = self.store.windows(name, since, until, limit=limit + 1, newest=newest, after=after)
         page = stored[:limit]
         more = "{}_{}".format(*page[-1].window) if len(stored) > limit else None
-        return {"sketch": name, "windows": [self.describe(one) for one in page], "next": more}
+        return {"sketch": name, "windows": [self.describe(window) for window in page], "next": more}
 
     def describe(self, stored: StoredWindow) -> dict[str, Any]:
         """One window of a list: its facts, completeness in words, and whether its answer is there.
@@ -719,8 +719,8 @@ class Service:
             raise ConfigError(f"sketch {name} has no groups: leave by out")
         self.some_windows(name, since, until, groups=len(groups))
         several = [{"group": group, **self.series(name, metric, since, until, group)} for group in groups]
-        pending = sum(one["pending"] for one in several)
-        parts = [{name: one[name] for name in ("group", "title", "pending", "points")} for one in several]
+        pending = sum(series["pending"] for series in several)
+        parts = [{name: series[name] for name in ("group", "title", "pending", "points")} for series in several]
         shared = ("sketch", "metric", "bound", "level")
         same: dict[str, Any] = {name: several[0][name] for name in shared if name in several[0]}
         return {**same, "pending": pending, "pending_seconds": self.pending_seconds(pending), "groups": parts}

@@ -269,7 +269,7 @@ class MemoryPublisher:
 
     def sketches(self) -> Sequence[str]:
         """Names."""
-        return sorted({one.sketch for one in self.log})
+        return sorted({entry.sketch for entry in self.log})
 
     def close(self) -> None:
         """Nothing is held."""
@@ -290,23 +290,25 @@ class MemorySealed:
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
         """What was published of a sketch."""
         yield from self.frontiers(sketch)
-        entries = (one for one in self._publisher.log if one.final and sketch in (None, one.sketch))
+        entries = (entry for entry in self._publisher.log if entry.final and sketch in (None, entry.sketch))
         yield from sorted(
-            (entry for entry in entries if is_within(entry.window, since, until)), key=lambda one: one.window
+            (entry for entry in entries if is_within(entry.window, since, until)), key=lambda entry: entry.window
         )
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions."""
-        instalments = [one for one in self._in_range(sketch, since, until) if one.positions is not None]
-        yield from sorted(instalments, key=lambda one: (one.window, one.partition, one.positions or (0, 0)))
+        instalments = [entry for entry in self._in_range(sketch, since, until) if entry.positions is not None]
+        yield from sorted(instalments, key=lambda entry: (entry.window, entry.partition, entry.positions or (0, 0)))
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open."""
-        releases = [one for one in self._in_range(sketch, since, until) if one.early is not None]
-        yield from sorted(releases, key=lambda one: (one.window, one.early, one.partition))
+        releases = [entry for entry in self._in_range(sketch, since, until) if entry.early is not None]
+        yield from sorted(releases, key=lambda entry: (entry.window, entry.early, entry.partition))
 
     def _in_range(self, sketch: str, since: int | None, until: int | None) -> list[SealedEntry]:
-        return [one for one in self._publisher.log if one.sketch == sketch and is_within(one.window, since, until)]
+        return [
+            entry for entry in self._publisher.log if entry.sketch == sketch and is_within(entry.window, since, until)
+        ]
 
     def sketches(self) -> Sequence[str]:
         """Names."""

@@ -48,7 +48,7 @@ class FairQueue(Generic[T]):
             return None
         lost: T | None = None
         if len(self) >= self._most:
-            longest = max(self._by_client, key=lambda one: len(self._by_client[one]))
+            longest = max(self._by_client, key=lambda client: len(self._by_client[client]))
             if len(self._by_client[longest]) <= len(own) + 1:
                 raise BusyError(f"{len(self)} questions are waiting already: ask again later")
             lost, _ = self._by_client[longest].popitem()

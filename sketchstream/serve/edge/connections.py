@@ -373,7 +373,7 @@ def _raw(status: int, title: str, detail: str, *, last: bool = True) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-STATUS: Final = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
+STATUS: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 BUSY: Final = _raw(503, "Too many requests", "too many requests are waiting: ask again later", last=False)
 BUSY_AND_CLOSED: Final = _raw(503, "Too many requests", "too many requests are waiting: ask again later")
 CROWDED: Final = _raw(503, "Too many connections", "ask again later")

@@ -94,8 +94,8 @@ class Server(uvicorn.Server):
         """Begin to listen."""
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         await super().startup(sockets)
-        for one in sockets or ():
-            one.listen(BACKLOG)  # the base class has set it to the number accepted at once
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # the base class has set it to the number accepted at once
 
     def finish(self) -> None:
         """Finish open requests, then stop."""

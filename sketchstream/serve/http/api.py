@@ -243,7 +243,7 @@ class Api:
             raise ConfigError("by=group gives all groups: leave group out, or by")
         else:
             data = await run_in_threadpool(self._service.series_by_group, name, metric, query.since, query.until)
-            rows = [{"group": one["group"], **point} for one in data["groups"] for point in one["points"]]
+            rows = [{"group": series["group"], **point} for series in data["groups"] for point in series["points"]]
             columns = ["group", *SERIES]
         return respond(request, data, rows, query.format, types=SERIES_TYPES, columns=columns)
 
@@ -261,7 +261,7 @@ class Api:
                 "the two windows are one and the same: choose another one with against_from and against_to"
             )
         pairs = zip((first, second), groups, strict=True)
-        answers = [await self._answered(request, one, Question(group=group)) for one, group in pairs]
+        answers = [await self._answered(request, stored, Question(group=group)) for stored, group in pairs]
         return respond(request, await run_in_threadpool(lambda: self._service.difference(*answers)(metric)))
 
     # ------------------------------------------------------------------ tables

@@ -133,7 +133,7 @@ def matches(request: Request, etag: str) -> bool:
     etags = request.headers.get("if-none-match")
     if etags is None:
         return False
-    return any(one.strip().removeprefix("W/") in (etag, "*") for one in etags.split(","))
+    return any(tag.strip().removeprefix("W/") in (etag, "*") for tag in etags.split(","))
 
 
 def accepts_gzip(request: Request) -> bool:

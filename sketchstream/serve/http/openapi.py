@@ -194,9 +194,9 @@ def document(routes: list[BaseRoute]) -> dict[str, Any]:
     described = []
     for route in routes:
         if isinstance(route, APIRoute):
-            one = copy.copy(route)
-            one.methods = (route.methods or set()) - {"HEAD"}
-            described.append(one)
+            copied = copy.copy(route)
+            copied.methods = (route.methods or set()) - {"HEAD"}
+            described.append(copied)
     made = get_openapi(
         title="sketchstream",
         version=VERSION,
@@ -204,8 +204,8 @@ def document(routes: list[BaseRoute]) -> dict[str, Any]:
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         routes=described,
     )
-    for one in made["paths"].values():
-        for operation in one.values():
+    for operations in made["paths"].values():
+        for operation in operations.values():
             operation.pop("description", None)  # the framework makes it of the summary
     made["security"] = [{}, {"token": []}]
     components = made.setdefault("components", {})

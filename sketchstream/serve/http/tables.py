@@ -73,7 +73,7 @@ def list_tables(service: Service, names: list[str]) -> dict[str, Any]:
                 "sketch": name,
                 "table": table,
                 "path": f"/v1/tables/{name}/{table}.parquet",
-                "columns": [{"name": one, "type": kind} for one, kind in columns(service, name, table).items()],
+                "columns": [{"name": column, "type": kind} for column, kind in columns(service, name, table).items()],
             }
             for name in names
             for table in MADE

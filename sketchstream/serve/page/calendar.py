@@ -94,7 +94,7 @@ def calendars(
 
         corner, caption = "hour", "Parts of hours"
     rows: dict[str, list[Cell | None]] = {}
-    for described, window in sorted(windows, key=lambda one: one[1]):
+    for described, window in sorted(windows, key=lambda pair: pair[1]):
         name, at = place(datetime.fromtimestamp(window[0] / 1000, zone))
         completeness = state_of_window(described)
         sign = next(sign for known, sign, _ in SIGNS if known == completeness)

@@ -131,7 +131,7 @@ def lead(changes: Changes, labels: tuple[str, str], group: str) -> str:
         labels: labels of the two windows.
         group: group of both, or empty.
     """
-    first = next((one for one in changes if one["difference"]["value"] is not None), None)
+    first = next((change for change in changes if change["difference"]["value"] is not None), None)
     if first is None:
         return "The two windows have no number in common."
     change, title = first["difference"], first["title"]
@@ -223,18 +223,18 @@ def table(
         second: `from`, `to` and `group` of the other window.
     """
     rows = []
-    for one in changes:
-        href = links.difference_address(name, one["metric"], first, second)
-        title = Markup('<a href="{}">{}</a>').format(href, one["title"])
-        spell = spelling(one.get("spelled", ""))
-        change = interval(one["difference"], spell) if one["independent"] else "none: not independent"
+    for row in changes:
+        href = links.difference_address(name, row["metric"], first, second)
+        title = Markup('<a href="{}">{}</a>').format(href, row["title"])
+        spell = spelling(row.get("spelled", ""))
+        change = interval(row["difference"], spell) if row["independent"] else "none: not independent"
         rows.append(
             (
                 title,
-                *(cell(one[side], spell) for side in ("window", "against") for cell in (value, interval)),
-                value(one["difference"], spell),
+                *(cell(row[side], spell) for side in ("window", "against") for cell in (value, interval)),
+                value(row["difference"], spell),
                 change,
-                verdict(one),
+                verdict(row),
             )
         )
     columns = ("number", "this", "95% interval", "other", "95% interval", "difference", "95% interval", "this has")

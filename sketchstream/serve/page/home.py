@@ -115,7 +115,7 @@ class CardMaker:
         before = next(iter(service.store.windows(name, None, end - 1, limit=1, newest=True)), None)
         if service.groups(name):
             return self._by_group(stored, before)
-        etags = [None if one is None else service.etag(one, Question(), "tiles") for one in (stored, before)]
+        etags = [None if window is None else service.etag(window, Question(), "tiles") for window in (stored, before)]
         key = None if etags[0] is None else ("tiles", *etags, self.metric)
         first, tiles = self.draw_once(key, lambda: self._tiles(stored, before))
         return Card(stored, tiles, self._lately(name, first, tiles[0].title)) if tiles else Card(stored)
@@ -141,7 +141,7 @@ class CardMaker:
         """What differs from the window before; empty if that lacks records or an answer, or its noise has a part."""
         if before is None or before.complete is False or self.service.answer_state(before) != "ready":
             return ""
-        first, second = (self.service.ready(one, Question()) for one in (stored, before))
+        first, second = (self.service.ready(window, Question()) for window in (stored, before))
         if first is None or second is None:
             return ""
         difference = self.service.difference(first, second)(metric)
@@ -169,9 +169,9 @@ class CardMaker:
         groups = service.groups(name)[:GROUPS]
         if groups:
             looked = [*before, *now] if len(before) >= len(now) else now
-            waiting = sum(answer_groups(service, one, groups) for one in reversed(looked))
+            waiting = sum(answer_groups(service, window, groups) for window in reversed(looked))
             means = {group: self._mean(name, ranges, metric, group, last) for group in groups}
-            with_mean = {group: one for group, one in means.items() if one is not None}
+            with_mean = {group: mean for group, mean in means.items() if mean is not None}
             title = f"{self._title(stored, metric, groups[0])}, mean {_tell_windows_counted(len(now), now)}"
             lacks = {
                 group: f" ({value[0]:,} windows)" if value[0] < len(now) else "" for group, value in with_mean.items()
@@ -182,13 +182,13 @@ class CardMaker:
             changes += self._exceeded(now, list(with_mean))
             return Card(stored, groups=picture, changes=changes, note=note, waiting=waiting)
         tiles = []
-        for one in self._beside():
-            if (of_range := self._mean(name, ranges, one, None, last)) is not None:
+        for other in self._beside():
+            if (of_range := self._mean(name, ranges, other, None, last)) is not None:
                 count, point, change = of_range
-                title = f"{self._title(stored, one)}, mean {_tell_windows_counted(count, now)}"
-                tiles.append(tile(title, point, one, change, self._bound(now, one, None)))
+                title = f"{self._title(stored, other)}, mean {_tell_windows_counted(count, now)}"
+                tiles.append(tile(title, point, other, change, self._bound(now, other, None)))
         chart = self._lately(name, metric, self._title(stored, metric), now)
-        return Card(stored, tiles, chart, note=note, waiting=sum(service.lacks(one, Question()) for one in now))
+        return Card(stored, tiles, chart, note=note, waiting=sum(service.lacks(window, Question()) for window in now))
 
     def _mean(
         self, name: str, ranges: Sequence[Sequence[StoredWindow]], metric: str, group: str | None, last: str
@@ -234,7 +234,7 @@ class CardMaker:
         """The numbers of the windows that have one; none of them while another may still come."""
         points = self.service.computed(windows, metric, group)
         absent = (window for window, point in zip(windows, points, strict=True) if point is None)
-        if any(self.service.lacks(one, Question(group=group)) for one in absent):
+        if any(self.service.lacks(window, Question(group=group)) for window in absent):
             return []
         return [point for point in points if point is not None and point[0] is not None]
 
@@ -316,10 +316,10 @@ class CardMaker:
             service.ask_soon(stored, question)
             return Card(stored, waiting=1)
         data: Mapping[str, Any] = answer.to_dict()
-        alone = {overlaps.example([one]) for one in service.combined(stored.sketch)}
+        alone = {overlaps.example([group]) for group in service.combined(stored.sketch)}
         rows = [row for row in data["answers"] if row["query"] in alone]
         some = [("In at least one group", data["people"]), *((f"In {row['query']}", row) for row in rows)][:LARGE]
-        tiles = [tile(title, (one["value"], one["low"], one["high"]), "distinct") for title, one in some]
+        tiles = [tile(title, (row["value"], row["low"], row["high"]), "distinct") for title, row in some]
         note = "" if metric == CHOICES[0] else f"{service.titles([metric])[metric]}: not published of this sketch."
         return Card(stored, tiles, note=f"{note[:1].upper()}{note[1:]}")
 

@@ -64,10 +64,10 @@ def by_group(
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
     nothing = {"value": None, "low": None, "high": None}
-    numbers = [[nothing if one is None else number(one) for one in row] for row in points]
-    flat = ends([one for row in numbers for one in row])
-    grid = charts.GridChart(list(groups), labels, *(one.reshape(len(groups), len(spans)) for one in flat), spell=spell)
-    missing = sum(one is None for row in points for one in row)
+    numbers = [[nothing if point is None else number(point) for point in row] for row in points]
+    flat = ends([point for row in numbers for point in row])
+    grid = charts.GridChart(list(groups), labels, *(end.reshape(len(groups), len(spans)) for end in flat), spell=spell)
+    missing = sum(point is None for row in points for point in row)
     if missing:
         of = f"{missing:,} of {len(groups) * len(spans):,} numbers"
         note = f"{note} {of} are not computed yet: choose their group above.".strip()
@@ -79,10 +79,10 @@ def by_group(
         for wide in (False, True)
     )
     rows = [
-        (group, window_label(*span, timezone), value(one, spell), interval(one, spell))
+        (group, window_label(*span, timezone), value(point, spell), interval(point, spell))
         for group, row in zip(groups, numbers, strict=True)
-        for span, one in zip(spans, row, strict=True)
-        if one["value"] is not None
+        for span, point in zip(spans, row, strict=True)
+        if point["value"] is not None
     ]
     table = ReportTable(heading, ("group", "window", title, "95% interval"), rows)
     return Panel("by-group", heading, chart, table, wide, folded=True, note=note)
@@ -101,9 +101,9 @@ def _groups(groups: Mapping[str, Mapping[str, Any]], note: str) -> list[Panel]:
     metric = next(iter(shown.of(first).numbers(first)), None)
     if metric is None:
         return []
-    numbers_by_group = {group: shown.of(one).number(one, metric) for group, one in groups.items()}
-    title = next((one[0] for one in numbers_by_group.values() if one is not None), metric)
-    numbers = ends([None if one is None else one[1] for one in numbers_by_group.values()])
+    numbers_by_group = {group: shown.of(answer).number(answer, metric) for group, answer in groups.items()}
+    title = next((number[0] for number in numbers_by_group.values() if number is not None), metric)
+    numbers = ends([None if number is None else number[1] for number in numbers_by_group.values()])
     spell = spelling(metric if shown.of(first) is shown.of_kind("profile") else "")
     picture = draw_numbers(
         "groups", f"{title[:1].upper()}{title[1:]} by group", list(groups), numbers, ("group", title), spell=spell

@@ -118,7 +118,9 @@ def _order_windows(
     if order == "newest":
         return windows[::-1]
     if order == "largest":
-        return sorted(windows, key=lambda one: -np.inf if one[0]["value"] is None else one[0]["value"], reverse=True)
+        return sorted(
+            windows, key=lambda window: -np.inf if window[0]["value"] is None else window[0]["value"], reverse=True
+        )
     return windows
 
 

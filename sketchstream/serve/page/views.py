@@ -183,7 +183,8 @@ class Views:
         since, until = links.day(query.get("from"), zone, "from"), links.day(query.get("to"), zone, "to", after=True)
         require_order(since, until, texts=(query.get("from"), query.get("to")))
         stored = self._service.store.windows(name, since, until, limit=WINDOWS_OF_A_PAGE + 1, newest=since is None)
-        more, stored = len(stored) > WINDOWS_OF_A_PAGE, sorted(stored[:WINDOWS_OF_A_PAGE], key=lambda one: one.window)
+        more = len(stored) > WINDOWS_OF_A_PAGE
+        stored = sorted(stored[:WINDOWS_OF_A_PAGE], key=lambda window: window.window)
         what, promise = wording.sentences_of_sketch(self._service.config.find(name), self._service.config.names)
         values: dict[str, Any] = {
             "title": name,
@@ -218,7 +219,7 @@ class Views:
             "sketch.html",
             **values,
             signs=calendar.SIGNS,
-            completeness=wording.completeness([one for one, _ in described]),
+            completeness=wording.completeness([described_window for described_window, _ in described]),
             calendars=calendar.calendars(described, zone, self._href(name)),
             pages=links.links_around(name, stored, more, since, query, zone),
             links=downloads,
@@ -267,7 +268,7 @@ class Views:
                     values["notices"] += [f"{wait} They are not in the comparison of groups yet."]
             where = links.ends(stored.window) | ({"group": group} if group else {})
             panels = _closer(self._pictures(stored, data, group), request.query_params, values["action"])
-            pictured = [_at(one, f"{values['action']}/{one.name}", where | part) for one, part in panels]
+            pictured = [_at(panel, f"{values['action']}/{panel.name}", where | part) for panel, part in panels]
             further, question = shown.of(data).further(data), _further(data)
             if further and len(pictured) > 1:
                 table = links.api(name, answers, where | further | {"format": "csv"})
@@ -300,7 +301,7 @@ class Views:
         if request.path_params["picture"] == "groups":
             data["groups"] = self._beside(stored)[0]
         closer = _closer(self._pictures(stored, data, group), request.query_params)
-        return _picture(request, (one for one, _ in closer), "this window has no such picture")
+        return _picture(request, (panel for panel, _ in closer), "this window has no such picture")
 
     @guard_view
     def series_picture(self, request: Request) -> Response:
@@ -309,7 +310,7 @@ class Views:
         zone = self._service.timezone(name)
         since, until = _span(query)
         stored = self._service.store.windows(name, since, until, limit=WINDOWS_OF_A_PAGE, newest=since is None)
-        values = self._series(name, zone, sorted(stored, key=lambda one: one.window), query)
+        values = self._series(name, zone, sorted(stored, key=lambda window: window.window), query)
         drawn = [values["series"], *values["chain"]] if "series" in values else []
         return _picture(request, drawn, "there is no number in this range yet")
 
@@ -319,7 +320,7 @@ class Views:
         name, query = self._name(request), request.query_params
         plan = self._service.plan(name)
         windows = () if plan is None else self._open_windows(name, plan)
-        drawn = (one for start, _, answer in windows if start == query.get("from") for one in answer[1])
+        drawn = (panel for start, _, answer in windows if start == query.get("from") for panel in answer[1])
         return _picture(request, drawn, "no position of this window has closed, or it has been sealed since")
 
     @guard_view
@@ -462,7 +463,7 @@ class Views:
         by_day = report.ReportTable(
             f"By day (UTC) of what a unit did, the last {min(len(days), 31)} of {len(days)}",
             ("day", "one event", "one item"),
-            [(day, show(one.event), show(one.item)) for day, one in days[:31]],
+            [(day, show(loss.event), show(loss.item)) for day, loss in days[:31]],
         )
         text = str(deployment).splitlines()[1 + len(rows) :] if rows else ["Nothing is published yet."]
         named = tuple(f"{row['sketch']}: " for row in rows)  # a sketch's name keeps its first letter
@@ -603,7 +604,7 @@ class Views:
         rows = [
             (
                 change["title"],
-                *(value(change[one], spelling(change["spelled"])) for one in ("window", "against", "difference")),
+                *(value(change[part], spelling(change["spelled"])) for part in ("window", "against", "difference")),
                 _change(change),
             )
             for change in self._changes(answer, earlier, len(COMPARED_NUMBERS), COMPARED_NUMBERS)
@@ -670,8 +671,8 @@ class Views:
                 spell=spell,
             ),
             "chain": [
-                _at(one, f"{address}/over-time/{one.name}", {"metric": metric, **times} | part)
-                for one, part in _closer(
+                _at(panel, f"{address}/over-time/{panel.name}", {"metric": metric, **times} | part)
+                for panel, part in _closer(
                     [*self._by_group(name, stored, metric, title, zone), *self._chain(name, stored, group)],
                     query,
                     address,
@@ -697,7 +698,7 @@ class Views:
         """A number of all groups over the newest windows that are shown, as far as it has been computed."""
         groups, windows = self._service.groups(name)[:GROUPS_OF_A_WINDOW], stored[-WINDOWS_OF_GROUPS:]
         points = [self._service.computed(windows, metric, group) for group in groups]
-        if len(groups) < 2 or not any(one is not None for row in points for one in row):
+        if len(groups) < 2 or not any(point is not None for row in points for point in row):
             return []
         key = orjson.dumps(["by group", name, title, zone, [window.window for window in windows], points])
         spans, spell = [window.window for window in windows], self._spelling(name, metric)
@@ -755,7 +756,9 @@ class Views:
         etags = [self._service.etag(window, Question(group=group), "chain") for window in windows]
         key = None if None in etags else ("chain", *etags)
         panels = self._drawn.get_or_make(key, lambda: shown.chain_pictures(answers))
-        gaps = not windows or any(windows[0].window[0] < one.window[0] and one not in windows for one in stored)
+        gaps = not windows or any(
+            windows[0].window[0] < window.window[0] and window not in windows for window in stored
+        )
         if gaps:
             return panels
         span = windows[0].window[0], windows[-1].window[1]
@@ -773,7 +776,7 @@ class Views:
             return []
 
         def read() -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
-            answers = [one.to_dict() for one in self._service.closed(name)[-OPEN_WINDOWS:]]
+            answers = [window.to_dict() for window in self._service.closed(name)[-OPEN_WINDOWS:]]
             return [(str(data["window_start"]), data, shown.of(data).so_far(data)) for data in answers]
 
         return self._drawn.get_or_make(("open", *self._service.closed_version(name)), read)

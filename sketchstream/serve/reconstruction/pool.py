@@ -177,9 +177,9 @@ class Pool:
                 job = self._asked.take()
                 may_store = time.monotonic() >= self._retry_at
                 if job is None and may_store:  # what is computed already has to be stored
-                    job = next((one for one, _ in self._unstored.values() if one not in self._running), None)
+                    job = next((job for job, _ in self._unstored.values() if job not in self._running), None)
                 if job is None and may_store:
-                    stored = self._store.next_todo([one.place for one in self._running if one.kept])
+                    stored = self._store.next_todo([running.place for running in self._running if running.kept])
                     self.trouble = None
                     if stored is not None:
                         job = ReconstructionJob(stored, None if stored.todo == GUARANTEE else Question(), kept=True)
@@ -300,7 +300,7 @@ class Pool:
             self._put_off(error)
             with self._changed:
                 self._unstored[job.name] = job, computed
-                size = sum(len(one.numbers) + len(one.csv) for _, one in self._unstored.values())
+                size = sum(len(result.numbers) + len(result.csv) for _, result in self._unstored.values())
                 while size > UNSTORED_BYTES:
                     _, (_, old) = self._unstored.popitem(last=False)
                     size -= len(old.numbers) + len(old.csv)

@@ -180,8 +180,8 @@ def _about_rows(
     several = list(windows.every(window.sketch, window.window[0], question.until))
     if len(several) < 2:
         raise ConfigError("drift compares windows: choose a range of two or more with from and to")
-    later = [windows.result(one) for one in several[1:]]
-    return question.options(names, later) | {"windows": [iso(one.window[0]) for one in several]}
+    later = [windows.result(window) for window in several[1:]]
+    return question.options(names, later) | {"windows": [iso(window.window[0]) for window in several]}
 
 
 def points(numbers: Mapping[str, Any]) -> dict[str, tuple[Any, Any, Any, str | None]]:

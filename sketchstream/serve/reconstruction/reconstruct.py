@@ -99,7 +99,7 @@ def answer(windows: PublishedWindows, job: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to one frame: the result, or the error's type and text."""
     name, span = job["sketch"], (job["start"], job["stop"])
     try:
-        matching = [one for one in windows.every(name, *span) if one.window == span]
+        matching = [window for window in windows.every(name, *span) if window.window == span]
         if not matching:
             return _failure("StoreError", f"no window of sketch {name} is published in that range")
         if job["question"] is None:

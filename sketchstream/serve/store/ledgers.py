@@ -103,7 +103,7 @@ def parts_of(shapes: Sequence[tuple[int, int]]) -> str:
         return WITHOUT_PARTS
     texts = []
     for number in sorted(set(numbers)):
-        held = sorted(partition for partition, one in shapes if one == number)
+        held = sorted(partition for partition, shape in shapes if shape == number)
         runs = [[at for _, at in run] for _, run in groupby(enumerate(held), lambda pair: pair[1] - pair[0])]
         ranges = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
         texts.append(f"{number}:{ranges}")
@@ -150,7 +150,7 @@ class Ledgers:
             early = self._closed(sketch, window[0] - longest(name), window)
             seen.update(early)
             records = Deployment.from_records(self._read(early)).records
-            records_there += [one for one in records if one.window is not None and one.window[1] > window[0]]
+            records_there += [record for record in records if record.window and record.window[1] > window[0]]
             for start, stop, revision, parts in rows.fetchall():
                 if parts == WITHOUT_PARTS:
                     apart = True
@@ -161,7 +161,7 @@ class Ledgers:
                 "SELECT sketch, start, stop, revision FROM costs INDEXED BY costs_apart WHERE parts = ''"
             )
             for record in Deployment.from_records(
-                self._read(one for one in places.fetchall() if one not in seen)
+                self._read(place for place in places.fetchall() if place not in seen)
             ).records:
                 if record.window is not None and record.window[0] < window[1] and window[0] < record.window[1]:
                     records_there.append(record)

@@ -950,7 +950,7 @@ class Store:
 
     def window(self, sketch: str, window: Span) -> StoredWindow | None:
         """Find one window; None if nothing of it is stored."""
-        return next((one for one in self.windows(sketch, *window) if one.window == window), None)
+        return next((stored for stored in self.windows(sketch, *window) if stored.window == window), None)
 
     def next_todo(self, beside: Iterable[tuple[str, Span]] = ()) -> StoredWindow | None:
         """The newest window with remaining computations.
@@ -963,7 +963,7 @@ class Store:
             f"SELECT {COLUMNS} FROM windows INDEXED BY windows_todo WHERE todo > 0 ORDER BY stop DESC LIMIT ?",
             (len(busy) + 1,),
         )
-        return next((one for one in map(self._stored, rows) if (one.sketch, one.window) not in busy), None)
+        return next((stored for stored in map(self._stored, rows) if (stored.sketch, stored.window) not in busy), None)
 
     def _stored(self, row: Sequence[Any]) -> StoredWindow:
         sketch, start, stop, *rest = row

@@ -91,10 +91,10 @@ def command(
     questions.require_plausible(bool(chosen), source.config_file is not None)
     names: dict[str, Any] = {} if items_file is None else {"items": sketches.read_items(items_file, item_type)}
     if source.file is not None:
-        one = sketches.read_published(source.file, "estimate")
-        answers = _ask([one], method, names, questions)
-        answer = estimates.EstimateAnswer(answers, {}, one.guarantee().to_dict())
-        types = one.kind.rows(one.spec).types
+        release = sketches.read_published(source.file, "estimate")
+        answers = _ask([release], method, names, questions)
+        answer = estimates.EstimateAnswer(answers, {}, release.guarantee().to_dict())
+        types = release.kind.rows(release.spec).types
         _give([answer], chosen, RequestedFiles(arrow, plot, html, source.file.name, types), form)
         questions.write(answers)
         return

@@ -96,10 +96,13 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
             for t, topic_config in enumerate(config.apart())
         ]
         several = places if config.other_topics else []  # all begin one revision, the largest of theirs
-        planned = [recover.reset(at, clusters.names(one), to=start, dry_run=True) for _, at, one in several]
-        least = max((one.revision for topic in planned for one in topic), default=0)
-        for topic, connection, one in places:
-            names = clusters.names(one)
+        planned = [
+            recover.reset(connection, clusters.names(topic_config), to=start, dry_run=True)
+            for _, connection, topic_config in several
+        ]
+        least = max((diagnosis.revision for topic in planned for diagnosis in topic), default=0)
+        for topic, connection, topic_config in places:
+            names = clusters.names(topic_config)
             new = recover.reset(connection, names, to=start, dry_run=dry_run, least=least)
             diagnoses += clusters.number_partitions(new, topic)
     print_rows(*clusters.findings(diagnoses), form)

@@ -94,11 +94,11 @@ def command(
             everywhere = [_ask(topic_config, sample, write=write) for topic_config in config.apart()]
             if not config.other_topics:
                 config = everywhere[0].config
-            partitions = sum(one.partitions for one in everywhere)
-            retention_ms = max(one.retention_ms for one in everywhere)
-            mistakes = [text for one in everywhere for text in one.mistakes]
+            partitions = sum(answer.partitions for answer in everywhere)
+            retention_ms = max(answer.retention_ms for answer in everywhere)
+            mistakes = [text for answer in everywhere for text in answer.mistakes]
             facts |= everywhere[0].facts
-            facts["topics"] = {name: text for one in everywhere for name, text in one.facts["topics"].items()}
+            facts["topics"] = {name: text for answer in everywhere for name, text in answer.facts["topics"].items()}
         elif config.lacks_partitioner:
             mistakes = [f"{config.path}: {checks.NO_PARTITIONER}"]
     else:

@@ -58,7 +58,7 @@ def command(
       sketchstream calibrate --epsilon 1 --delta 1e-6 --discrete --shape 2,1 --shape 1,1,1
       sketchstream calibrate --epsilon 1 --delta 1e-6 --discrete --sensitivity2 64 --coordinates 64
     """
-    if sum(one is not None for one in (epsilon, delta, sigma)) != 2:
+    if sum(number is not None for number in (epsilon, delta, sigma)) != 2:
         raise ConfigError("exactly two of --epsilon, --delta and --sigma are needed: the third is found")
     if not discrete and (shapes or sensitivity2 is not None or coordinates is not None):
         raise ConfigError("--shape, --sensitivity2 and --coordinates belong to --discrete")

@@ -75,14 +75,15 @@ def command(
     spec = ConvolutionSpec(kernel, noise="auto", layout=figures[0].layout, **arguments)
     advice = forecast.advice(spec)
     if form == "json":
-        facts = {"filters": [one.name for one in spec.filters], "length": spec.length, "parts": parts}
+        facts = {"filters": [filter_.name for filter_ in spec.filters], "length": spec.length, "parts": parts}
         facts_of_spec = (
             plain_forecast(spec) | facts | {"figures": [figure.to_dict() for figure in figures], "advice": advice}
         )
         click.echo(show.as_json(facts_of_spec))
         return
     table = [_row(figure) for figure in figures]
-    names = ("noise", "layout", *(f"error {one.name}" for one in spec.filters), "M", "words", "changed by an event")
+    errors = [f"error {filter_.name}" for filter_ in spec.filters]
+    names = ("noise", "layout", *errors, "M", "words", "changed by an event")
     if form == "csv":
         click.echo(show.as_csv(names, table))
         return

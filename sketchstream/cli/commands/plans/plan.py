@@ -56,7 +56,7 @@ class PlanOfKind(click.Command):
         for kind, home in OF_KINDS.items():
             rest = _without_kind(args, kind)
             if rest is not None:
-                whole = any(one.partition("=")[0] in ("--size", "--help") for one in rest)
+                whole = any(argument.partition("=")[0] in ("--size", "--help") for argument in rest)
                 noise_alone = kind == "gaussian" and not whole
                 command = import_module("sketchstream.cli.commands.plans.calibrate" if noise_alone else home).command
                 return options.with_examples(command).make_context(f"plan --kind {kind}", rest, parent, **extra)

@@ -75,7 +75,7 @@ def command(
         warnings.simplefilter("ignore", IdentityRowsWarning)  # the plan reports it with numbers
         spec: Any = ProjectionSpec(rows, features, columns or 8, epsilon, delta, matrix=family, **given)
     sized = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
-    tried = [{"k": str(one.k), "rmse": one.distance} for one in sized.tried]
+    tried = [{"k": str(size.k), "rmse": size.distance} for size in sized.tried]
     facts = plain_forecast(sized.spec, lambda _: ("squared distance", sized.best.distance), tried)
     table = sized.rows()
     if show.print_data(form, facts | sized.to_dict(), list(table[0]), table):
@@ -87,9 +87,9 @@ def _print(sized: RowsPlan) -> None:
     from sketchstream.stream.windows.units import spell_bytes
 
     lines: list[tuple[str, ...]] = []
-    for one in sized.tried:
-        mark = "best" if one.k == sized.best.k and len(sized.tried) > 1 else ""
-        lines.append(_line(str(one.k), one.distance, sized, spell_bytes(8 * sized.spec.users.size * one.k), mark))
+    for size in sized.tried:
+        mark = "best" if size.k == sized.best.k and len(sized.tried) > 1 else ""
+        lines.append(_line(str(size.k), size.distance, sized, spell_bytes(8 * sized.spec.users.size * size.k), mark))
     cells = sized.spec.users.size * sized.spec.features.size
     mark = "more accurate" if sized.best.identity_better else ""
     lines.append(_line("no projection", sized.best.identity, sized, spell_bytes(8 * cells), mark))

@@ -39,7 +39,7 @@ def command(path: Path, item_type: str, form: show.Format) -> None:
 
     facts = plain_forecast(spec_of_table(path, item_type))
     others = [
-        (", ".join(f"{k} {v}" for k, v in one.items() if k != "rmse"), one["rmse"]) for one in facts["alternatives"]
+        (", ".join(f"{k} {v}" for k, v in row.items() if k != "rmse"), row["rmse"]) for row in facts["alternatives"]
     ]
     rows = [("as described", facts["rmse"]), *others]
     if show.print_data(form, facts, ("spec", "rmse"), rows):

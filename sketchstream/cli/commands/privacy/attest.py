@@ -137,7 +137,9 @@ def _of_deployment(
 
     since, until = to_span(from_, to)
     read = published.source.read(None, since, until)
-    bodies = attestation.body_names(one for one in read if isinstance(one, SealedEntry) and one.positions is None)
+    bodies = attestation.body_names(
+        entry for entry in read if isinstance(entry, SealedEntry) and entry.positions is None
+    )
     if not bodies:
         raise StoreError(
             "nothing is sealed in these windows, so there is nothing to attest; `sketchstream profile -c` lists them"

@@ -81,7 +81,7 @@ def _of_files(files: tuple[Path, ...]) -> Deployment:
     from sketchstream.privacy.deployments.deployment import Deployment
 
     published = [sketches.read_published(file, "ledger of several files") for file in files]
-    return Deployment.of(part for one in published for part in one.parts)
+    return Deployment.of(part for release in published for part in release.parts)
 
 
 def _print_deployment(deployment: Deployment, form: show.Format, unseen: Sequence[Mapping[str, object]] = ()) -> None:

@@ -250,7 +250,7 @@ def _find_field(survey: Survey, name: str) -> str:
     if name not in survey.has:
         names = [field.name for field in survey.fields()]
         fields = f"fields there are: {', '.join(sorted(names))}{meant(name, names)}"
-        if survey.headed and any(one[:1].isdigit() for one in names):  # the names seem to be values
+        if survey.headed and any(column[:1].isdigit() for column in names):  # the names seem to be values
             fields = "its first line must name the columns, and seems to hold data: add a line of names"
         raise ConfigError(f"no record of the sample has the field {name!r:.60}; {fields}")
     return name
