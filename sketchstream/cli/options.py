@@ -150,6 +150,17 @@ def gather(
     return decorated
 
 
+def refuse(*conflicts: tuple[object, str]) -> None:
+    """Refuse options that do not go together.
+
+    Args:
+        conflicts: whether options conflict, and what to say if they do; the first conflict is reported.
+    """
+    for conflict, text in conflicts:
+        if conflict:
+            raise ConfigError(text)
+
+
 def require_picture(path: Path | None, option: str) -> None:
     """Refuse a picture whose ending says no format.
 

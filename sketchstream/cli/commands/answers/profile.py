@@ -98,33 +98,29 @@ def command(
     source.require_one(merge=merge)
     options.require_picture(plot, "--plot")
     every = source.every
-    if numbers and form != "table":
-        raise ConfigError(
-            f"--number chooses columns of a table, and --format {form} has every number: leave one of them out"
-        )
-    if numbers and not (every or by):
-        raise ConfigError(
-            "--number chooses columns of the table of --all or --by group; one profile is shown with every number"
-        )
-    if several := [name for name in numbers if name in ("fractions", "counts")]:
-        raise ConfigError(
-            f"--number must be one number, such as distinct, at_least.3 or exactly.1, found {several[0]!r}"
-        )
+    fact = next((name for name in numbers if name in ("fractions", "counts")), None)
+    options.refuse(
+        (
+            numbers and form != "table",
+            f"--number chooses columns of a table, and --format {form} has every number: leave one of them out",
+        ),
+        (
+            numbers and not (every or by),
+            "--number chooses columns of the table of --all or --by group; one profile is shown with every number",
+        ),
+        (fact, f"--number must be one number, such as distinct, at_least.3 or exactly.1, found {fact!r}"),
+        (by and source.file, "--by group belongs to -c; choose a group of a file with --group"),
+        (every and merge, "--all and --merge exclude each other: one result for each window, or one for all"),
+        (group is not None and by, "--group and --by group exclude each other: one group, or one result for each"),
+        (by and (plot or html or merge), "--plot, --html and --merge show one group: choose it with --group"),
+        (
+            every and plot,
+            "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html",
+        ),
+    )
     if source.file is not None:
-        if by:
-            raise ConfigError("--by group belongs to -c; choose a group of a file with --group")
         _of_file(source.file, how, group, plot, html, form)
         return
-    if every and merge:
-        raise ConfigError("--all and --merge exclude each other: one result for each window, or one for all")
-    if group is not None and by:
-        raise ConfigError("--group and --by group exclude each other: one group, or one result for each")
-    if by and (plot is not None or html is not None or merge):
-        raise ConfigError("--plot, --html and --merge show one group: choose it with --group")
-    if every and plot is not None:
-        raise ConfigError(
-            "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
-        )
     from sketchstream.cli import results
     from sketchstream.kinds import groups_of
     from sketchstream.query.answers import ProfileAnswer

@@ -30,13 +30,8 @@ MIN_SLOTS: Final = 1024
 """Number of slots that the search begins with if none is given."""
 
 
-OF_KINDS: Final = {
-    "gaussian": "sketchstream.cli.commands.plans.gaussian",
-    "projection": "sketchstream.cli.commands.plans.projection",
-    "workload": "sketchstream.cli.commands.plans.workload",
-    "convolution": "sketchstream.cli.commands.plans.convolution",
-}
-"""Kinds with options of their own, and the modules whose `command` answers."""
+OF_KINDS: Final = ("gaussian", "projection", "workload", "convolution")
+"""Kinds with options of their own: the module that is called as the kind has the command that answers."""
 
 
 class PlanOfKind(click.Command):
@@ -46,36 +41,31 @@ class PlanOfKind(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The context of the command that answers; kinds without one of their own are planned from a table."""
-        name = "plan" if _is_described_by_file(args) else ""
-        for kind in kinds.names():
-            rest = None if kind in OF_KINDS or kind == "profile" else _without_kind(args, kind)
-            args, name = (args, name) if rest is None else (rest, f"plan --kind {kind}")
-        if name:
-            command = import_module("sketchstream.cli.commands.plans.table").command
-            return options.with_examples(command).make_context(name, args, parent, **extra)
-        for kind, home in OF_KINDS.items():
-            rest = _without_kind(args, kind)
-            if rest is not None:
-                whole = any(argument.partition("=")[0] in ("--size", "--help") for argument in rest)
-                noise_alone = kind == "gaussian" and not whole
-                command = import_module("sketchstream.cli.commands.plans.calibrate" if noise_alone else home).command
-                return options.with_examples(command).make_context(f"plan --kind {kind}", rest, parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
+        kind, rest = _split_kind(args)
+        has_table = any(argument.partition("=")[0] == "--table" for argument in args)
+        whole = any(argument.partition("=")[0] in ("--size", "--help") for argument in rest)
+        name, module = f"plan --kind {kind}", kind
+        if kind in kinds.names() and kind not in ("profile", *OF_KINDS):
+            module = "table"
+        elif has_table:
+            name, module, rest = "plan", "table", args
+        elif kind not in OF_KINDS:
+            return super().make_context(info_name, args, parent, **extra)
+        elif kind == "gaussian" and not whole:
+            module = "calibrate"  # for the noise alone
+        command = import_module(f"sketchstream.cli.commands.plans.{module}").command
+        return options.with_examples(command).make_context(name, rest, parent, **extra)
 
 
-def _is_described_by_file(args: list[str]) -> bool:
-    """Whether the sketch is described by a file."""
-    return any(argument.partition("=")[0] == "--table" for argument in args)
-
-
-def _without_kind(args: list[str], kind: str) -> list[str] | None:
-    """The arguments without `--kind KIND`; None if they do not ask for that kind."""
-    if f"--kind={kind}" in args:
-        return [argument for argument in args if argument != f"--kind={kind}"]
-    for place in range(len(args) - 1):
-        if args[place : place + 2] == ["--kind", kind]:
-            return args[:place] + args[place + 2 :]
-    return None
+def _split_kind(args: list[str]) -> tuple[str, list[str]]:
+    """The kind that arguments ask for, and the arguments without `--kind KIND`."""
+    for place, argument in enumerate(args):
+        option, equals, kind = argument.partition("=")
+        if option == "--kind" and equals:
+            return kind, args[:place] + args[place + 1 :]
+        if option == "--kind" and args[place + 1 :]:
+            return args[place + 1], args[:place] + args[place + 2 :]
+    return "profile", args
 
 
 @click.command(cls=PlanOfKind)
