@@ -214,14 +214,14 @@ def mean(points: Sequence[Point], *, together: bool) -> Point:
     lows, highs = ([point[end] for point in points] for end in (1, 2))
     value = sum(point[0] or 0.0 for point in points) / count
     low, high = (None if None in ends else sum(end or 0.0 for end in ends) / count for ends in (lows, highs))
-    if together or count == 1 or low is None or high is None or any(map(_aside, points)):
+    if together or count == 1 or low is None or high is None or any(map(_is_off_center, points)):
         return value, low, high
     middle = (low + high) / 2
     half = math.hypot(*((b or 0.0) - (a or 0.0) for a, b in zip(lows, highs, strict=True))) / 2 / count
     return middle, middle - half, middle + half
 
 
-def _aside(point: Point) -> bool:
+def _is_off_center(point: Point) -> bool:
     """Whether an end of an interval is whole, and the interval not around its estimate."""
     value, low, high = (end or 0.0 for end in point)
     return (low.is_integer() or high.is_integer()) and value != (low + high) / 2

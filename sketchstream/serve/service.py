@@ -38,7 +38,8 @@ from sketchstream.serve.recent import RecentlyUsed
 from sketchstream.serve.reconstruction.questions import FAMILIES, SINGLE_NUMBERS, Question, title_of_number
 from sketchstream.serve.reconstruction.reconstruct import published_in
 from sketchstream.serve.store.ledgers import Ledgers
-from sketchstream.serve.store.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow, StoreSource
+from sketchstream.serve.store.source import StoreSource
+from sketchstream.serve.store.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Service:
 
     def sketch(self, name: str) -> dict[str, Any]:
         """One sketch: its spec, guarantee, number of stored windows, and newest publication."""
-        counts = self._lately("counts", self.store.counts)
+        counts = self._read_recent("counts", self.store.counts)
         plan, configured = self.plan(name), self.config.find(name)
         out: dict[str, Any] = {"name": name, "configured": configured is not None}
         if plan is not None:
@@ -225,7 +226,7 @@ class Service:
             with self.store.reading() as connection:
                 return published_in(connection, self.config).former(name, newest[-1].window[0]) if newest else None
 
-        plan: SketchPlan | None = self.config.find(name) or self._lately(f"plan {name}", published)
+        plan: SketchPlan | None = self.config.find(name) or self._read_recent(f"plan {name}", published)
         return plan
 
     def groups(self, name: str) -> tuple[str, ...]:
@@ -321,10 +322,10 @@ class Service:
             with self.store.reading() as connection:
                 return published_in(connection, self.config).reader.settled(name)
 
-        settled: tuple[int, int] | None = self._lately(f"settled {name}", read)
+        settled: tuple[int, int] | None = self._read_recent(f"settled {name}", read)
         return settled
 
-    def _lately(self, name: str, read: Callable[[], Any]) -> Any:
+    def _read_recent(self, name: str, read: Callable[[], Any]) -> Any:
         """A value that was read from the store at most `LATELY_S` ago."""
         now = time.monotonic()
         read_before = self._known.get(name)

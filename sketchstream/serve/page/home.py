@@ -118,7 +118,7 @@ class CardMaker:
         etags = [None if window is None else service.etag(window, Question(), "tiles") for window in (stored, before)]
         key = None if etags[0] is None else ("tiles", *etags, self.metric)
         first, tiles = self.draw_once(key, lambda: self._tiles(stored, before))
-        return Card(stored, tiles, self._lately(name, first, tiles[0].title)) if tiles else Card(stored)
+        return Card(stored, tiles, self._trend(name, first, tiles[0].title)) if tiles else Card(stored)
 
     def _tiles(self, stored: StoredWindow, before: StoredWindow | None) -> tuple[str, list[Tile]]:
         """The name of the first number of a window without groups, and its large numbers."""
@@ -187,7 +187,7 @@ class CardMaker:
                 count, point, change = of_range
                 title = f"{self._title(stored, other)}, mean {_tell_windows_counted(count, now)}"
                 tiles.append(tile(title, point, other, change, self._bound(now, other, None)))
-        chart = self._lately(name, metric, self._title(stored, metric), now)
+        chart = self._trend(name, metric, self._title(stored, metric), now)
         return Card(stored, tiles, chart, note=note, waiting=sum(service.lacks(window, Question()) for window in now))
 
     def _mean(
@@ -238,7 +238,7 @@ class CardMaker:
             return []
         return [point for point in points if point is not None and point[0] is not None]
 
-    def _lately(self, name: str, metric: str, title: str, windows: Sequence[StoredWindow] = ()) -> charts.Chart | None:
+    def _trend(self, name: str, metric: str, title: str, windows: Sequence[StoredWindow] = ()) -> charts.Chart | None:
         """The small chart of a number over some windows, or the newest ones."""
         service, zone = self.service, self.service.timezone(name)
         windows = windows or service.store.windows(name, limit=WINDOWS, newest=True)[::-1]

@@ -267,13 +267,13 @@ class Views:
                     wait = f"{wording.count_text(missing, 'group is', 'groups are')} being reconstructed."
                     values["notices"] += [f"{wait} They are not in the comparison of groups yet."]
             where = links.ends(stored.window) | ({"group": group} if group else {})
-            panels = _closer(self._pictures(stored, data, group), request.query_params, values["action"])
-            pictured = [_at(panel, f"{values['action']}/{panel.name}", where | part) for panel, part in panels]
-            further, question = shown.of(data).further(data), _further(data)
+            panels = _zoom(self._pictures(stored, data, group), request.query_params, values["action"])
+            pictured = [_with_files(panel, f"{values['action']}/{panel.name}", where | part) for panel, part in panels]
+            further, question = shown.of(data).further(data), _further_question(data)
             if further and len(pictured) > 1:
                 table = links.api(name, answers, where | further | {"format": "csv"})
                 pictured[-1] = replace(pictured[-1], downloads=[*pictured[-1].downloads, ("CSV", table)])
-            if question is not None and self._asked(stored, question, ask=True) == (None, None):
+            if question is not None and self._reply(stored, question, ask=True) == (None, None):
                 values["refresh"] = REFRESH_S
                 values["notices"] += ["Distances between rows are being computed; they are not here yet."]
             has_interval = answers == "estimate" or data["distinct"]["low"] is not None
@@ -300,7 +300,7 @@ class Views:
         data = answer.to_dict()
         if request.path_params["picture"] == "groups":
             data["groups"] = self._beside(stored)[0]
-        closer = _closer(self._pictures(stored, data, group), request.query_params)
+        closer = _zoom(self._pictures(stored, data, group), request.query_params)
         return _picture(request, (panel for panel, _ in closer), "this window has no such picture")
 
     @guard_view
@@ -371,10 +371,10 @@ class Views:
             "example": overlaps.example(groups),
             "notices": self._notices(request),
         }
-        answer, values["failure"] = self._asked(stored, question, ask=described["answer"] != "incident")
+        answer, values["failure"] = self._reply(stored, question, ask=described["answer"] != "incident")
         chosen = answer
         if expression and answer is not None:
-            chosen, values["failure"] = self._asked(stored, replace(question, sets=(expression,)), ask=True)
+            chosen, values["failure"] = self._reply(stored, replace(question, sets=(expression,)), ask=True)
         if answer is None or chosen is None:
             values |= {} if values["failure"] else {"refresh": REFRESH_S}
             return rendering.html("overlap.html", **values)
@@ -385,7 +385,7 @@ class Views:
         values |= {
             "headline": upset.headline(chosen.to_dict(), expression),
             "note": upset.text_below(data) if has_interval else words.NO_INTERVALS,
-            "picture": _at(picture, f"{values['action']}/upset", where),
+            "picture": _with_files(picture, f"{values['action']}/upset", where),
             "tables": upset.tables(data),
             "links": rows,
             "lines": self._elsewhere(request, name).overlap(where, expression),
@@ -398,7 +398,7 @@ class Views:
         name, stored = self._chosen(request)
         question = Question(overlap=True)
         self._service.require_sets(name, question)
-        answer, failure = self._asked(stored, question, ask=True)
+        answer, failure = self._reply(stored, question, ask=True)
         drawn = [] if answer is None else [upset.picture(answer.to_dict())]
         return _picture(request, drawn, failure or "this window has no such picture yet: ask again")
 
@@ -434,7 +434,7 @@ class Views:
         out |= {
             "lead": comparison.lead(changes, labels, "" if apart else chosen.first.group or ""),
             "note": comparison.note(changes, *chosen, self._service.plan(name), self._service.config.names),
-            "picture": None if picture is None else _at(picture, f"{address}/differences", chosen.parameters),
+            "picture": None if picture is None else _with_files(picture, f"{address}/differences", chosen.parameters),
             "table": comparison.table(changes, labels, name, *where),
         }
         if changes:
@@ -567,9 +567,9 @@ class Views:
     ) -> tuple[WindowAnswer | None, str | None]:
         """The usual answer of a window, or of one of its groups, or why there is none; neither while it is computed."""
         compute = ask and self._service.answer_state(stored) == "on_request"
-        return self._asked(stored, Question(group=group), ask=compute)
+        return self._reply(stored, Question(group=group), ask=compute)
 
-    def _asked(self, stored: StoredWindow, question: Question, *, ask: bool) -> tuple[WindowAnswer | None, str | None]:
+    def _reply(self, stored: StoredWindow, question: Question, *, ask: bool) -> tuple[WindowAnswer | None, str | None]:
         """The answer to a question, or why there is none; neither while it is computed, as it is if `ask` says so."""
         try:
             answer = self._service.ready(stored, question)
@@ -587,8 +587,8 @@ class Views:
         note = self._on_groups(stored.sketch)
         name = None if etag is None else (etag, note, tuple(data.get("groups") or ()))
         panels = self._drawn.get_or_make(name, lambda: pictures.pictures(data, note))
-        question = _further(data)
-        answer = None if question is None else self._asked(stored, question, ask=False)[0]
+        question = _further_question(data)
+        answer = None if question is None else self._reply(stored, question, ask=False)[0]
         if answer is None or question is None:
             return panels
         etag = self._service.etag(stored, question, "page")
@@ -660,7 +660,7 @@ class Views:
         address = links.sketch_address(name)
         counts = self._service.answers(name) == "profile" and metric.partition(".")[0] not in UNCOUNTED
         out |= {
-            "series": _at(picture, f"{address}/over-time/series", {"metric": metric, **times}),
+            "series": _with_files(picture, f"{address}/over-time/series", {"metric": metric, **times}),
             "largest": series.largest(
                 points,
                 spans,
@@ -671,8 +671,8 @@ class Views:
                 spell=spell,
             ),
             "chain": [
-                _at(panel, f"{address}/over-time/{panel.name}", {"metric": metric, **times} | part)
-                for panel, part in _closer(
+                _with_files(panel, f"{address}/over-time/{panel.name}", {"metric": metric, **times} | part)
+                for panel, part in _zoom(
                     [*self._by_group(name, stored, metric, title, zone), *self._chain(name, stored, group)],
                     query,
                     address,
@@ -803,7 +803,7 @@ class Views:
                     "headline": sentence,
                     "status": wording.still_open(data["closed"], spec.positions_of(window)),
                     "pictures": [
-                        replace(_at(draw, f"{address}/{draw.name}", where), name=f"{mark}-{draw.name}")
+                        replace(_with_files(draw, f"{address}/{draw.name}", where), name=f"{mark}-{draw.name}")
                         for draw in drawn
                     ],
                     "links": links.downloads(name, "closed", where),
@@ -868,13 +868,13 @@ def _span(query: Mapping[str, str]) -> tuple[int | None, int | None]:
     return span
 
 
-def _further(data: Mapping[str, Any]) -> Question | None:
+def _further_question(data: Mapping[str, Any]) -> Question | None:
     """The question whose answer stands beside the usual one of a window; None without one."""
     options = shown.of(data).further(data)
     return Question(rows=RowQuestion(**options)) if options else None
 
 
-def _closer(panels: Sequence[Panel], query: Mapping[str, str], address: str = "") -> list[tuple[Panel, dict[str, str]]]:
+def _zoom(panels: Sequence[Panel], query: Mapping[str, str], address: str = "") -> list[tuple[Panel, dict[str, str]]]:
     """The pictures with links to their stretches, the chosen stretch drawn alone; and the parameter that chose it."""
     name, *ends = query.get("stretch", "").split(".")
     out: list[tuple[Panel, dict[str, str]]] = []
@@ -904,7 +904,7 @@ def _closer(panels: Sequence[Panel], query: Mapping[str, str], address: str = ""
     return out
 
 
-def _at(picture: Panel, address: str, where: Mapping[str, str]) -> Panel:
+def _with_files(picture: Panel, address: str, where: Mapping[str, str]) -> Panel:
     """A picture with the addresses of its files."""
     if picture.chart is None:
         return picture

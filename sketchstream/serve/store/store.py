@@ -1,11 +1,11 @@
 """The store of published sketches: bodies, windows, completeness, incidents, and the answers computed so far.
 
-In: batches of a feed, results of reconstructions. Out: windows and answers, and a `SealedSource` over them.
+In: batches of a feed, results of reconstructions. Out: windows and answers.
 Touches: its database. One thread at a time writes; any number read.
 
-Windows are assembled by the same reader that the command line uses (`sketchstream.query.sealed`), from a
-`SealedSource` over the database. An answer is stored under a digest of everything that it is a function of: the
-published bodies, what is known of the window, the question, and the version of this package.
+Windows are assembled by the same reader that the command line uses (`sketchstream.query.sealed`), from the
+database as `sketchstream.serve.store.source` reads it. An answer is stored under a digest of everything that it is a
+function of: the published bodies, what is known of the window, the question, and the version of this package.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from sketchstream.query.evidence import forgets
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.store.database import FORMAT, DamagedError, Readers, is_damaged, lock, open_database, set_aside
 from sketchstream.serve.store.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
-from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream.stream.published.evidence import PublishedEvidence
+from sketchstream.serve.store.source import IN_RANGE, LATEST, StoreSource, digest_of, is_intact, range_of, read_frontier
+from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.published.frontiers import EVIDENCE
-from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import iso
 from sketchstream.wire import claimed_header, noise_names
 
@@ -54,11 +53,6 @@ DROPPED: Final = 64
 """Most windows that are dropped in one transaction: that takes less than 0.1 s, in which nothing else is stored."""
 SPECIAL_BYTES: Final = 256 * 2**20
 """Most bytes of special answers."""
-LATEST: Final = 2**62
-"""A time (ms) later than any window."""
-
-IN_RANGE: Final = "start >= ? AND start < ? AND stop <= ?"
-"""SQL condition of windows in a range of time; `_range` gives its numbers."""
 SPAN: Final = "sketch = ? AND start = ? AND stop = ?"
 """SQL condition of one window."""
 OF_PARTITION: Final = f"{SPAN} AND revision = ? AND partition = ?"
@@ -66,7 +60,7 @@ OF_PARTITION: Final = f"{SPAN} AND revision = ? AND partition = ?"
 COLUMNS: Final = "sketch, start, stop, version, state, input, facts, coalesce(status, ''), guarantee, failure, todo"
 """Columns from which a `StoredWindow` is made."""
 
-# States of a window: its row has to be put together anew; some partition is missing; nothing more is expected; an
+# States of a window: its row has to be put together again; some partition is missing; nothing more is expected; an
 # incident: nothing of it is shown.
 NEW, MISSING, SETTLED, INCIDENT = "new", "missing", "settled", "incident"
 # Remaining computations.
@@ -150,85 +144,6 @@ def answer_key(digest: bytes, question: str) -> bytes:
     return hashlib.blake2b(digest + question.encode(), digest_size=16, person=b"sketch-answer").digest()
 
 
-class StoreSource:
-    """A `SealedSource` over a database.
-
-    Args:
-        connection: connection of the database.
-        incidents: whether what was published of windows with an incident is read too.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, *, incidents: bool = True) -> None:
-        self._connection = connection
-        self._incidents = incidents
-
-    def sketches(self) -> Sequence[str]:
-        """Names of the sketches with stored publications."""
-        return [name for (name,) in self._connection.execute("SELECT name FROM sketches ORDER BY name")]
-
-    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
-        """Newest frontier of each (sketch, revision, partition)."""
-        where, values = ("", ()) if sketch is None else (" WHERE s.name = ?", (sketch,))
-        rows = self._connection.execute(
-            f"SELECT s.name, f.value FROM frontiers f JOIN sketches s ON s.id = f.sketch{where}", values
-        )
-        return [_read_frontier(name, value) for name, value in rows.fetchall()]
-
-    def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
-        """Instalments of windows that are not sealed in all partitions: the sealed sketches hold the same words."""
-        rows = self._connection.execute(
-            "SELECT i.revision, i.start, i.stop, i.partition, i.seal_id, i.body, i.first, i.last FROM instalments i"
-            f" JOIN sketches s ON s.id = i.sketch WHERE s.name = ? AND {IN_RANGE}"
-            " AND (? OR NOT EXISTS (SELECT 1 FROM incidents n WHERE n.sketch = i.sketch AND n.start = i.start))"
-            " ORDER BY i.start, i.stop, i.partition, i.first",
-            (sketch, *_range(since, until), self._incidents),
-        )
-        for revision, start, stop, partition, seal_id, body, first, last in rows:
-            yield SealedEntry(sketch, revision, (start, stop), partition, seal_id, body, (first, last))
-
-    def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
-        """The newest release of each partition from windows that are not sealed in it."""
-        rows = self._connection.execute(
-            "SELECT e.revision, e.start, e.stop, e.partition, e.seal_id, e.body, e.time, e.digest FROM early e"
-            f" JOIN sketches s ON s.id = e.sketch WHERE s.name = ? AND {IN_RANGE}"
-            " ORDER BY e.start, e.stop, e.time, e.partition",
-            (sketch, *_range(since, until)),
-        )
-        for revision, start, stop, partition, seal_id, body, time_ms, digest in rows:
-            if not _sound(body, digest):
-                raise DamagedError
-            yield SealedEntry(sketch, revision, (start, stop), partition, seal_id, body, early=time_ms)
-
-    def read(
-        self, sketch: str | None = None, since: int | None = None, until: int | None = None
-    ) -> Iterator[Frontier | SealedEntry | Deleted]:
-        """Frontiers, deletions, then entries by sketch and ascending windows."""
-        yield from self.frontiers(sketch)
-        execute = self._connection.execute
-        for name in self.sketches() if sketch is None else [sketch]:
-            row = execute("SELECT id FROM sketches WHERE name = ?", (name,)).fetchone()
-            if row is None:
-                continue
-            gone = execute("SELECT partition, through FROM deleted WHERE sketch = ?", row).fetchall()
-            for partition, through in gone:
-                yield Deleted(name, partition, through)
-            rows = execute(
-                "SELECT start, stop, revision, partition, seal_id, body, digest FROM bodies i"
-                f" WHERE sketch = ? AND {IN_RANGE}"
-                " AND (? OR NOT EXISTS (SELECT 1 FROM incidents n WHERE n.sketch = i.sketch AND n.start = i.start))"
-                " ORDER BY start, stop, revision, partition, digest",
-                (*row, *_range(since, until), self._incidents),
-            )
-            for start, stop, revision, partition, seal_id, body, digest in rows:
-                if not _sound(body, digest):  # not what was published: no incident, but a damaged page
-                    raise DamagedError
-                yield SealedEntry(name, revision, (start, stop), partition, seal_id, body)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-
 class Store:
     """The store of one service: written by its follower and its pool, read by everybody.
 
@@ -268,7 +183,7 @@ class Store:
         self._separate = {plan.name for plan in config.sketches if not continuing(plan.spec)}
         self._version = version("sketchstream")
         self._longest_windows = longest_windows(config)
-        self._readers = Readers(path, self._failed)
+        self._readers = Readers(path, self._note_error)
         self._locked = lock(path)
         try:
             try:
@@ -314,13 +229,13 @@ class Store:
             self.changes += 1
             self.generation += 1
 
-    def _failed(self, error: sqlite3.Error) -> None:
+    def _note_error(self, error: sqlite3.Error) -> None:
         """Note an error of the database."""
         if is_damaged(error):
             self.note_damage(self.rebuilds)  # readers of the one before are not heard
 
     def note_damage(self, rebuilds: int) -> None:
-        """Have the database filled again, by the thread that follows the feed.
+        """Have the database filled again by the thread that follows the feed.
 
         Args:
             rebuilds: `rebuilds` when the database was opened, or read: a report on the one before says nothing.
@@ -376,7 +291,7 @@ class Store:
                 if isinstance(error, DamagedError):
                     self.note_damage(self.rebuilds)
                 if isinstance(error, sqlite3.Error):
-                    self._failed(error)
+                    self._note_error(error)
                     self.trouble = f"the database cannot be written: {error}"
                     raise StoreError(self.trouble) from error
                 raise
@@ -436,7 +351,7 @@ class Store:
                     "INSERT INTO deleted VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET through = max(through, ?)",
                     (number, deletion.partition, deletion.through, deletion.through),
                 )
-                _anew(execute, number, "state IN (?, ?)", MISSING, SETTLED)
+                _reassemble(execute, number, "state IN (?, ?)", MISSING, SETTLED)
             for bad in batch.unreadable:
                 self._report(execute, self._sketch(execute, bad.sketch), bad.start, bad.text)
             execute_many = self._write.executemany
@@ -448,7 +363,7 @@ class Store:
         """Store an entry; returns the keys whose ledger changes, none for a repetition."""
         sketch = self._sketch(execute, entry.sketch)
         (start, stop), body = entry.window, entry.body
-        digest = _digest(body)
+        digest = digest_of(body)
         place = (sketch, start, stop, entry.revision, entry.partition)
         header = _claimed_header(body)
         updated = execute(
@@ -458,7 +373,7 @@ class Store:
         )
         if not updated.rowcount:
             return set()
-        self._anew(execute, sketch, entry.window)
+        self._reassemble_window(execute, sketch, entry.window)
         execute(f"DELETE FROM early WHERE {SPAN} AND revision <= ? AND partition = ?", place)
         self._doubt_next(execute, sketch, stop)
         touched = {(sketch, start, stop, entry.revision)}
@@ -500,7 +415,7 @@ class Store:
         ).fetchone()
         place = (sketch, *entry.window, entry.revision, entry.partition)
         before = execute(f"SELECT 1 FROM instalments WHERE {OF_PARTITION}", place).fetchone()
-        digest = _digest(entry.body)
+        digest = digest_of(entry.body)
         execute(
             "INSERT OR IGNORE INTO instalments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*place, *entry.positions, digest, entry.seal_id, entry.body),
@@ -518,7 +433,7 @@ class Store:
     def _take_early(self, execute: Any, entry: SealedEntry) -> None:
         """Store a release from an open window in place of an earlier one, unless the window is sealed there."""
         sketch = self._sketch(execute, entry.sketch)
-        (start, stop), digest = entry.window, _digest(entry.body)
+        (start, stop), digest = entry.window, digest_of(entry.body)
         place = (sketch, start, stop, entry.revision, entry.partition)
         sealed = execute(f"SELECT 1 FROM bodies WHERE {SPAN} AND revision >= ? AND partition = ?", place).fetchone()
         if sealed is not None:
@@ -529,9 +444,9 @@ class Store:
             (*place, entry.early, digest, entry.seal_id, entry.body),
         )
         if stored.rowcount:
-            self._anew(execute, sketch, entry.window)
+            self._reassemble_window(execute, sketch, entry.window)
 
-    def _anew(self, execute: Any, sketch: int, window: Span) -> None:
+    def _reassemble_window(self, execute: Any, sketch: int, window: Span) -> None:
         """Have a window put together, because something new was published of it."""
         execute(
             "INSERT INTO windows (sketch, start, stop, version, state, todo) VALUES (?, ?, ?, 0, ?, 0)"
@@ -563,15 +478,15 @@ class Store:
             execute(
                 "UPDATE windows SET guarantee = NULL, version = version + 1, todo = max(todo, ?)"
                 " WHERE sketch = ? AND start > ? AND start < ? AND stop > ? AND state = ? AND failure IS NULL",
-                (GUARANTEE, sketch, span[0] - self._longest(name), span[1], span[0], SETTLED),
+                (GUARANTEE, sketch, span[0] - self._max_length(name), span[1], span[0], SETTLED),
             )
 
     def _doubt_next(self, execute: Any, sketch: int, stop: int) -> None:
-        """Have the window that begins at `stop` put together anew, if its answer may depend on the one before it."""
+        """Have the window that begins at `stop` put together again, if its answer may depend on the one before it."""
         if self._names[sketch] not in self._separate:
-            _anew(execute, sketch, "state IN (?, ?) AND start = ?", MISSING, SETTLED, stop)
+            _reassemble(execute, sketch, "state IN (?, ?) AND start = ?", MISSING, SETTLED, stop)
 
-    def _longest(self, name: str) -> int:
+    def _max_length(self, name: str) -> int:
         """A length (ms) that no window of a sketch exceeds."""
         return self._longest_windows.get(name, LATEST)
 
@@ -632,7 +547,7 @@ class Store:
         row = execute(
             "SELECT value FROM frontiers WHERE sketch = ? AND revision = ? AND partition = ?", place
         ).fetchone()
-        former = None if row is None else _read_frontier(frontier.sketch, row[0])
+        former = None if row is None else read_frontier(frontier.sketch, row[0])
         if former is not None and former.sequence >= frontier.sequence:
             return
         fields = asdict(replace(frontier, evidence=None))
@@ -644,11 +559,12 @@ class Store:
             or any(getattr(former, name) != getattr(frontier, name) for name in ("partitions", "partial", "diverged"))
             or forgets(former.evidence) != forgets(frontier.evidence)
         ):
-            _anew(execute, sketch, "state IN (?, ?)", MISSING, SETTLED)  # frontiers speak of all windows of a sketch
+            # frontiers speak of all windows of a sketch
+            _reassemble(execute, sketch, "state IN (?, ?)", MISSING, SETTLED)
         else:
             for start, stop in _changed_evidence(former, frontier):
-                _anew(execute, sketch, "state = ? AND start = ? AND stop = ?", SETTLED, start, stop)
-            for stop in _anew(execute, sketch, "state = ? AND stop <= ?", MISSING, frontier.published_through):
+                _reassemble(execute, sketch, "state = ? AND start = ? AND stop = ?", SETTLED, start, stop)
+            for stop in _reassemble(execute, sketch, "state = ? AND stop <= ?", MISSING, frontier.published_through):
                 self._doubt_next(execute, sketch, stop)
 
     def _horizon(self, execute: Any, sketch: int) -> int:
@@ -700,7 +616,7 @@ class Store:
             self._doubt_next(execute, sketch, stop)
 
     def _put(self, execute: Any, sketch: int, window: SealedWindow) -> None:
-        """The row of a window that was put together."""
+        """Store the row of a window that was put together."""
         start, stop = window.window
         reported = execute(
             "SELECT text FROM incidents WHERE sketch = ? AND start = ? LIMIT 1", (sketch, start)
@@ -789,7 +705,7 @@ class Store:
                     size,
                     computed.numbers,
                     computed.csv,
-                    _digest(computed.numbers) + _digest(computed.csv),
+                    digest_of(computed.numbers) + digest_of(computed.csv),
                 ),
             )
             if special:
@@ -944,7 +860,7 @@ class Store:
         rows = self._rows(
             f"SELECT {COLUMNS} FROM windows WHERE sketch = ? AND {IN_RANGE}{further}"
             f" ORDER BY start {order}, stop {order} LIMIT ?",
-            (self._ids.get(sketch), *_range(since, until), *values, limit),
+            (self._ids.get(sketch), *range_of(since, until), *values, limit),
         )
         return [self._stored(row) for row in rows]
 
@@ -1005,7 +921,7 @@ class Store:
             return None
         ((text, digest),) = rows
         half = len(digest) // 2
-        if not _sound(text, digest[:half] if column == "numbers" else digest[half:]):
+        if not is_intact(text, digest[:half] if column == "numbers" else digest[half:]):
             self.note_damage(rebuilds)
             raise DamagedError(self.path)
         return bytes(text)
@@ -1019,7 +935,7 @@ class Store:
         """
         rows = self._rows(
             f"SELECT start, stop, value, low, high, bound FROM points WHERE sketch = ? AND metric = ? AND {IN_RANGE}",
-            (self._ids.get(sketch), metric, *_range(since, until)),
+            (self._ids.get(sketch), metric, *range_of(since, until)),
         )
         return {(start, stop): (value, low, high, bound) for start, stop, value, low, high, bound in rows}
 
@@ -1082,16 +998,6 @@ def longest_windows(config: Config) -> dict[str, int]:
     return {plan.name: 2 * plan.shortest_ms for plan in config.sketches}
 
 
-def _digest(data: bytes) -> bytes:
-    """Digest of a stored value."""
-    return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def _sound(data: object, digest: object) -> bool:
-    """Whether a stored value has its digest. SQLite notices a damaged page only where its structure is wrong."""
-    return isinstance(data, bytes) and _digest(data) == digest
-
-
 def _claimed_header(body: bytes) -> dict[str, Any]:
     """The header of a body, not verified; empty if it cannot be read."""
     try:
@@ -1100,13 +1006,7 @@ def _claimed_header(body: bytes) -> dict[str, Any]:
         return {}
 
 
-def _range(since: int | None, until: int | None) -> tuple[int, int, int]:
-    """The numbers of `IN_RANGE`."""
-    last = LATEST if until is None else until
-    return -LATEST if since is None else since, last, last
-
-
-def _anew(execute: Any, sketch: int, condition: str, *values: object) -> list[int]:
+def _reassemble(execute: Any, sketch: int, condition: str, *values: object) -> list[int]:
     """Have the windows of a sketch that a condition of SQL selects put together again; returns their ends."""
     updated = execute(
         "UPDATE windows SET state = ?, todo = 0, version = version + 1"
@@ -1114,15 +1014,6 @@ def _anew(execute: Any, sketch: int, condition: str, *values: object) -> list[in
         (NEW, sketch, *values),
     )
     return [stop for (stop,) in updated.fetchall()]
-
-
-def _read_frontier(sketch: str, value: str) -> Frontier:
-    """A frontier as it was stored."""
-    fields: dict[str, Any] = orjson.loads(value)
-    fields |= {name: Mark(**fields[name]) for name in ("partial", "diverged")}
-    evidence = fields.pop(EVIDENCE, None)
-    read = None if evidence is None else PublishedEvidence.read(evidence)
-    return Frontier(**(fields | {"sketch": sketch}), evidence=read)
 
 
 def _changed_evidence(former: Frontier, frontier: Frontier) -> list[Span]:
