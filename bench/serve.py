@@ -454,7 +454,9 @@ def main() -> None:
         whole, part = (
             min(_processor(step) for _ in range(5))
             for step in (
-                lambda: answer(direct.anew(), {"sketch": one.sketch, **_span(one), "question": Question().to_dict()}),
+                lambda: answer(
+                    direct.without_caches(), {"sketch": one.sketch, **_span(one), "question": Question().to_dict()}
+                ),
                 published.profile,
             )
         )

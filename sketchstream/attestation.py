@@ -1,4 +1,4 @@
-"""Signed statements of what was published: an in-toto Statement in a DSSE envelope, with an ed25519 signature.
+"""Signed statements about publications: an in-toto Statement in a DSSE envelope, with an ed25519 signature.
 
 In: published files, a signing key. Out: JSON that `verify_attestation.py` checks without this package, key files.
 Touches: the files it is given.

@@ -666,7 +666,7 @@ def _read_accounted(header: Mapping[str, Any], spec: Any) -> tuple[Counters, tup
 
 
 def _require_key(key: object) -> None:
-    """Refuse what is no key, for callers without a type checker."""
+    """Refuse a value that is not a key, for callers without a type checker."""
     if not isinstance(key, Key):
         raise KeyMismatchError(
             f"key must be a Key, made by Key.generate() or read by Key.load(path), found {type(key).__name__}"

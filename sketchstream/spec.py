@@ -50,7 +50,7 @@ WARNING_OF_COPIES = (
 def no_privacy_warning(published: float | Fraction, looked: float | Fraction) -> str | None:
     """The warning about losses that are too large, naming whom it is true of; None if there is none.
 
-    A loss without any bound after a copy is no large epsilon: statements say in words that the guarantee is void then.
+    A loss without a bound after a copy is not a large epsilon: statements say in words that the guarantee is void then.
 
     Args:
         published: largest epsilon to readers of what is published.

@@ -175,7 +175,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _reader_has_gone() -> bool:
     """Whether the reader of the output has closed it (`| head`); further output is then discarded.
 
-    That is no failure: the reader has all that it wanted.
+    That is not a failure: the reader has all that it wanted.
     """
     try:
         descriptor = sys.stdout.fileno()

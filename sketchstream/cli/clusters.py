@@ -54,7 +54,7 @@ def connect(config: Config) -> Iterator[Connection]:
 def unreachable(config: Config) -> str | None:
     """Why no configured bootstrap server accepts a connection within `ANSWER_S`; None if one does.
 
-    A client would go on trying for its whole patience. Names are looked up in threads, which a slow resolver may hold.
+    A client would keep trying until its timeout. Names are looked up in threads, which a slow resolver may hold.
     """
     servers = [server.strip() for server in str(config.kafka.get("bootstrap.servers", "")).split(",")]
     answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()

@@ -72,7 +72,7 @@ class ProgressBar:
         else:
             columns.append(parts.TaskProgressColumn())
         columns.append(parts.TimeElapsedColumn())
-        # where standard error is copied, for answers that are kept, a bar is no part of the copy
+        # where standard error is copied, for answers that are kept, a bar is not part of the copy
         console = rich.console.Console(file=getattr(sys.stderr, "shown", sys.stderr))
         self._bar = parts.Progress(*columns, console=console, transient=True)
         self._task = self._bar.add_task(self.what, total=self.total)

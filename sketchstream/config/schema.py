@@ -38,7 +38,7 @@ Size = Annotated[int, BeforeValidator(size_bytes)]
 
 
 def _name(value: str) -> str:
-    """Refuse what is no name in a sentence."""
+    """Refuse texts that cannot stand as names in a sentence."""
     if not re.fullmatch(r"[^\W\d_](?:[^\W_]|[ '-]){0,39}", value):
         raise ValueError(
             f"must be up to 40 letters, digits, spaces, hyphens and apostrophes, a letter first, found {value!r:.60}"

@@ -56,7 +56,7 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def in_toml(text: str) -> str:
-    """A sentence in which true and false are spelled as in TOML, but for what stands in quotes."""
+    """A sentence in which true and false are spelled as in TOML, except within quotes."""
     return _PYTHON.sub(lambda match: match[0].lower() if match[1] else match[0], text)
 
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def knows_names(plan: SketchPlan | None, spec: Any) -> bool:
-    """Whether a configuration has the lists of what was published.
+    """Whether a configuration has the lists of a publication.
 
     Args:
         plan: plan of the sketch, as it is configured now; None: it is not.
-        spec: spec of what was published.
+        spec: spec of the publication.
     """
     return plan is not None and plan.spec.domain.to_dict() == spec.domain.to_dict()
 
@@ -39,7 +39,7 @@ def known_names(plan: SketchPlan | None, published: Published) -> dict[str, Any]
 
     Args:
         plan: plan of the sketch, as it is configured now; None: it is not.
-        published: what was published, perhaps of another domain: then nothing is known.
+        published: a publication, perhaps of another domain: then nothing is known.
     """
     return options_of_lists(plan.spec) if plan is not None and knows_names(plan, published.spec) else {}
 
@@ -213,7 +213,7 @@ class RowQuestion:
 
         Args:
             names: the lists of users and features, as far as they are known.
-            later: what was published of later windows, for `drift`.
+            later: the publications of later windows, for `drift`.
         """
         users, features = names.get("users"), names.get("features")
         for question in ("distance", "inner"):
@@ -253,7 +253,7 @@ def vector_of(features: Sequence[str], weights: Sequence[str], prefix: str = "")
         prefix: prefix of the options' names in errors.
 
     Raises:
-        ConfigError: they do not go together, or one is no number. The text names none of their values.
+        ConfigError: they do not go together, or one is not a number. The text names none of their values.
     """
     if weights and len(weights) != len(features):
         raise ConfigError(

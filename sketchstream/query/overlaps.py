@@ -33,7 +33,7 @@ class OverlapAnswer:
     Args:
         overlap: the answers.
         facts: facts about the window; empty without one.
-        guarantee: what was published is guaranteed to cost at most.
+        guarantee: the most that the publication can cost.
         intervals: whether intervals are valid; otherwise no output contains any.
     """
 
@@ -91,7 +91,7 @@ def example(groups: Sequence[str]) -> str:
 
 
 def require(groups: Sequence[str], sets: Iterable[str], among: Sequence[str] = ()) -> None:
-    """Refuse what is no set of these groups.
+    """Refuse texts that are not sets of these groups.
 
     Args:
         groups: groups that are combined.

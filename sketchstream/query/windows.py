@@ -108,7 +108,7 @@ class PublishedWindows:
     _stretch: _Stretch = field(default_factory=_Stretch, repr=False, compare=False)
     _former: dict[str, SketchPlan] = field(default_factory=dict, repr=False, compare=False)
 
-    def anew(self) -> PublishedWindows:
+    def without_caches(self) -> PublishedWindows:
         """A copy without cached ledger and surroundings, for long-running callers."""
         return replace(self, _stretch=_Stretch())
 
@@ -136,7 +136,7 @@ class PublishedWindows:
         return self._former.get(name)
 
     def plan_of(self, window: SealedWindow) -> SketchPlan:
-        """The sketch of a window; if it is not configured, what was published about that time tells it."""
+        """The sketch of a window; if it is not configured, publications about that time show it."""
         name = window.sketch
         plan = self.config.find(name)
         if plan is not None:

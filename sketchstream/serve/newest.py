@@ -1,7 +1,7 @@
 """The newest numbers of each sketch, for dashboards.
 
 In: a `Service`. Out: numbers with their intervals. Touches: the store, reading; the pool, which computes the answers of
-groups that nobody has asked for yet. Everything is post-processing of what was published.
+groups that nobody has asked for yet. Everything is post-processing of publications.
 """
 
 from __future__ import annotations

@@ -300,11 +300,11 @@ class Service:
         return () if plan is None else overlaps.combined_groups(plan.spec)
 
     def require_sets(self, name: str, question: Question) -> None:
-        """Refuse sets of groups of which nothing was published, and texts that are no sets, before anything is read.
+        """Refuse sets of groups of which nothing was published, and texts that are not sets, before anything is read.
 
         Raises:
             ConfigError: the sketch has no `overlap`.
-            SpecError: a text is no set of its groups.
+            SpecError: a text is not a set of its groups.
         """
         groups = self.combined(name)
         if not groups:
@@ -852,7 +852,7 @@ class Service:
         return {**deployment.summary(), "sketches": rows}
 
     def deployment(self) -> Deployment:
-        """Everything that is stored, for the ledger; counted anew when something was stored since."""
+        """Everything that is stored, for the ledger; counted again when something was stored since."""
         changes, allowed = self.store.changes, VIEWER.get()
         with self._counting:
             remembered = self._deployments.get(allowed)

@@ -99,7 +99,7 @@ class ServeSettings:
 
 
 def _require_network(text: str) -> None:
-    """Refuse what is no address and no network."""
+    """Refuse texts that are neither an address nor a network."""
     try:
         ipaddress.ip_network(text)
     except ValueError:

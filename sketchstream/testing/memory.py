@@ -235,7 +235,7 @@ class MemorySnapshots:
 
 
 class MemoryPublisher:
-    """Keeps what was published: a `Publisher` and a `SealedSource`."""
+    """Keeps all publications: a `Publisher` and a `SealedSource`."""
 
     def __init__(self) -> None:
         self.log: list[SealedEntry] = []

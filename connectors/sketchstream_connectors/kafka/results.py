@@ -81,7 +81,7 @@ class KafkaResults:
                     continue
                 if published is None:
                     published = published_in_topic(self._connection, self._config)
-                self.look(published.anew())
+                self.look(published.without_caches())
             except Exception as error:  # the next look may do better; a thread that died would not be seen
                 say(log, logging.WARNING, "results_delayed", error=type(error).__name__)
                 published = self._closed(published)

@@ -66,7 +66,7 @@ PLAIN: Final = re.compile(
     rb"GET [!-~]+ HTTP/1\.1\r\n"
     rb"(?:(?!(?i:content-length|transfer-encoding|upgrade|connection: *close|expect))[!-9;-~]+:[^\r\n]*\r\n)+\r\n"
 )
-"""A text of this form is surely one whole request, without a body, after which the connection goes on."""
+"""A text of this form is surely one whole request, without a body, after which the connection continues."""
 
 
 def most_connections() -> int:
@@ -239,7 +239,7 @@ class LimitedProtocol(H11Protocol):
         )
 
     def _refuse(self, *, plain: bool) -> None:
-        """Refuse a request unread. The connection goes on if nothing but this request can have been sent."""
+        """Refuse a request unread. The connection continues if nothing but this request can have been sent."""
         if self.transport.is_closing():
             return
         self.line.refused(self.loop)
@@ -304,7 +304,7 @@ class LimitedProtocol(H11Protocol):
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request of HTTP."""
+        """Refuse bytes that are not a request of HTTP."""
         self.guard.traffic.requests["-", 400] += 1
         if not self.transport.is_closing():
             self._end_with(NO_HTTP)

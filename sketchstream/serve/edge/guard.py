@@ -209,7 +209,7 @@ class Guard:
             token = self._access.resume(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""))
         else:
             wait = self._access.guesses.wait_s(state["address"])
-            if wait:  # a right token is refused too: otherwise guessing would go on
+            if wait:  # a right token is refused too: otherwise guessing would continue
                 return refuse_guessing(wait)
             token = self._access.find(credentials)
             if token is None:

@@ -415,7 +415,7 @@ async def _body(request: Request) -> bytes:
     """The bytes of a form.
 
     Raises:
-        ConfigError: it is no form.
+        ConfigError: it is not a form.
         HTTPException: it is too large.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,7 +1,7 @@
 """The service's numbers for Prometheus. `docs/operations.md` lists them; a test compares the two.
 
 In: a `Service`. Out: Prometheus text. Touches: the store, reading; the pool, for groups without an answer; /proc. No
-number depends on an item: answers are computed from what was published.
+number depends on an item: answers are computed from publications.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ def read_form(body: bytes) -> tuple[EstimateForm, str]:
     """The parameters of a form, and what the log says of them.
 
     Raises:
-        ConfigError: it is no form, or a parameter cannot be used. The text names no value.
+        ConfigError: it is not a form, or a parameter cannot be used. The text names no value.
     """
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=10_000)

@@ -335,7 +335,7 @@ class Pool:
             self._retry_at = time.monotonic() + RETRY_S
 
     def restart(self) -> None:
-        """End the processes, so that they open the database anew; what they compute is asked of others."""
+        """End the processes, so that they open the database again; what they compute is asked of others."""
         with self._changed:
             self._unstored.clear()
         for child in list(self._children):

@@ -160,7 +160,7 @@ def main() -> None:
         send(pipe_out, {"ready": True})
         while True:
             job = receive(pipe_in)
-            send(pipe_out, answer(windows.anew(), job))
+            send(pipe_out, answer(windows.without_caches(), job))
 
 
 if __name__ == "__main__":

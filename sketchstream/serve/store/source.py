@@ -29,7 +29,7 @@ class StoreSource:
 
     Args:
         connection: connection of the database.
-        incidents: whether what was published of windows with an incident is read too.
+        incidents: whether publications of windows with an incident are read too.
     """
 
     def __init__(self, connection: sqlite3.Connection, *, incidents: bool = True) -> None:
@@ -94,7 +94,7 @@ class StoreSource:
                 (*row, *range_of(since, until), self._incidents),
             )
             for start, stop, revision, partition, seal_id, body, digest in rows:
-                if not is_intact(body, digest):  # not what was published: no incident, but a damaged page
+                if not is_intact(body, digest):  # it differs from the publication: not an incident, but a damaged page
                     raise DamagedError
                 yield SealedEntry(name, revision, (start, stop), partition, seal_id, body)
 

@@ -678,7 +678,7 @@ class Store:
     def put_answer(self, stored: StoredWindow, question: str, computed: Computed, *, special: bool = False) -> bool:
         """Store an answer, unless the window has changed since the request.
 
-        Of special answers the oldest ones go when there are too many: there is no end of them.
+        The oldest special answers are deleted when there are too many, as questions have no end.
 
         Args:
             stored: the window at the time of the request.

@@ -65,7 +65,7 @@ def command(
     else:
         answers = _windows(source, chosen)
     for answer in answers[:1]:
-        answer.rows(expressions)  # refuses what is no set of these groups, before anything is written
+        answer.rows(expressions)  # refuses texts that are not sets of these groups, before anything is written
     if upset is not None:
         _draw(answers[0], upset)
     if arrow is not None:

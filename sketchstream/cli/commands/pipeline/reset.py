@@ -1,7 +1,7 @@
 """`sketchstream reset`: start a new revision of a configuration's sketches.
 
 In: a configuration whose workers are stopped. Out: where the new revision begins. Touches: the store of its snapshots,
-which is emptied, and committed positions; what was published stays.
+which is emptied, and committed positions; publications stay.
 """
 
 from __future__ import annotations
