@@ -140,19 +140,19 @@ class _CopyingStream(io.StringIO):
 
     def __init__(self, screen: TextIO) -> None:
         super().__init__()
-        self._target = screen
+        self.screen = screen
 
-    encoding = property(lambda self: self._target.encoding)
+    encoding = property(lambda self: self.screen.encoding)
 
     def write(self, text: str) -> int:
         super().write(text)
-        return self._target.write(text)
+        return self.screen.write(text)
 
     def flush(self) -> None:
-        self._target.flush()
+        self.screen.flush()
 
     def isatty(self) -> bool:
-        return self._target.isatty()
+        return self.screen.isatty()
 
 
 @contextlib.contextmanager

@@ -287,9 +287,9 @@ class PlannedDeployment:
         """The groups and the memory, for people."""
         from sketchstream.stream.windows.units import spell_bytes
 
-        spec, memory, out = self.spec, self.memory, []
+        spec, memory, sentences = self.spec, self.memory, []
         if spec.groups is not None:
-            out.append(
+            sentences.append(
                 f"{len(spec.groups):,} groups: the numbers above are those of a group of {self.items:,.0f} items"
             )
         text = f"Memory of the counters in one partition: {spell_bytes(memory.window)} a window"
@@ -300,7 +300,7 @@ class PlannedDeployment:
             )
             if self.partitions > 1:
                 text += f"; {spell_bytes(memory.of(self.partitions))} for {self.partitions} partitions"
-        return [*out, text]
+        return [*sentences, text]
 
     def rows(self) -> list[list[str]]:
         """The losses as text."""

@@ -73,7 +73,7 @@ class ProgressBar:
             columns.append(parts.TaskProgressColumn())
         columns.append(parts.TimeElapsedColumn())
         # where standard error is copied, for answers that are kept, a bar is not part of the copy
-        console = rich.console.Console(file=getattr(sys.stderr, "shown", sys.stderr))
+        console = rich.console.Console(file=getattr(sys.stderr, "screen", sys.stderr))
         self._bar = parts.Progress(*columns, console=console, transient=True)
         self._task = self._bar.add_task(self.what, total=self.total)
         self._bar.start()

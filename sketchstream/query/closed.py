@@ -97,19 +97,19 @@ def _run(entries: Sequence[SealedEntry]) -> tuple[Instalment, ...]:
     """
     distinct = sorted({entry.body: entry for entry in entries}.values(), key=lambda entry: entry.positions or (0, 0))
     run = [Instalment.from_bytes(entry.body) for entry in distinct]
-    at = 0
+    stop = 0
     for instalment, entry in zip(run, distinct, strict=True):
         if (instalment.first, instalment.stop) != entry.positions or instalment.origin.partition != entry.partition:
             raise FormatError(f"what was published as {entry.key} says that it is something else")
-        if instalment.first < at:
+        if instalment.first < stop:
             raise DataLossError(
                 f"position {instalment.first} of {entry.key} was published twice, in different words: nothing of it is "
                 "shown; find out where the second publication came from"
             )
-        if instalment.first > at:
+        if instalment.first > stop:
             break  # a gap: later positions cannot be answered yet
-        at = instalment.stop
-    return tuple(instalment for instalment in run if instalment.stop <= at)
+        stop = instalment.stop
+    return tuple(instalment for instalment in run if instalment.stop <= stop)
 
 
 def _positions(
@@ -117,11 +117,11 @@ def _positions(
 ) -> int:
     """Number of positions that have closed in all partitions: those without instalments had no record."""
     spec = parts[0][0].spec
-    here = {run[0].origin.partition: run[-1].stop for run in parts if run}
+    stops = {run[0].origin.partition: run[-1].stop for run in parts if run}
     least = spec.positions_of(window)
     for partition in everywhere(((frontier.partition, frontier.partitions) for frontier in frontiers.values()), topics):
-        if partition in here:
-            least = min(least, here[partition])
+        if partition in stops:
+            least = min(least, stops[partition])
             continue
         through = frontiers[partition].closed_through if partition in frontiers else NO_TIME
         passed = through if through == NO_TIME else min(through, window[1]) - window[0]

@@ -94,16 +94,17 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
     misplaced, astray = _estimate_misplaced(
         {p: frontier for p, frontier in usable.items() if p in counts}, rule, counted
     )
-    out = replace(counted, refused=refused, misplaced=misplaced)
+    quality = replace(counted, refused=refused, misplaced=misplaced)
     if counted.verdict == "incomplete":
-        return out
+        return quality
     if any(frontier.shown is not None and frontier.shown.contradicted for frontier in usable.values()):
         reason = "records that were written in this window came after a silent partition had been passed over"
-        return replace(out, verdict="incomplete", reason=reason)
+        return replace(quality, verdict="incomplete", reason=reason)
     if late:
         assert refused is not None
         reason = f"about {refused.value:,.0f} {_ends(refused)} records came too late for this window or were refused"
-        return replace(out, verdict="incomplete", reason=f"{reason} (false alarm: {rule.incomplete.alarm:g} a window)")
+        reason += f" (false alarm: {rule.incomplete.alarm:g} a window)"
+        return replace(quality, verdict="incomplete", reason=reason)
     if astray:
         assert misplaced is not None
         what = "items" if any(frontier.noise.cells for frontier in usable.values()) else "events"
@@ -111,7 +112,7 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
             f"about {misplaced.value:,.0f} {_ends(misplaced)} {what} were in partitions where they do not belong; "
             "check input.partitioner with `sketchstream validate`"
         )
-        return replace(out, verdict="incomplete", reason=reason)
+        return replace(quality, verdict="incomplete", reason=reason)
     unknown = next((part.reason for part in evidence.values() if part.reason), None)
     if (
         unknown is None
@@ -122,10 +123,10 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
     ):
         unknown = "whether items were in the partitions where they belong was not published"
     if unknown is not None:
-        return replace(out, verdict="unknown", reason=unknown)
+        return replace(quality, verdict="unknown", reason=unknown)
     if counted.share is not None:
-        return out
-    return replace(out, verdict="good", reason=_none_lost(refused, misplaced))
+        return quality
+    return replace(quality, verdict="good", reason=_none_lost(refused, misplaced))
 
 
 def _tells_misplaced(evidence: ByPartition, counts: Iterable[int]) -> bool:

@@ -441,14 +441,14 @@ class _Assembly:
 
     def _of_revision(self, revision: int, window: Span, early: Mapping[int, SealedEntry]) -> SealedWindow:
         """Build a window from one revision."""
-        here = self._parts.get(revision, {})
+        sealed = self._parts.get(revision, {})
         released = {
             partition: _read_release(entry)
             for partition, entry in early.items()
-            if entry.revision == revision and partition not in here
+            if entry.revision == revision and partition not in sealed
         }
-        parts = {**here, **released}
-        history = HISTORY in here
+        parts = {**sealed, **released}
+        history = HISTORY in sealed
         if history and released:
             raise DataLossError(f"incident: {of_both_sides(early[min(released)])}")
         own = {
@@ -461,7 +461,7 @@ class _Assembly:
         numbers = [HISTORY] if history else everywhere(counts, self._topics)
         missing, deleted = [], False
         for partition in numbers:
-            if partition in here:
+            if partition in sealed:
                 continue  # a sealed sketch is final even before its frontier is read
             frontier = own.get(partition)
             gone = self.deleted.get(partition)

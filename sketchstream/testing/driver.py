@@ -163,10 +163,10 @@ class Driver:
         if count == 1:
             return 0
         if key is None:
-            at = value
+            field = value
             for part in (self.config.input.item or "").split("."):
-                at = at.get(part) if isinstance(at, Mapping) else None
-            key = at if isinstance(at, bytes) else None if at is None else str(at).encode()
+                field = field.get(part) if isinstance(field, Mapping) else None
+            key = field if isinstance(field, bytes) else None if field is None else str(field).encode()
         if key is None:
             return zlib.crc32(payload or b"") % count
         way = self._rules.partitioner or "murmur2"

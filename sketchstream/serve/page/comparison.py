@@ -53,9 +53,9 @@ class Chosen(NamedTuple):
     @property
     def parameters(self) -> dict[str, str]:
         """Both sides as parameters of the page."""
-        out = {"window": text(self.first.stored.window), "against": text(self.second.stored.window)}
+        windows = {"window": text(self.first.stored.window), "against": text(self.second.stored.window)}
         named = (("group", self.first.group), ("against_group", self.second.group))
-        return out | {name: group for name, group in named if group is not None}
+        return windows | {name: group for name, group in named if group is not None}
 
 
 def text(window: Span) -> str:
@@ -173,21 +173,23 @@ def note(changes: Changes, first: Side, second: Side, plan: SketchPlan | None, s
         plan: plan of the sketch.
         say: names of items.
     """
-    out = (
+    remark = (
         "Each interval holds the true difference in 19 of 20 cases, by itself: of 20 numbers, one may miss. It is made "
         "from the intervals of both numbers, because the noises of two windows are independent."
     )
     lacks = lacking(first.stored.fields, second.stored.fields)
-    out += f" {lacks[:1].upper()}{lacks[1:]}." if lacks else ""
+    remark += f" {lacks[:1].upper()}{lacks[1:]}." if lacks else ""
     shared = [change["title"] for change in changes if not change["independent"]]
     if shared:
-        out += f" Not independent here, and without an interval, is {', '.join(shared)}: {SHARED}."
+        remark += f" Not independent here, and without an interval, is {', '.join(shared)}: {SHARED}."
     (a, b), (c, d) = first.stored.window, second.stored.window
     if a < d and c < b and first.stored.window != second.stored.window:
-        out += " The two windows overlap, so the same events count in both; their noises are independent all the same."
+        remark += (
+            " The two windows overlap, so the same events count in both; their noises are independent all the same."
+        )
     if first.group != second.group and wording.shares_items(plan):
-        out += say(" One item can be in both groups.")
-    return out
+        remark += say(" One item can be in both groups.")
+    return remark
 
 
 def picture(changes: Changes, labels: tuple[str, str]) -> Panel | None:

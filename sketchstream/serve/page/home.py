@@ -349,8 +349,8 @@ def tile(title: str, point: Point, metric: str, change: str = "", bound: str | N
 def _sentences(changes: Mapping[str, str], other: str) -> list[str]:
     """What differs by group: a sentence for each group whose difference can be told, one for those whose cannot."""
     none = [group for group, sentence in changes.items() if sentence == _nothing(other)]
-    out = [f"{group}: {sentence}" for group, sentence in changes.items() if sentence and group not in none]
-    return [*out, f"{', '.join(none)}: {_nothing(other)}"] if none else out
+    sentences = [f"{group}: {sentence}" for group, sentence in changes.items() if sentence and group not in none]
+    return [*sentences, f"{', '.join(none)}: {_nothing(other)}"] if none else sentences
 
 
 def _nothing(other: str) -> str:

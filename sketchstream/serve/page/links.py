@@ -85,18 +85,18 @@ def links_around(
 ) -> list[tuple[str, str]]:
     """Links to the windows before and after those that are shown."""
     carried = {key: parameters[key] for key in ("metric", "order", "group") if parameters.get(key)}
-    out = []
+    path, pages = sketch_address(name), []
 
     def day(at: int) -> str:
         return f"{datetime.fromtimestamp(at / 1000, ZoneInfo(zone)):%Y-%m-%d}"
 
     if more and since is None:
-        out.append(("Older windows", f"{sketch_address(name)}?{query(carried | {'to': day(stored[0].window[0] - 1)})}"))
+        pages.append(("Older windows", f"{path}?{query(carried | {'to': day(stored[0].window[0] - 1)})}"))
     if more and since is not None:
-        out.append(("Later windows", f"{sketch_address(name)}?{query(carried | {'from': day(stored[-1].window[1])})}"))
+        pages.append(("Later windows", f"{path}?{query(carried | {'from': day(stored[-1].window[1])})}"))
     if parameters.get("from") or parameters.get("to"):
-        out.append(("The newest windows", f"{sketch_address(name)}{'?' if carried else ''}{query(carried)}"))
-    return out
+        pages.append(("The newest windows", f"{path}{'?' if carried else ''}{query(carried)}"))
+    return pages
 
 
 def file_name(address: str, form: str) -> str:

@@ -79,7 +79,7 @@ def environment() -> Environment:
 @cache
 def assets() -> dict[str, tuple[str, bytes]]:
     """Static files by the name in their address, which changes with their content: name, content."""
-    out = {}
+    files = {}
     for path in sorted(STATIC.iterdir()):
         if path.suffix not in TYPES:
             continue
@@ -87,8 +87,8 @@ def assets() -> dict[str, tuple[str, bytes]]:
         if path.suffix == ".css":  # the style sheet takes its colors from reports
             body = environment().get_template(path.name).render().encode()
         digest = hashlib.blake2b(body, digest_size=6).hexdigest()
-        out[f"{path.stem}.{digest}{path.suffix}"] = (path.name, body)
-    return out
+        files[f"{path.stem}.{digest}{path.suffix}"] = (path.name, body)
+    return files
 
 
 def asset(address: str) -> Response | None:

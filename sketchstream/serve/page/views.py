@@ -169,10 +169,10 @@ class Views:
             return ""
         end = plan.starts.end(plan.starts.window(read_time(through, "published_through") or 0)[0])
         zone = ZoneInfo(plan.calendar.timezone)
-        at = datetime.fromtimestamp(end / 1000, zone)
+        end_time = datetime.fromtimestamp(end / 1000, zone)
         minutes = config.input.lateness // 60_000
         late = f"about {wording.duration(f'{minutes}m')}" if minutes else "moments"
-        return f"The next window is published {late} after {at:%Y-%m-%d %H:%M}, when events pass that time."
+        return f"The next window is published {late} after {end_time:%Y-%m-%d %H:%M}, when events pass that time."
 
     @guard_view
     def sketch(self, request: Request) -> Response:
@@ -789,13 +789,13 @@ class Views:
             windows = self._open_windows(name, plan)
         except (ConfigError, DataLossError, EstimateError) as error:
             return [{"id": "open", "label": "the newest window", "failure": str(error), "status": ""}]
-        out = []
+        described = []
         for start, data, (sentence, drawn) in windows:
             window = read_time(start, "from") or 0, read_time(data["window_end"], "to") or 0
             where = links.ends(window)
             address, mark = f"{links.sketch_address(name)}/open", f"open-{window[0]}"
             spec: Any = plan.spec
-            out.append(
+            described.append(
                 {
                     "id": mark,
                     "label": words.window_label(*window, plan.calendar.timezone),
@@ -810,7 +810,7 @@ class Views:
                     "lines": self._elsewhere(request, name).open(where),
                 }
             )
-        return out
+        return described
 
     def _changes(
         self, first: WindowAnswer, second: WindowAnswer, most: int, metrics: Sequence[str] = ()

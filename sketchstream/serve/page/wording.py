@@ -113,9 +113,9 @@ def duration(text: str) -> str:
 def status_in_words(described: Mapping[str, Any]) -> str:
     """Sentences on the completeness of a window and the share counted."""
     text = str(described["status"])
-    out = f"This window is {text}." if text == "complete" else f"{text[:1].upper()}{text[1:]}."
+    sentence = f"This window is {text}." if text == "complete" else f"{text[:1].upper()}{text[1:]}."
     reason = (described.get("quality") or {}).get("reason")
-    return f"{out} Quality: {reason}." if reason and reason not in text else out
+    return f"{sentence} Quality: {reason}." if reason and reason not in text else sentence
 
 
 def still_open(closed: int, positions: int) -> str:

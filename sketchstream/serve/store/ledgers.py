@@ -238,11 +238,11 @@ class Ledgers:
 
     def _records(self, name: str, revision: int, window: Span, parts: str) -> list[Record]:
         """The records of a window; they share no noise with each other."""
-        out = []
+        built = []
         for partition, number in read_parts(parts):
             ledger, counts, records = self._shape(number)
-            out.append(Record(name, revision, window, partition, counts, ledger, records=records))
-        return out
+            built.append(Record(name, revision, window, partition, counts, ledger, records=records))
+        return built
 
     def _shape(self, number: int) -> tuple[AnyLedger, tuple[int, ...], Fraction]:
         if number not in self._shapes:

@@ -77,16 +77,16 @@ def _windows(source: AnswerSource, groups: Sequence[str] | None) -> list[Overlap
     """The answers of a configuration's windows; a window without one is named on standard error."""
     from sketchstream.query import overlaps
 
-    out = []
+    answers = []
     with source.opened() as windows:
         if not source.every:
             return [overlaps.of_window(windows.published, windows.one(), groups)]
         for window in windows.every():
             try:
-                out.append(overlaps.of_window(windows.published, window, groups))
+                answers.append(overlaps.of_window(windows.published, window, groups))
             except (EstimateError, MergeError) as error:  # the others still have their answers
                 show.note(f"window {window.fields()['window_start']}: {error}")
-    return out
+    return answers
 
 
 def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: show.Format, *, every: bool) -> None:

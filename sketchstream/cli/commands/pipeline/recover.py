@@ -45,13 +45,13 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
 
         diagnoses: list[Diagnosis] = []
         for topic, cluster in enumerate(config.apart()):
-            here = [partition % TOPIC_STRIDE for partition in partitions if partition // TOPIC_STRIDE == topic]
-            if partitions and not here:
+            chosen = [partition % TOPIC_STRIDE for partition in partitions if partition // TOPIC_STRIDE == topic]
+            if partitions and not chosen:
                 continue
             with clusters.connect(cluster) as connection:
                 names = clusters.names(cluster)
                 new = recover.recover(
-                    connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=here or None
+                    connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=chosen or None
                 )
             diagnoses += clusters.number_partitions(new, topic)
     else:

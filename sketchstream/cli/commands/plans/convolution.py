@@ -74,16 +74,14 @@ def command(
     figures = forecast.forecast(kernel, parts=parts, **arguments)
     spec = ConvolutionSpec(kernel, noise="auto", layout=figures[0].layout, **arguments)
     advice = forecast.advice(spec)
+    filters = [filter_.name for filter_ in spec.filters]
     if form == "json":
-        facts = {"filters": [filter_.name for filter_ in spec.filters], "length": spec.length, "parts": parts}
-        facts_of_spec = (
-            plain_forecast(spec) | facts | {"figures": [figure.to_dict() for figure in figures], "advice": advice}
-        )
-        click.echo(show.as_json(facts_of_spec))
+        facts: dict[str, Any] = {"filters": filters, "length": spec.length, "parts": parts}
+        facts |= {"figures": [figure.to_dict() for figure in figures], "advice": advice}
+        click.echo(show.as_json(plain_forecast(spec) | facts))
         return
     table = [_row(figure) for figure in figures]
-    errors = [f"error {filter_.name}" for filter_ in spec.filters]
-    names = ("noise", "layout", *errors, "M", "words", "changed by an event")
+    names = ("noise", "layout", *(f"error {name}" for name in filters), "M", "words", "changed by an event")
     if form == "csv":
         click.echo(show.as_csv(names, table))
         return

@@ -65,11 +65,11 @@ def command(
         f"{items:,} items with counts of mean {errors['mean']:.4g}\n"
     )
     best = min(rows, key=lambda row: row[1])[0]
-    shown = [
+    cells = [
         (name, f"{rmse:,.4g}", "-" if math.isnan(relative) else f"{relative:.2%}", "best" if name == best else "")
         for name, rmse, relative in rows
     ]
-    show.table(COLUMNS, shown)
+    show.table(COLUMNS, cells)
     click.echo(
         f"\nOne published count has a standard error of {errors['stderr']:,.4g}; the sum of n counts sqrt(n) times "
         "that. 'of all': the root of the sum of squared errors, over that of the true counts."
