@@ -25,7 +25,7 @@ from sketchstream.components import Counter, read_counters, sum_counters
 from sketchstream.errors import EstimateError, FormatError, KeyMismatchError, MergeError
 from sketchstream.files import PUBLIC, write_durably
 from sketchstream.kinds import closing, groups_of
-from sketchstream.kinds.capabilities import HavingGroups, Reconstructing
+from sketchstream.kinds.capabilities import Grouping, Reconstructing
 from sketchstream.kinds.options import Method
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import CopiedPositions
@@ -236,13 +236,13 @@ class _Published:
         """The published bytes."""
         raise NotImplementedError
 
-    def _grouped(self, answer: str) -> HavingGroups:
+    def _grouped(self, answer: str) -> Grouping:
         """The kind, whose sketches may have groups.
 
         Raises:
             EstimateError: sketches of this kind have no groups.
         """
-        if not isinstance(self.kind, HavingGroups):
+        if not isinstance(self.kind, Grouping):
             raise self._lacks(answer)
         return self.kind
 

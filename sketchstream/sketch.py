@@ -32,7 +32,7 @@ from sketchstream.items.batch import Outside, require_invalid, require_outside, 
 from sketchstream.items.domains import closed_items
 from sketchstream.items.hashing import Key
 from sketchstream.kinds import closing, deferring, view, with_noise
-from sketchstream.kinds.capabilities import HavingGroups, Scoped
+from sketchstream.kinds.capabilities import Grouping, Scoped
 from sketchstream.published import (
     Instalment,
     Layer,
@@ -410,7 +410,7 @@ class Sketch:
         index = _index(self.spec, self.key, keep, self.origin)
         state = np.zeros(index.slots, self.spec.dtype)
         fresh = np.ones(index.slots, np.bool_)
-        blocks = self.kind.blocks(self.spec) if isinstance(self.kind, HavingGroups) else 1
+        blocks = self.kind.blocks(self.spec) if isinstance(self.kind, Grouping) else 1
         former, here, new = (array.reshape(blocks, -1) for array in (old, state, fresh))
         for items in closed_items(self.spec.domain):
             before, after = self._index.locate(items), index.locate(items)

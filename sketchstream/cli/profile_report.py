@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.cli import show
-from sketchstream.kinds import shown
+from sketchstream.kinds import presentation
 from sketchstream.pictures import report
 from sketchstream.query import words
 
@@ -25,7 +25,7 @@ def page(answer: ProfileAnswer, source: str) -> str:
         source: says in a word or two where it comes from.
     """
     profile, facts, data = answer.profile, answer.facts, answer.to_dict()
-    kind, say = shown.of(data), profile.names
+    kind, say = presentation.of(data), profile.names
     pictures = kind.pictures(data)
     sections = [
         report.Section(
@@ -34,7 +34,7 @@ def page(answer: ProfileAnswer, source: str) -> str:
                 say("Shares are shares of the distinct items. ")
                 + (f"{words.INTERVALS} It covers {profile.covers}." if answer.intervals else words.NO_INTERVALS),
             ),
-            tables=[pictures[0].table, *shown.of(data).tables(data)],
+            tables=[pictures[0].table, *presentation.of(data).tables(data)],
         ),
         report.Section(
             say("How often items were counted"),

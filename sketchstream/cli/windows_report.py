@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from sketchstream.cli import show
-from sketchstream.kinds import shown
+from sketchstream.kinds import presentation
 from sketchstream.kinds.profile_answers import TREND
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import report
@@ -116,8 +116,8 @@ class WindowsReport:
         self.intervals.append(answer.intervals)
         self.guarantee = profile.guarantee
         self.say = profile.names
-        title = f"{start:%Y-%m-%d %H:%M}: {shown.of(data).headline(data)}"
-        self.folds.append(fold(title, shown.of(data).main(data)))
+        title = f"{start:%Y-%m-%d %H:%M}: {presentation.of(data).headline(data)}"
+        self.folds.append(fold(title, presentation.of(data).main(data)))
 
     def page(self) -> str:
         """The report."""
@@ -125,7 +125,7 @@ class WindowsReport:
         trend = report.Section(
             "Trend",
             (words.INTERVALS,),
-            charts=shown.trend_together(TREND, self.rows, labels, all(self.intervals), self.say) if self.rows else [],
+            charts=presentation.trend_together(TREND, self.rows, labels, all(self.intervals), self.say),
             tables=[self._table(labels)],
         )
         unfinished = sum(status != "complete" and not status.startswith("all ") for status in self.status)

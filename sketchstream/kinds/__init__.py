@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import FormatError, SpecError
-from sketchstream.kinds.capabilities import Adding, Closing, Continuing, Deferring, HavingGroups, Listing, Summarising
+from sketchstream.kinds.capabilities import Adding, Closing, Continuing, Deferring, Grouping, Listing, Summarising
 from sketchstream.kinds.expansion import require_readable
 from sketchstream.privacy.losses.history import LayerEntry
 
@@ -49,7 +49,7 @@ def part(name: str, what: str) -> str | None:
     Args:
         name: name of the kind.
         what: "table", whose `TABLE` is the model of its `[[sketch]]`; "pictures", which shows its answers
-            (`sketchstream.kinds.shown.Presentation`); "oracle", for its audit (`sketchstream.audit.kinds.linear`).
+            (`sketchstream.kinds.presentation`); "oracle", for its audit (`sketchstream.audit.kinds.linear`).
     """
     home = _HOMES.get(name) or type(by_name(name)).__module__
     module = f"{home.rpartition('.')[0]}.{what}"
@@ -131,7 +131,7 @@ def _identical(first: Any, other: Any) -> bool:
 def groups_of(spec: object) -> tuple[str, ...]:
     """Names of the groups of a spec; empty without groups."""
     kind = of(spec)
-    return kind.groups(spec) if isinstance(kind, HavingGroups) else ()
+    return kind.groups(spec) if isinstance(kind, Grouping) else ()
 
 
 def deferring(spec: object) -> Add | None:

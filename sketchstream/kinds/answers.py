@@ -128,7 +128,7 @@ class Answers(ABC):
     def layers(self) -> list[dict[str, str]]:
         """Law and parameter of each layer of noise in the numbers."""
 
-    def beside(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, Column]:
         """Further columns of the rows, by their names; d values each.
 
         Args:
@@ -179,7 +179,7 @@ class Answers(ABC):
             "stderr": self.stderr.tolist(),
             "low": low,
             "high": high,
-            **{name: plain_column(column) for name, column in self.beside(chosen).items()},
+            **{name: plain_column(column) for name, column in self.extra_columns(chosen).items()},
         }
         for row in zip(*columns.values(), strict=False):  # a `repeat` has no end
             yield dict(zip(columns, row, strict=True))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Add = Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None]  # to a state, from slots and weights
 
 
-class HavingGroups(ABC):
+class Grouping(ABC):
     """Sketches may consist of groups, each of which has its own answers."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class Continuing(ABC):
 
         Args:
             spec: spec of the sketch.
-            name: name of the number, as `sketchstream.kinds.shown` knows it.
+            name: name of the number, as `sketchstream.kinds.presentation` knows it.
             window: [start, end), ms since 1970, of the answer.
         """
 
@@ -161,7 +161,9 @@ class Sizable(ABC):
     """The sketch for given errors can be found."""
 
     @abstractmethod
-    def fewest(self, *, numbers: Sequence[str], target: float, unit: Unit, parts: int, groups: Groups | None) -> Any:
+    def fewest_items(
+        self, *, numbers: Sequence[str], target: float, unit: Unit, parts: int, groups: Groups | None
+    ) -> Any:
         """The fewest items of which a sketch tells all numbers with this relative error, and that sketch.
 
         Args:

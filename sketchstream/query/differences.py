@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds import continuing, shown
+from sketchstream.kinds import continuing, presentation
 from sketchstream.pictures.numbers import SHARES
 from sketchstream.query.times import to_ms
 
@@ -94,16 +94,16 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
         spec: spec of the sketch in the present configuration; None: it was removed.
         first: answer of the window of interest.
         second: answer of the window to compare with, of the same sketch.
-        metric: name of the number, as `sketchstream.kinds.shown` knows it.
+        metric: name of the number, as `sketchstream.kinds.presentation` knows it.
 
     Raises:
         EstimateError: an answer does not have this number, or the windows define it differently.
     """
     rows, bounds = [], []
     for answer in (first, second):
-        number = shown.of(answer).number(answer, metric) if isinstance(metric, str) else None
+        number = presentation.of(answer).number(answer, metric) if isinstance(metric, str) else None
         if number is None:
-            raise no_number(metric, shown.known_names(answer))
+            raise no_number(metric, presentation.known_names(answer))
         rows.append((number[0], (number[1]["value"], number[1]["low"], number[1]["high"])))
         bounds.append(number[1].get("bound"))
     (title, a), (other, b) = rows

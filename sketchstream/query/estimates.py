@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sketchstream.errors import ConfigError, EstimateError
-from sketchstream.kinds import options_of_lists, shown
+from sketchstream.kinds import options_of_lists, presentation
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.estimates import estimate_of
 from sketchstream.kinds.exports import as_csv
@@ -309,13 +309,13 @@ class EstimateAnswer:
 
         Args:
             names: "sum" (of all items), the name of an item for its count, or a number that
-                `sketchstream.kinds.shown` knows, such as "count.7", "answer.7", "last.0" and "norm.7".
+                `sketchstream.kinds.presentation` knows, such as "count.7", "answer.7", "last.0" and "norm.7".
 
         Raises:
             EstimateError: the kind has no such numbers.
         """
         data = self.answers.numbers() if any("." in str(name) for name in names) else {}
-        in_answer = {name: shown.of(data).number(data, str(name)) for name in names} if data else {}
+        in_answer = {name: presentation.of(data).number(data, str(name)) for name in names} if data else {}
         estimates = {name: estimate_of(value[1]) for name, value in in_answer.items() if value is not None}
         return self._asked([name for name in names if name not in estimates]) | estimates
 

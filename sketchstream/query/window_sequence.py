@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.kinds import exports, shown
+from sketchstream.kinds import exports, presentation
 from sketchstream.kinds.profile_answers import TREND
 from sketchstream.pictures import report
 from sketchstream.query.answers import ProfileAnswer
@@ -259,7 +259,7 @@ class Windows(Sequence[Window]):
         columns = ("window", *(name.replace("\n", " ") for name in TREND.values()), "status")
         table = report.ReportTable("Estimates [95% intervals]", columns, cells)
         draw = all(window.intervals for window in self)
-        charts = shown.trend_together(TREND, rows, labels, draw, self[-1].profile.names) if rows else []
+        charts = presentation.trend_together(TREND, rows, labels, draw, self[-1].profile.names) if rows else []
         note = self[-1].profile.guarantee["seen"][0] if rows and self[-1].profile.guarantee else ""
         return report.card(repr(self)[1:-1], tables=[table], charts=charts, note=note)
 
@@ -267,7 +267,7 @@ class Windows(Sequence[Window]):
         """A picture for notebooks: the first number of each window, and the newest window's answers."""
         labels = start_labels([window.start for window in self])
         answers = [json.loads(window.answer.to_json()) for window in self]
-        panels = shown.trend(answers, labels, [window.complete is True for window in self], most=1)
+        panels = presentation.trend(answers, labels, [window.complete is True for window in self], most=1)
         tables, charts = [panel.table for panel in panels], [panel.chart for panel in panels]
         return report.card(repr(self)[1:-1], tables=tables, charts=charts) + self[-1]._repr_html_()
 

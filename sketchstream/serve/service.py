@@ -25,7 +25,7 @@ import orjson
 
 from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
-from sketchstream.kinds import closing, groups_of, shown
+from sketchstream.kinds import closing, groups_of, presentation
 from sketchstream.kinds.exports import AnswerRows
 from sketchstream.naming import Names
 from sketchstream.privacy.deployments.guarantee import overlapping
@@ -250,7 +250,7 @@ class Service:
 
     def titles(self, metrics: Sequence[str]) -> dict[str, str]:
         """Numbers of profiles in words, by name."""
-        return {metric: shown.of_kind("profile").title_of(None, metric, self.config.names) for metric in metrics}
+        return {metric: presentation.of_kind("profile").title_of(None, metric, self.config.names) for metric in metrics}
 
     def patterns_alone(self, name: str) -> bool:
         """Whether a sketch publishes nothing but what its groups have in common: then it has no profiles."""
@@ -292,7 +292,7 @@ class Service:
             )
         family, dot, _ = metric.partition(".")
         if self.answers(name) == "profile" and family not in (FAMILIES if dot else SINGLE_NUMBERS):
-            raise no_number(metric, list(shown.of_kind("profile").numbers({})))
+            raise no_number(metric, list(presentation.of_kind("profile").numbers({})))
 
     def combined(self, name: str) -> tuple[str, ...]:
         """The groups of a sketch that are combined by sets; empty if it publishes no patterns of groups."""
@@ -746,7 +746,7 @@ class Service:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
         plan = self.plan(name)
         spec = None if plan is None else plan.spec
-        title = shown.of_kind(self.kind(name).name).title_of(spec, metric, self.config.names)
+        title = presentation.of_kind(self.kind(name).name).title_of(spec, metric, self.config.names)
         if title:
             return title
         newest = next((window for window in reversed(windows) if self.answer_state(window) == "ready"), None)
@@ -755,7 +755,7 @@ class Service:
     def _bound(self, name: str, metric: str) -> dict[str, str]:
         """`bound` of all points of a series, if counts modulo p make bounds of them."""
         plan = self.plan(name)
-        bound = None if plan is None else shown.of_kind(plan.spec.kind).bound_of(plan.spec, metric)
+        bound = None if plan is None else presentation.of_kind(plan.spec.kind).bound_of(plan.spec, metric)
         return {} if bound is None else {"bound": bound}
 
     def numbers(self, stored: StoredWindow, question: Question) -> list[tuple[str, str, Point]]:
@@ -765,7 +765,7 @@ class Service:
         if answer is None:
             return []
         numbers = self.config.names.facts() | orjson.loads(answer)
-        numbered = ((name, title_of_number(numbers, name)) for name in shown.of(numbers).numbers(numbers))
+        numbered = ((name, title_of_number(numbers, name)) for name in presentation.of(numbers).numbers(numbers))
         return [(name, *there[:2]) for name, there in numbered if there is not None]
 
     def number(self, stored: StoredWindow, question: Question, metric: str) -> ReadNumber:
@@ -966,10 +966,12 @@ def _read_cursor(text: str) -> Span:
 
 
 def number_names(numbers: Mapping[str, Any]) -> list[str]:
-    """Names of some numbers of an answer that have intervals; see `shown.known_names`."""
-    offered = shown.of(numbers).numbers(numbers)
+    """Names of some numbers of an answer that have intervals; see `presentation.known_names`."""
+    offered = presentation.of(numbers).numbers(numbers)
     return [
-        name for name in shown.known_names(numbers) if name not in offered or title_of_number(numbers, name) is not None
+        name
+        for name in presentation.known_names(numbers)
+        if name not in offered or title_of_number(numbers, name) is not None
     ]
 
 

@@ -14,7 +14,7 @@ import sketchstream as ss
 from helpers.commands import Run
 from helpers.json_schema import faults
 from helpers.paths import ROOT
-from sketchstream.kinds.shown import rows_of
+from sketchstream.kinds.presentation import rows_of
 
 SCHEMA = json.loads((ROOT / "docs" / "estimate.schema.json").read_text())
 USERS = ["ATL", "BOS", "ORD", "SFO", "SEA"]

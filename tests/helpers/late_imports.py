@@ -58,6 +58,7 @@ SELDOM: Final = (
 EXEMPT_FILES: Final = ("sketchstream.cli", "sketchstream.kinds", "sketchstream")
 """Packages (the first one with everything in it) whose imports are chosen at run time."""
 PRESENTATION: Final = (
+    "sketchstream.kinds.presentation",
     "sketchstream.pictures.cards",
     "sketchstream.pictures.charts",
     "sketchstream.pictures.report",
@@ -142,7 +143,7 @@ class Graph:
             if name in EXEMPT_FILES or name.startswith(f"{EXEMPT_FILES[0]}."):
                 continue
             for line, target in imports.inside:
-                if target.startswith(PRESENTATION) or ".show" in target or self.slow(target) - self.slow(name):
+                if target.startswith(PRESENTATION) or self.slow(target) - self.slow(name):
                     continue
                 if name not in self.brought(target):
                     found.append(f"{name}:{line} imports {target}")

@@ -29,7 +29,7 @@ from helpers.paths import ROOT
 from helpers.tally import KIND
 from sketchstream import kinds
 from sketchstream.audit import cases
-from sketchstream.kinds import shown
+from sketchstream.kinds import presentation
 from sketchstream.kinds.forecast import plain_forecast
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
@@ -375,7 +375,9 @@ def test_answers_are_drawn_and_have_a_card(case: Case, tmp_path: Path) -> None:
 def test_a_single_number_is_an_estimate(case: Case) -> None:
     found = bounded(case)
     data = found.numbers()
-    names = [name for name in shown.of(data).numbers(data) if shown.of(data).number(data, name) is not None]
+    names = [
+        name for name in presentation.of(data).numbers(data) if presentation.of(data).number(data, name) is not None
+    ]
     assert case.kind.rows(case.spec).usual_number in names
     for name in names[:8]:
         one = found.number(name)

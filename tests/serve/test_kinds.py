@@ -24,7 +24,7 @@ from helpers.serving import HOUR
 from sketchstream import kinds
 from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
-from sketchstream.kinds import shown
+from sketchstream.kinds import presentation
 from sketchstream.kinds.exports import read_csv
 from sketchstream.pictures.charts import with_interval
 from sketchstream.pictures.numbers import MAX_ROWS
@@ -94,7 +94,7 @@ def test_the_page_the_api_and_the_command_line_have_the_same_numbers(site, run: 
     for metric in METRICS[sketch]:
         params = {"metric": metric} | ({"group": "spring"} if sketch == "reach" else {})
         points = client.get(f"/v1/sketches/{sketch}/series", params=params).json()
-        asked = [shown.of(one).number(one, metric) for one in answers]
+        asked = [presentation.of(one).number(one, metric) for one in answers]
         expected = [(title, {end: one[end] for end in ("value", "low", "high")}) for title, one in filter(None, asked)]
         assert [(points["title"], {end: one[end] for end in ("value", "low", "high")}) for one in points["points"]] == (
             expected
@@ -114,7 +114,7 @@ def test_the_page_the_api_and_the_command_line_have_the_same_numbers(site, run: 
         told = {
             end
             for first, second in pairs
-            for metric in shown.of(first).numbers(first)
+            for metric in presentation.of(first).numbers(first)
             for found in [_difference(sketch, first, second, metric)]
             for end in found
         }
@@ -136,12 +136,12 @@ def test_distances_between_rows_are_a_heat_map(site, run: Run) -> None:
     folder, _, client = site
     view = page(client, "/sketches/rows/window", **given(2))
     found = distances(client, 2)
-    assert len(shown.rows_of(found)) == 10
+    assert len(presentation.rows_of(found)) == 10
     asked = ("-c", folder / "sketchstream.toml", "--sketch", "rows", "--from", given(2)["from"], "--to", given(2)["to"])
     printed = run("estimate", *asked, "--among", "5", "--format", "json")
     assert json.loads(printed.out) == found
     assert "Squared distances between rows" in view.said
-    pairs = [one[end] for one in shown.rows_of(found) for end in ("value", "low", "high")]
+    pairs = [one[end] for one in presentation.rows_of(found) for end in ("value", "low", "high")]
     start = view.values.index(pairs[0])
     assert view.values[start : start + len(pairs)] == pairs
     (table,) = [link for link in view.links if "among=5" in link]
@@ -149,7 +149,7 @@ def test_distances_between_rows_are_a_heat_map(site, run: Run) -> None:
     assert text[0] == "user,other,value,stderr,low,high"
     assert len(text) == 11
     drawn = unescape(client.get("/sketches/rows/window", params=given(2)).text)
-    for one in shown.rows_of(found):
+    for one in presentation.rows_of(found):
         told = with_interval(*(one[end] for end in ("value", "low", "high")))
         assert f"{one['user']}, {one['other']}: {told}" in drawn
         assert f"{one['other']}, {one['user']}: {told}" in drawn
@@ -505,7 +505,7 @@ def test_a_series_without_a_metric_shows_the_usual_number_of_its_kind(site, sket
     found = client.get(f"/v1/sketches/{sketch}/series", params=group)
     assert found.status_code == 200, found.text
     data = answer(client, sketch, 2)
-    assert found.json()["metric"] == next(iter(shown.of(data).numbers(data)))
+    assert found.json()["metric"] == next(iter(presentation.of(data).numbers(data)))
 
 
 def test_every_kind_has_numbers_in_series_tables_metrics_and_pages(site) -> None:

@@ -1,6 +1,6 @@
 """Answers of a sketch of kind `convolution` as sentences, numbers by name and pictures.
 
-In: answers as plain data. Out: see `sketchstream.kinds.shown`. Touches: nothing.
+In: answers as plain data. Out: see `sketchstream.kinds.presentation`. Touches: nothing.
 
 Numbers: "answer.F.P", the answer of filter F at place P of its answers, and "last.F", the one at its last place, which
 of a running sum is that of the whole window; F and P count from 0.

@@ -153,7 +153,7 @@ class GaussianEstimate(LinearAnswers):
         """The variances that the counts were given with."""
         return self.variances
 
-    def beside(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, Column]:
         return {"raw": self.raw}
 
     @property

@@ -1,6 +1,6 @@
 """Counts of a sketch of kind `gaussian` as sentences, numbers by name and pictures.
 
-In: answers as plain data. Out: see `sketchstream.kinds.shown`. Touches: nothing.
+In: answers as plain data. Out: see `sketchstream.kinds.presentation`. Touches: nothing.
 
 Numbers: "sum" of all counts, and "count.P", the published count of the item at position P of the domain, from 0.
 """

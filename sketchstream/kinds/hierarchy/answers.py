@@ -73,7 +73,7 @@ class HierarchyAnswers(LinearAnswers):
             columns[name] = [path[depth] if len(path) > depth else None for path in paths]
         return columns
 
-    def beside(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, Column]:
         """The unbiased estimates, as a further column of the rows."""
         return {"unbiased": self.unbiased}
 

@@ -1,6 +1,6 @@
 """Counts of a sketch of kind `hierarchy` as sentences, numbers by name and pictures.
 
-In: answers as plain data. Out: see `sketchstream.kinds.shown`. Touches: nothing.
+In: answers as plain data. Out: see `sketchstream.kinds.presentation`. Touches: nothing.
 
 Numbers: "count.N", the count of node N of the tree; the root is 0, then follow the levels, each in its order.
 """

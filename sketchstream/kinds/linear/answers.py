@@ -68,12 +68,12 @@ class LinearAnswers(Answers):
         Raises:
             EstimateError: these answers have no number of that name.
         """
-        from sketchstream.kinds import shown
+        from sketchstream.kinds import presentation
 
         data = self.numbers(level)
-        named = shown.of(data).number(data, str(name))
+        named = presentation.of(data).number(data, str(name))
         if named is None:
-            known = ", ".join(list(shown.of(data).numbers(data))[:MAX_NAMES])
+            known = ", ".join(list(presentation.of(data).numbers(data))[:MAX_NAMES])
             raise EstimateError(f"these answers have no number {name!r:.40}; some that they have: {known}")
         return estimate_of(named[1])
 
@@ -86,10 +86,10 @@ class LinearAnswers(Answers):
 
     def _repr_html_(self) -> str:
         """Card of a notebook: the headline, the first tables and charts, and a note."""
-        from sketchstream.kinds import shown
+        from sketchstream.kinds import presentation
 
         beside = self.further()
-        return shown.card(self.numbers(), self._noted(), None if beside is None else beside.numbers())
+        return presentation.card(self.numbers(), self._noted(), None if beside is None else beside.numbers())
 
     def _noted(self) -> str:
         """Sentence below a notebook's card."""

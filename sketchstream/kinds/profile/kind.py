@@ -22,7 +22,7 @@ from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.domains import Index
 from sketchstream.items.events import Events
 from sketchstream.kinds.accounting import Accounting
-from sketchstream.kinds.capabilities import Adding, Deferring, HavingGroups, Reconstructing, Sizable, Summarising
+from sketchstream.kinds.capabilities import Adding, Deferring, Grouping, Reconstructing, Sizable, Summarising
 from sketchstream.kinds.exports import AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
@@ -149,7 +149,7 @@ class ProfileIntake(Intake[ProfileSpec]):
         return events.counted(items, good)
 
 
-class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarising, Reconstructing, Sizable):
+class ProfileKind(Kind[ProfileSpec], Grouping, Deferring, Adding, Summarising, Reconstructing, Sizable):
     """Noisy counters, one for each slot; answers are profiles: how many items occurred exactly t times."""
 
     name = "profile"
@@ -327,11 +327,13 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
         """The gain of randomized response, or of discrete Laplace noise."""
         return laws.gain(epsilons) if spec.modulus is None else 1 / laws.response_eigenvalue(epsilons, spec.modulus)
 
-    def fewest(self, *, numbers: Sequence[str], target: float, unit: Unit, parts: int, groups: Groups | None) -> Sizing:
-        """See `sketchstream.kinds.profile.planner.fewest`."""
-        from sketchstream.kinds.profile.planner import fewest
+    def fewest_items(
+        self, *, numbers: Sequence[str], target: float, unit: Unit, parts: int, groups: Groups | None
+    ) -> Sizing:
+        """See `sketchstream.kinds.profile.planner.fewest_items`."""
+        from sketchstream.kinds.profile.planner import fewest_items
 
-        return fewest(numbers=numbers, target=target, unit=unit, parts=parts, groups=groups)
+        return fewest_items(numbers=numbers, target=target, unit=unit, parts=parts, groups=groups)
 
     def wrapped(self, spec: ProfileSpec, means: Sequence[float]) -> tuple[list[float], str] | None:
         """Shares of counts that wrap modulo p, and a sentence; marks of presence do not wrap."""

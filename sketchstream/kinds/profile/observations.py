@@ -1,6 +1,6 @@
 """What the estimators take of published profiles: histograms of counters, and facts about the whole sketch.
 
-In: releases, sealed states, stacks. Out: `Observed`, one for each law of the noise, and `About`. Touches: nothing.
+In: releases, sealed states, stacks. Out: `Observed`, one for each law of the noise, `SketchFacts`. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from sketchstream import kinds
 from sketchstream.array_types import Ints
 from sketchstream.components import TOTAL, find, sum_counters
 from sketchstream.kinds.profile import mechanism
-from sketchstream.kinds.profile.estimate.about import About
 from sketchstream.kinds.profile.estimate.observed import Observed
+from sketchstream.kinds.profile.estimate.sketch_facts import SketchFacts
 from sketchstream.spec import OpenDomain
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ def observed_counts(published: Published) -> list[Observed]:
     return out
 
 
-def facts_of_publication(published: Published) -> About:
+def facts_of_publication(published: Published) -> SketchFacts:
     """Facts about the whole sketch: epsilons in one group (not the slots' shares), and the noisy total."""
     spec: ProfileSpec = published.spec
     parts = published.parts
     total = find(sum_counters([part.counters for part in parts]), TOTAL)
     promised = [mechanism.promised_epsilon(part.spec, layer.parameter) for part in parts for layer in part.layers]
-    return About(
+    return SketchFacts(
         epsilon=max(promised) / spec.group_losses,
         cost=max((cost for part in parts if (cost := _shared_cost(part)) is not None), default=None),
         total=None if total is None else (total.value, tuple(draw.parameter for draw in total.noise)),

@@ -100,13 +100,13 @@ def bound_of(spec: Any, name: str) -> Bound | None:
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
-    """See `sketchstream.kinds.shown.Presentation`: the same for every profile up to the same `max_count`."""
+    """See `sketchstream.kinds.presentation.Presentation`: the same for every profile up to the same `max_count`."""
     say, largest = naming.of(answer), answer.get("max_count", math.inf)
     return {name: say(text) for name, text in OFFERED.items() if has_number(name, largest)}
 
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
-    """See `sketchstream.kinds.shown.Presentation`."""
+    """See `sketchstream.kinds.presentation.Presentation`."""
     data = find(answer, name)
     if data is None:
         return None
@@ -176,7 +176,7 @@ def headline(data: Mapping[str, Any]) -> str:
     last = "or more" if high is None else f"to {high:,.0f}"
     ends = "" if low is None else f" (95% interval {low:,.0f} {last})"
     again = find(data, "at_least.2")
-    share, at_least = "", "At least" if distinct.get("bound") == "lower" else "About"
+    share, at_least = "", "At least" if distinct.get("bound") == "lower" else "SketchFacts"
     if again is not None and again["value"] is not None and distinct["value"] >= 1:
         share = f"; {again['value'] / distinct['value']:.0%} of them more than once"
     counted = naming.of(data)("distinct items were counted")

@@ -18,7 +18,6 @@ from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.options import METHODS, NORMS, require_method
 from sketchstream.kinds.profile.estimate import fit as fits
-from sketchstream.kinds.profile.estimate.about import About
 from sketchstream.kinds.profile.estimate.baselines import circulant, monotone
 from sketchstream.kinds.profile.estimate.intervals import bounds
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
@@ -28,7 +27,8 @@ from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, top
 from sketchstream.kinds.profile.estimate.linear import inverse
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.profile_numbers import Facts
-from sketchstream.kinds.profile.estimate.uncertainty.falling import clip_inside
+from sketchstream.kinds.profile.estimate.sketch_facts import SketchFacts
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import clip_inside
 from sketchstream.kinds.profile.reconstructed import ReconstructedProfile
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def reconstruct(
     norm: float | None = None,
     beta: float = 0.05,
     guarantee: Mapping[str, Any] | None = None,
-    about: About | None = None,
+    about: SketchFacts | None = None,
 ) -> ReconstructedProfile:
     """Estimate a profile from published histograms.
 
@@ -75,7 +75,7 @@ def reconstruct(
     _check(parts, method, max_count, norm)
     chosen_norm = 2.0 if norm is None else float(norm)
     settings = {"norm": "inf" if chosen_norm == math.inf else int(chosen_norm), "beta": beta}
-    about = about or About()
+    about = about or SketchFacts()
     facts = _facts(parts, method, settings if method == "circulant" else {}, about)
     if facts.open_domain:
         from sketchstream.kinds.profile.estimate.open_domain import reconstruction
@@ -122,7 +122,7 @@ def _with_evidence_of_wraps(facts: Facts, parts: Sequence[Observed], uncertainty
 
 
 def _extend_to_population(
-    fit: Fit, population: float, uncertainty: Uncertainty, about: About, facts: Facts
+    fit: Fit, population: float, uncertainty: Uncertainty, about: SketchFacts, facts: Facts
 ) -> tuple[Fit, float, Uncertainty]:
     """Fit, number of items and intervals of all items, where only a sample of them counted."""
     samples: list[tuple[Fraction, str, bool]] = []
@@ -165,7 +165,7 @@ def _inside(fit: Fit, population: float, uncertainty: Uncertainty, facts: Facts)
     return fits.with_tails(fit, moved, items), items, uncertainty
 
 
-def _with_total(uncertainty: Uncertainty, about: About) -> Uncertainty:
+def _with_total(uncertainty: Uncertainty, about: SketchFacts) -> Uncertainty:
     """Replace the intervals of total and mean by those that a noisy total gives."""
     if about.total is None:
         return uncertainty
@@ -195,7 +195,7 @@ def _check(parts: list[Observed], method: str, max_count: int, norm: float | Non
         raise EstimateError("circulant knows nothing of collisions: open domains take likelihood, inverse or monotone")
 
 
-def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], about: About) -> Facts:
+def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], about: SketchFacts) -> Facts:
     """Facts about the origin of the profile."""
     layers = max((part.layers for part in parts), key=len)
     epsilon = about.epsilon or max(epsilon * part.max_weight for part in parts for _, epsilon in part.layers)

@@ -1,6 +1,6 @@
 """Answers of a sketch of kind `projection` as sentences, numbers by name and pictures.
 
-In: answers as plain data. Out: see `sketchstream.kinds.shown`. Touches: nothing.
+In: answers as plain data. Out: see `sketchstream.kinds.presentation`. Touches: nothing.
 
 Numbers: "norm.P", the squared norm of the row at place P of the list of rows, from 0. Distances between all pairs of
 some rows are a heat map.
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream.kinds import shown
+from sketchstream.kinds import presentation
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import (
     MAX_ROWS,
@@ -43,7 +43,7 @@ Row = Mapping[str, Any]
 
 def headline(answer: Mapping[str, Any]) -> str:
     """Number of rows and the longest one; for a question, its answer."""
-    rows = shown.rows_of(answer)
+    rows = presentation.rows_of(answer)
     if answer["question"] != "norms":
         return f"{str(answer['quantity']).capitalize()}: {len(rows):,} answer{'s' * (len(rows) != 1)}."
     if not rows:
@@ -58,7 +58,7 @@ def headline(answer: Mapping[str, Any]) -> str:
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
     """The squared norms of the first rows."""
-    return {f"norm.{at}": _title(row) for at, row in enumerate(shown.rows_of(answer)[:OFFERED])}
+    return {f"norm.{at}": _title(row) for at, row in enumerate(presentation.rows_of(answer)[:OFFERED])}
 
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
@@ -74,13 +74,13 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
 
 def further(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The distances between the first rows, beside their norms."""
-    rows = shown.rows_of(answer) if answer["question"] == "norms" else []
+    rows = presentation.rows_of(answer) if answer["question"] == "norms" else []
     return {"among": min(len(rows), PAIRED)} if len(rows) > 1 else {}
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """Squared norms, or the answers to the question that was asked."""
-    rows = shown.rows_of(answer)
+    rows = presentation.rows_of(answer)
     if answer["question"] == "distance" and (names := _all_pairs(rows)):
         return [_distances(rows, names)]
     value, low, high = ([row[end] for row in rows] for end in ("value", "low", "high"))

@@ -1,6 +1,6 @@
 """Answers of a sketch of kind `workload` as sentences, numbers by name and pictures.
 
-In: answers as plain data. Out: see `sketchstream.kinds.shown`; `draw` makes the figure of notebooks of answers
+In: answers as plain data. Out: see `sketchstream.kinds.presentation`; `draw` makes the figure of notebooks of answers
 themselves. Touches: nothing. Matplotlib is imported on use.
 
 Numbers: "answer.N", the answer at place N of all tables, from 0, in the order of the JSON and of the CSV rows.

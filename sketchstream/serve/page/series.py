@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from markupsafe import Markup
 
-from sketchstream.kinds import shown
+from sketchstream.kinds import presentation
 from sketchstream.kinds.estimates import bound_text
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import Panel, Spell, interval, value
@@ -48,7 +48,9 @@ def picture(
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
-    panel = shown.over_time("series", title, points, labels, [bool(point["complete"]) for point in points], spell)
+    panel = presentation.over_time(
+        "series", title, points, labels, [bool(point["complete"]) for point in points], spell
+    )
     rows = [_row(*window, timezone, href, spell) for window in _order_windows(points, spans, order)]
     return replace(panel, table=replace(panel.table, rows=rows))
 

@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, SketchstreamError, SpecError
-from sketchstream.kinds import closing, shown
+from sketchstream.kinds import closing, presentation
 from sketchstream.kinds.capabilities import Continuing
 from sketchstream.pictures import charts, report, upset
 from sketchstream.pictures.numbers import Panel, Spell, interval, spelling, value
@@ -269,7 +269,7 @@ class Views:
             where = links.ends(stored.window) | ({"group": group} if group else {})
             panels = _zoom(self._pictures(stored, data, group), request.query_params, values["action"])
             pictured = [_with_files(panel, f"{values['action']}/{panel.name}", where | part) for panel, part in panels]
-            further, question = shown.of(data).further(data), _further_question(data)
+            further, question = presentation.of(data).further(data), _further_question(data)
             if further and len(pictured) > 1:
                 table = links.api(name, answers, where | further | {"format": "csv"})
                 pictured[-1] = replace(pictured[-1], downloads=[*pictured[-1].downloads, ("CSV", table)])
@@ -278,10 +278,10 @@ class Views:
                 values["notices"] += ["Distances between rows are being computed; they are not here yet."]
             has_interval = answers == "estimate" or data["distinct"]["low"] is not None
             values |= {
-                "headline": shown.of(data).headline(data),
+                "headline": presentation.of(data).headline(data),
                 "intervals": wording.intervals(data) if has_interval else words.NO_INTERVALS,
                 "pictures": pictured,
-                "tables": [*shown.of(data).tables(data), *self._differences(answer, before, zone, group)],
+                "tables": [*presentation.of(data).tables(data), *self._differences(answer, before, zone, group)],
                 "compare": self._compare_address(name, stored, before or after, group),
                 "guarantee": words.statement(data["guarantee"]),
                 "links": links.downloads(name, answers, where),
@@ -719,7 +719,7 @@ class Views:
         if self._service.answers(name) == "profile":
             plan = self._service.plan(name)
             largest = {} if plan is None else {"max_count": getattr(plan.spec, "max_count", math.inf)}
-            return shown.of_kind("profile").numbers({**self._service.config.names.facts(), **largest})
+            return presentation.of_kind("profile").numbers({**self._service.config.names.facts(), **largest})
         for window in reversed(stored[-WINDOWS_WITH_NAMES:]):
             answer, _ = self._answer(window, group, ask=False)
             if answer is not None:
@@ -732,7 +732,7 @@ class Views:
 
         def read() -> dict[str, str]:
             data = answer.to_dict()
-            return shown.of(data).numbers(data)
+            return presentation.of(data).numbers(data)
 
         return self._drawn.get_or_make(etag, read)
 
@@ -755,7 +755,7 @@ class Views:
             windows.insert(0, window)
         etags = [self._service.etag(window, Question(group=group), "chain") for window in windows]
         key = None if None in etags else ("chain", *etags)
-        panels = self._drawn.get_or_make(key, lambda: shown.chain_pictures(answers))
+        panels = self._drawn.get_or_make(key, lambda: presentation.chain_pictures(answers))
         gaps = not windows or any(
             windows[0].window[0] < window.window[0] and window not in windows for window in stored
         )
@@ -777,7 +777,7 @@ class Views:
 
         def read() -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
             answers = [window.to_dict() for window in self._service.closed(name)[-OPEN_WINDOWS:]]
-            return [(str(data["window_start"]), data, shown.of(data).so_far(data)) for data in answers]
+            return [(str(data["window_start"]), data, presentation.of(data).so_far(data)) for data in answers]
 
         return self._drawn.get_or_make(("open", *self._service.closed_version(name)), read)
 
@@ -817,7 +817,7 @@ class Views:
     ) -> list[dict[str, Any]]:
         """Changes between two windows in the form of the API: of these numbers of profiles, or of those offered."""
         data = first.to_dict()
-        names = list(shown.of(data).numbers(data))
+        names = list(presentation.of(data).numbers(data))
         profile = self._service.answers(first.stored.sketch) == "profile"
         if metrics and profile:
             names = list(metrics)
@@ -870,7 +870,7 @@ def _span(query: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 def _further_question(data: Mapping[str, Any]) -> Question | None:
     """The question whose answer stands beside the usual one of a window; None without one."""
-    options = shown.of(data).further(data)
+    options = presentation.of(data).further(data)
     return Question(rows=RowQuestion(**options)) if options else None
 
 

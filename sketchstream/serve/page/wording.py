@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream import kinds
-from sketchstream.kinds import groups_of, shown
+from sketchstream.kinds import groups_of, presentation
 from sketchstream.naming import USUAL, Names
 from sketchstream.query import words
 from sketchstream.serve.page import calendar
@@ -72,7 +72,7 @@ def sentences_of_sketch(plan: SketchPlan | None, say: Names) -> tuple[str, str]:
     if plan is None:
         return UNCONFIGURED, ""
     kind = kinds.of(plan.spec)
-    what = shown.of_kind(kind.name).PURPOSE
+    what = presentation.of_kind(kind.name).PURPOSE
     what = what.replace(" (users, devices)", "") if say != USUAL else what
     counts = f"{say(what)}, in windows of {width(plan)} ({plan.calendar.timezone})."
     return counts, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict(), say)

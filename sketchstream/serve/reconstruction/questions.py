@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from sketchstream.errors import ConfigError, EstimateError
-from sketchstream.kinds import shown
+from sketchstream.kinds import presentation
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.estimates import is_estimate
 from sketchstream.kinds.exports import as_csv
@@ -200,9 +200,9 @@ def title_of_number(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point
     Args:
         numbers: numbers of an answer.
         metric: such as "distinct", "at_least.7" or "quantile.0.9" of profiles; of the other kinds what
-            `sketchstream.kinds.shown` knows: "sum", "count.7", "answer.7", "last.0", "norm.7".
+            `sketchstream.kinds.presentation` knows: "sum", "count.7", "answer.7", "last.0", "norm.7".
     """
-    name, number = shown.of(numbers).number(numbers, metric) or ("", None)
+    name, number = presentation.of(numbers).number(numbers, metric) or ("", None)
     return (name, _ends(number), number.get("bound")) if is_estimate(number) else None
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import DomainError, EstimateError, MergeError, SpecError
-from sketchstream.kinds import shown
+from sketchstream.kinds import presentation
 from sketchstream.kinds.projection.forecast import best_columns, expected_errors, with_columns
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
@@ -513,8 +513,8 @@ def test_distances_of_all_pairs_are_a_heat_map_and_others_are_bars() -> None:
         labels = {name: [one[name] for one in rows] for name in ("user", "other")}
         return {"kind": "projection", "question": "distance", "quantity": "squared distance", "labels": labels, **plain}
 
-    (whole,) = shown.of(answer(rows)).pictures(answer(rows))
-    (part,) = shown.of(answer(rows)).pictures(answer(rows[:-1]))
+    (whole,) = presentation.of(answer(rows)).pictures(answer(rows))
+    (part,) = presentation.of(answer(rows)).pictures(answer(rows[:-1]))
     assert (whole.name, part.name) == ("distances", "norms")
     assert whole.chart is not None
     assert len(whole.chart.points) == 2 * len(pairs), "each pair twice, and no row with itself"

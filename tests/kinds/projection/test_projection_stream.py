@@ -17,7 +17,7 @@ from helpers.commands import Run
 from helpers.configurations import EVENTS_FILE, EVENTS_TOPIC, SEALED_DIRECTORY
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
-from sketchstream.kinds.shown import rows_of
+from sketchstream.kinds.presentation import rows_of
 from sketchstream.testing.driver import Driver
 
 BLOCK = """[[sketch]]

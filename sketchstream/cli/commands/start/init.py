@@ -145,7 +145,9 @@ def command(
     assert isinstance(kind, Sizable)
     with ProgressBar("sizing the sketch") as bar:
         bar.reach(0)
-        sized = kind.fewest(numbers=chosen_numbers, target=target, unit=unit, parts=partitions, groups=split.groups)
+        sized = kind.fewest_items(
+            numbers=chosen_numbers, target=target, unit=unit, parts=partitions, groups=split.groups
+        )
     draft = Draft(item, time, _relative(key, folder), **source, wait_s=wait_s, time_unit=survey.unit(time))
     listed = None if split.file is None else _relative(split.file, folder)
     _write(draft, sized.block(NAME, str(window), split.field, listed), key, output)

@@ -85,7 +85,7 @@ class FilterAnswers(LinearAnswers):
         kind = kinds.of(self.spec)
         return [kind.accounting.parameter(self.spec, layer.cost) for layer in self.drawn]
 
-    def beside(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, Column]:
         """Which answers stand on a part of the filter only."""
         return {"partial": self.partial}
 

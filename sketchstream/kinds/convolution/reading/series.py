@@ -113,7 +113,7 @@ class Series(LinearAnswers):
         """Parameters of any filter: all read one state."""
         return self.answers[0]._parameters()
 
-    def beside(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, Column]:
         """Which answers stand on a part of their filter only."""
         return {"partial": np.concatenate([answer.partial for answer in self.answers])}
 

@@ -24,7 +24,7 @@ from sketchstream.kinds.profile.estimate.fit import Fit, tails
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
 from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, always
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Ends, Moved
-from sketchstream.kinds.profile.estimate.uncertainty.falling import holding
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import holding
 from sketchstream.kinds.profile_answers import Profile
 
 
@@ -113,7 +113,7 @@ class ProfileNumbers(Profile):
         """The count of each number."""
         return {"count": np.arange(self.max_count + 1)}
 
-    def beside(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, Column]:
         """Shares and numbers of the items with each count; of counts modulo p, what that makes of the k+ number."""
         columns: dict[str, Column] = {}
         for name, value in (("fraction", self.fractions), ("items", self.counts)):
@@ -125,7 +125,7 @@ class ProfileNumbers(Profile):
 
     def types(self) -> Mapping[str, ColumnType]:
         """Counts are whole numbers, all others are not."""
-        numbers = {"value", "stderr", "low", "high", *self.beside(self.level)} - {"bound"}
+        numbers = {"value", "stderr", "low", "high", *self.extra_columns(self.level)} - {"bound"}
         return {"count": "int64", **dict.fromkeys(numbers, "float64")}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:

@@ -14,6 +14,6 @@ from __future__ import annotations
 
 from sketchstream.kinds.profile.planner.forecast import Expected, Plan
 from sketchstream.kinds.profile.planner.planning import Vary, plan, required, resize
-from sketchstream.kinds.profile.planner.sizing import Machine, Sizing, fewest, size
+from sketchstream.kinds.profile.planner.sizing import Machine, Sizing, fewest_items, size
 
-__all__ = ["Expected", "Machine", "Plan", "Sizing", "Vary", "fewest", "plan", "required", "resize", "size"]
+__all__ = ["Expected", "Machine", "Plan", "Sizing", "Vary", "fewest_items", "plan", "required", "resize", "size"]

@@ -18,7 +18,7 @@ from sketchstream.array_types import Floats
 from sketchstream.components import TOTAL
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.profile import reconstruction
-from sketchstream.kinds.profile.estimate.about import About
+from sketchstream.kinds.profile.estimate.sketch_facts import SketchFacts
 from sketchstream.kinds.profile.mechanism import components, slots_kept
 from sketchstream.kinds.profile.spec import ProfileSpec
 
@@ -37,7 +37,7 @@ NORMAL, QUARTILE = 1.959963984540054, 0.6744897501960817
 """Half widths of a normal law's 95% and 50% intervals."""
 
 
-def read(observed: Observed, max_count: int, method: str, about: About | None = None) -> ReconstructedProfile:
+def read(observed: Observed, max_count: int, method: str, about: SketchFacts | None = None) -> ReconstructedProfile:
     """Read the numbers of a published object by a method, with intervals that rest on its noise alone."""
     profile = reconstruction.reconstruct([observed], method=method, max_count=max_count, about=about)
     profile.facts = replace(profile.facts, wrapping=None)
@@ -83,9 +83,9 @@ def share(spec: ProfileSpec) -> float:
     return float(facts_of_spec(spec).share(spec.domain.expected_slots))
 
 
-def facts_of_spec(spec: ProfileSpec) -> About:
+def facts_of_spec(spec: ProfileSpec) -> SketchFacts:
     """Facts for answers that say which items count."""
-    return About(sample=spec.sample, kept=slots_kept(spec.domain))
+    return SketchFacts(sample=spec.sample, kept=slots_kept(spec.domain))
 
 
 def names(spec: ProfileSpec, shares: Floats) -> list[str]:

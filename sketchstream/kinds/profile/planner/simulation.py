@@ -13,7 +13,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate import simulate
-from sketchstream.kinds.profile.estimate.about import About
+from sketchstream.kinds.profile.estimate.sketch_facts import SketchFacts
 from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import layers
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -63,7 +63,7 @@ def simulate_errors(
     return {name: math.sqrt(float(np.mean(np.square(values)))) for name, values in errors.items()}
 
 
-def _simulated_facts(spec: ProfileSpec, total: int, merges: int, rng: np.random.Generator) -> About:
+def _simulated_facts(spec: ProfileSpec, total: int, merges: int, rng: np.random.Generator) -> SketchFacts:
     """The noisy total of a simulated sketch, if it has one, and the sample of its items, if not all count."""
     draws = figures.total_noise(spec, 1, merges)
     if not draws:

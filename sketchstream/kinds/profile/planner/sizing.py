@@ -166,7 +166,7 @@ def size(
     return Sizing(smallest, tuple(numbers), target)
 
 
-def fewest(*, numbers: Sequence[str] = ("distinct",), target: float = 0.02, **dials: Unpack[Dials]) -> Sizing:
+def fewest_items(*, numbers: Sequence[str] = ("distinct",), target: float = 0.02, **dials: Unpack[Dials]) -> Sizing:
     """Find the fewest items of which a sketch tells all numbers with this relative error, and that sketch.
 
     The number of items (`plan.items` of the result) is one of 1, 1.5, 2, 3, 5 and 7 times a power of ten. The sketch

@@ -70,7 +70,7 @@ MIXED = (
     *((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)),
 )
 ROTATIONS = (32, 24, 16, 63)
-CHACHA_ROUNDS = 12
+ROUNDS = 12
 
 
 def _lanes(context: Any, builder: Any, kind: Any, array: Any, position: int) -> Any:
@@ -89,7 +89,7 @@ def _compress_last_block(builder: Any, chain: list[Any], message: dict[int, Any]
     # Bytes hashed so far: the key's block and the counter; then the mark of the last block.
     v[12] = builder.xor(v[12], constant(BLOCK_BYTES + COUNTER_BYTES))
     v[14] = builder.xor(v[14], constant(2**64 - 1))
-    for number in range(CHACHA_ROUNDS):
+    for number in range(ROUNDS):
         schedule = SIGMA[number % len(SIGMA)]
         for step, (a, b, c, d) in enumerate(MIXED):
             for half in range(2):

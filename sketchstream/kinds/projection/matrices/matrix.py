@@ -156,7 +156,7 @@ class Matrix:
 
 def chaining_value(seed: bytes) -> list[int]:
     """The eight words of BLAKE2b's state after the block that holds the key."""
-    from sketchstream.kinds.projection.matrices.kernels import BLOCK_BYTES, CHACHA_ROUNDS, IV, MIXED, ROTATIONS, SIGMA
+    from sketchstream.kinds.projection.matrices.kernels import BLOCK_BYTES, IV, MIXED, ROTATIONS, ROUNDS, SIGMA
 
     parameters = bytes([64, len(seed), 1, 1]) + bytes(44) + PERSON
     h = [word ^ int.from_bytes(parameters[8 * i : 8 * i + 8], "little") for i, word in enumerate(IV)]
@@ -164,7 +164,7 @@ def chaining_value(seed: bytes) -> list[int]:
     m = [int.from_bytes(block[8 * i : 8 * i + 8], "little") for i in range(16)]
     v = h + list(IV)
     v[12] ^= BLOCK_BYTES
-    for number in range(CHACHA_ROUNDS):
+    for number in range(ROUNDS):
         schedule = SIGMA[number % len(SIGMA)]
         for step, (a, b, c, d) in enumerate(MIXED):
             for half in range(2):

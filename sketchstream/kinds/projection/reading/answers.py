@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sketchstream.kinds import shown
+from sketchstream.kinds import presentation
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.reading import heatmap, questions
 from sketchstream.kinds.projection.reading.rows import PublishedRows
@@ -38,7 +38,9 @@ class Projection(PublishedRows):
         """Distances between the first rows; None if there is one row only."""
         numbers = self.numbers()
         return (
-            None if self.spec.users.size < 2 else questions.answer_questions(self, shown.of(numbers).further(numbers))
+            None
+            if self.spec.users.size < 2
+            else questions.answer_questions(self, presentation.of(numbers).further(numbers))
         )
 
     def _draw(self) -> Figure:

@@ -14,7 +14,7 @@ from sketchstream.kinds.profile.estimate.likelihood import channels, kernels, sm
 from sketchstream.kinds.profile.estimate.likelihood.grid import EXACT, Grid, of_release, of_state, refine
 from sketchstream.kinds.profile.estimate.likelihood.pooled import Pooled
 from sketchstream.kinds.profile.estimate.likelihood.problem import Markov, split, thin
-from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
+from sketchstream.kinds.profile.estimate.likelihood.published_counts import PublishedCounts
 from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
@@ -78,7 +78,7 @@ def test_an_em_step_never_lowers_the_likelihood(name):
 def test_kernel_on_unit_cells_is_exact(epsilon):
     m = 12
     grid = Grid(np.arange(m), np.ones(m, dtype=np.int64), np.ones(m))
-    problem = Markov(grid, epsilon, Seen(kernels.EXACT, np.ones(m), float(m), 0.0, 0.0))
+    problem = Markov(grid, epsilon, PublishedCounts(kernels.EXACT, np.ones(m), float(m), 0.0, 0.0))
     reach = int(60 / epsilon)
     dense = reference.kernel(epsilon, np.arange(-reach, m + reach), np.arange(m))
     pooled = np.concatenate(
@@ -99,7 +99,7 @@ def test_wide_cells_keep_the_chances_of_staying_and_of_one_step():
     low = np.concatenate([[0], np.cumsum(width)[:-1]])
     grid = Grid(low, width, np.ones(width.size))
     for epsilon in (0.1, 1.0):
-        problem = Markov(grid, epsilon, Seen(kernels.EXACT, grid.h, 10.0, 0.0, 0.0))
+        problem = Markov(grid, epsilon, PublishedCounts(kernels.EXACT, grid.h, 10.0, 0.0, 0.0))
         reach = int(60 / epsilon)
         dense = reference.kernel(epsilon, np.arange(-reach, low[-1] + reach), np.arange(low[-1] + 1))
         index = np.clip(np.searchsorted(low, np.arange(-reach, low[-1] + reach), side="right") - 1, 0, width.size - 1)
@@ -130,7 +130,7 @@ def test_bins_of_one_count_each_are_the_same_seen_as_wide_ones():
     grid = Grid(np.arange(12), np.ones(12, dtype=np.int64), np.zeros(12))
     rng = np.random.default_rng(3)
     f = rng.dirichlet(np.ones(12))
-    seen = Seen(kernels.BINS, rng.poisson(3000 * f) + rng.normal(0.0, 3.0, 12), 3000.0, math.exp(-0.5), 1.0)
+    seen = PublishedCounts(kernels.BINS, rng.poisson(3000 * f) + rng.normal(0.0, 3.0, 12), 3000.0, math.exp(-0.5), 1.0)
     one, two = Markov(grid, 1.0, seen), Pooled(grid, 1.0, seen)
     for a, b in zip(one.score(f), two.score(f), strict=True):
         assert a == pytest.approx(b)
@@ -151,7 +151,7 @@ def test_wide_bins_are_the_sums_of_the_nodes_in_them():
     assert np.array_equal(grid.low[grid.first], coarse.low)
     assert 600 in grid.low[grid.width == 1]
     f = np.random.default_rng(4).dirichlet(np.ones(grid.low.size))
-    seen = Seen(kernels.BINS, np.ones(5), 100.0, 0.5, 1.0)
+    seen = PublishedCounts(kernels.BINS, np.ones(5), 100.0, 0.5, 1.0)
     nodes = 100.0 * Markov(grid, 0.5, seen).v * Markov(grid, 0.5, seen).chances(f)
     assert Pooled(grid, 0.5, seen).expected(f) == pytest.approx(np.bincount(grid.cell, nodes))
     atoms = grid.gathered(f, 600)
@@ -243,7 +243,7 @@ def test_a_last_cell_of_several_published_ones_has_the_noise_of_all():
     wanted = columns.T @ np.linalg.solve(spread, columns)
     assert whole.T @ whole + np.outer(tail, tail) == pytest.approx(wanted)
     pilot = np.array([600.0, 250, 100, 50])
-    seen, rng = Seen(kernels.BINS, pilot, 1000.0, q, 1.0, 40.0), np.random.default_rng(8)
+    seen, rng = PublishedCounts(kernels.BINS, pilot, 1000.0, q, 1.0, 40.0), np.random.default_rng(8)
     held = [thin(seen, pilot, 5, rng)[0][1].h[-1] for _ in range(2000)]
     assert np.var(held) == pytest.approx(40 * noise / 5 * (1 - 1 / 5) + 200 * 0.05 * 0.95 * 800 / 999, rel=0.2)
 
@@ -253,7 +253,7 @@ def test_folds_of_noisy_data_have_the_mean_and_variance_of_thinned_data(form):
     rng = np.random.default_rng(7)
     pilot, q = np.array([600.0, 250, 100, 50]), math.exp(-0.5)
     h = pilot + np.array([3.0, -4, 2, -1])
-    seen = Seen(form, h, 1000.0, q, 1.0)
+    seen = PublishedCounts(form, h, 1000.0, q, 1.0)
     tests, trains = [], []
     for _ in range(3000):
         train, test = thin(seen, pilot, 5, rng)[0]

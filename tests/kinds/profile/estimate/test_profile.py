@@ -24,7 +24,7 @@ from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.profile_numbers import Facts
 from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band
-from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import MonotoneTails
 from sketchstream.kinds.profile.export import reach_steps
 from sketchstream.kinds.profile.reconstructed import ReconstructedProfile
 from sketchstream.kinds.profile.reconstruction import reconstruct
@@ -52,7 +52,9 @@ def test_the_number_of_all_items_of_a_closed_domain_is_whole(slots, size, seed, 
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.ones(size + 2)) * (1.0 + rng.integers(-4, 5) * 2.0**-52)
     band = Band(np.zeros(size + 1), np.zeros(size + 1), np.zeros(size + 1))
-    tails = Falling(Band(np.full(size + 2, float(slots)), np.full(size + 2, float(slots)), np.zeros(size + 2)), {})
+    tails = MonotoneTails(
+        Band(np.full(size + 2, float(slots)), np.full(size + 2, float(slots)), np.zeros(size + 2)), {}
+    )
     known = Uncertainty(band, band, tails, band, {}, "nothing")
     facts = Facts("likelihood", "item", "bins", slots, (), "1", "1", open_domain=False)
     p = ReconstructedProfile(Fit(shares[:-1], np.array([size + 1.0]), shares[-1:]), slots, known, facts)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sketchstream.kinds.profile.estimate.likelihood import kernels, realised
-from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
+from sketchstream.kinds.profile.estimate.likelihood.published_counts import PublishedCounts
 
 Q = math.exp(-1.0)
 
@@ -32,7 +32,7 @@ def test_slots_expected_given_thresholds_are_the_sum_over_all_histograms(times):
             whole += chance
             mean += chance * np.array(cells)
     h = -np.diff(np.concatenate([[d], above, [0]])).astype(float)
-    found = realised.expected_slots(Seen(kernels.CUMULATIVE, h, float(d), Q, float(times)), mu, np.zeros(4))
+    found = realised.expected_slots(PublishedCounts(kernels.CUMULATIVE, h, float(d), Q, float(times)), mu, np.zeros(4))
     assert found == pytest.approx(mean / whole, rel=1e-8)
     assert found.sum() == pytest.approx(d)
 
@@ -43,14 +43,14 @@ def test_where_cells_are_full_the_exact_mean_is_that_of_the_saddlepoint():
     h = rng.multinomial(100_000, mu / mu.sum()) + np.array([3.0, -4.0, 2.0, 0.0, -1.0])
     y, z = np.zeros(5), np.zeros(1)
     kernels.saddlepoint(kernels.CUMULATIVE, mu, h, y, z, 1e5, Q, 1.0, np.empty((5, 5)))
-    found = realised.expected_slots(Seen(kernels.CUMULATIVE, h, 1e5, Q, 1.0), mu, y)
+    found = realised.expected_slots(PublishedCounts(kernels.CUMULATIVE, h, 1e5, Q, 1.0), mu, y)
     assert found == pytest.approx(mu * np.exp(y), rel=1e-5, abs=0.05)
 
 
 def test_thresholds_that_cannot_be_fall_back_on_the_saddlepoint():
     mu, y = np.array([5.0, 3.0, 2.0]), np.array([0.1, -0.2, 0.3])
     h = np.array([10.0, -500.0, 500.0])  # 500 more slots above the second threshold than above the first
-    seen = Seen(kernels.CUMULATIVE, h, 10.0, Q, 1.0)
+    seen = PublishedCounts(kernels.CUMULATIVE, h, 10.0, Q, 1.0)
     assert realised.expected_slots(seen, mu, y) == pytest.approx(mu * np.exp(y))
 
 

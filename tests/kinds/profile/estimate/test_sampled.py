@@ -16,8 +16,8 @@ from sketchstream.items.arrays import Items
 from sketchstream.items.hashing import Key
 from sketchstream.kinds.groups.group_list import Groups, GroupSample
 from sketchstream.kinds.profile.estimate import simulate
-from sketchstream.kinds.profile.estimate.about import About
 from sketchstream.kinds.profile.estimate.intervals.sampled import SampledNumbers, SampledRatios, Widened
+from sketchstream.kinds.profile.estimate.sketch_facts import SketchFacts
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.ranking import Ranking
@@ -50,7 +50,13 @@ def inside(rng: np.random.Generator) -> np.ndarray:
 
 
 def answer(
-    rng: np.random.Generator, counts: np.ndarray, epsilon: str, domain: str, method: str, about: About, **more: Any
+    rng: np.random.Generator,
+    counts: np.ndarray,
+    epsilon: str,
+    domain: str,
+    method: str,
+    about: SketchFacts,
+    **more: Any,
 ) -> Profile:
     """The profile of one group: only items that count leave a trace."""
     held = counts[inside(rng)].astype(np.int64)
@@ -101,10 +107,10 @@ def test_sampled_domains_answer_for_all_items(unit: Any, size: int, users: int, 
 
 
 def test_a_share_of_slots_is_known_unless_partitions_are_missing() -> None:
-    about = About(kept=(4000, Fraction(1, 4)))
+    about = SketchFacts(kept=(4000, Fraction(1, 4)))
     assert about.share(1020) == Fraction(1020, 4000)
     assert about.share(500) == about.share(0) == Fraction(1, 4)
-    both = About(sample=SAMPLE, kept=(4000, Fraction(1, 4)))
+    both = SketchFacts(sample=SAMPLE, kept=(4000, Fraction(1, 4)))
     assert both.share(1000) == SAMPLE.share / 4
 
 
@@ -147,7 +153,7 @@ def covered(
     for run in range(runs):
         rng = np.random.default_rng([seed, run])
         counts = population(rng)
-        profile = answer(rng, counts, epsilon, domain, method, About(sample=sample))
+        profile = answer(rng, counts, epsilon, domain, method, SketchFacts(sample=sample))
         share = profile.interval("fractions")
         base = SLOTS if domain == "closed" else ITEMS
         for name, truth in truths(counts, domain).items():
@@ -250,7 +256,7 @@ def test_missing_ends_stay_missing_and_errors_add_as_squares() -> None:
 @pytest.mark.parametrize("method", ["likelihood", "inverse", "monotone"])
 def test_all_numbers_agree_with_each_other(method: str) -> None:
     rng = np.random.default_rng(5)
-    profile = answer(rng, population(rng), "30", "closed", method, About(sample=SAMPLE))
+    profile = answer(rng, population(rng), "30", "closed", method, SketchFacts(sample=SAMPLE))
     assert profile.facts.sample == {"share": "2/7", "groups": 7}
     assert profile.to_dict()["sample"] == {"share": "2/7", "groups": 7}
     assert "an item counts in 2 of 7 groups" in profile.covers
@@ -266,14 +272,14 @@ def test_a_counted_total_is_scaled_with_the_bound_of_one_item() -> None:
     rng = np.random.default_rng(6)
     counts = population(rng)
     value, draws = round(counts.sum() * 2 / 7), (Fraction(1, 10),)
-    plain = answer(np.random.default_rng(7), counts, "30", "open", "inverse", About(total=(value, draws)))
+    plain = answer(np.random.default_rng(7), counts, "30", "open", "inverse", SketchFacts(total=(value, draws)))
     profile = answer(
         np.random.default_rng(7),
         counts,
         "30",
         "open",
         "inverse",
-        About(total=(value, draws), sample=SAMPLE, max_total=12),
+        SketchFacts(total=(value, draws), sample=SAMPLE, max_total=12),
     )
     assert profile.total.value == pytest.approx(value * 3.5)
     assert profile.mean.value == pytest.approx(plain.mean.value)
@@ -288,7 +294,7 @@ def test_more_items_than_a_closed_domain_has_are_not_found() -> None:
     counters = [np.full(SLOTS, 2, np.int64)]
     rng = np.random.default_rng(8)
     published = simulate.publish(counters, epsilon="30", rng=rng, unit="item", modulus=MODULUS, form="bins")
-    profile = reconstruct([published], method="likelihood", max_count=15, about=About(sample=SAMPLE))
+    profile = reconstruct([published], method="likelihood", max_count=15, about=SketchFacts(sample=SAMPLE))
     assert profile.distinct.value == pytest.approx(SLOTS)
     assert profile.fractions[0] == pytest.approx(0.0, abs=1e-9)
     assert (profile.fractions >= 0).all()
@@ -296,7 +302,7 @@ def test_more_items_than_a_closed_domain_has_are_not_found() -> None:
 
 def test_items_that_are_known_to_be_absent_can_be_added() -> None:
     rng = np.random.default_rng(9)
-    profile = answer(rng, population(rng), "30", "closed", "inverse", About(sample=SAMPLE))
+    profile = answer(rng, population(rng), "30", "closed", "inverse", SketchFacts(sample=SAMPLE))
     more = profile.with_zeros(100)
     assert more.distinct == profile.distinct
     assert more.at_least(0).low == SLOTS + 100

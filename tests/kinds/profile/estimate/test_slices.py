@@ -18,7 +18,7 @@ COUNTS = np.random.default_rng(1).geometric(0.4, 8_000)
 
 
 def crowded(rng, form, epsilon="0.25"):
-    """About two items a slot: half of them in a level with four."""
+    """SketchFacts two items a slot: half of them in a level with four."""
     found = hash_counts(COUNTS, 1 << 12, 4, rng)
     return publish(found, epsilon=epsilon, rng=rng, form=form, max_count=12, open_domain=True, grouped=True)
 

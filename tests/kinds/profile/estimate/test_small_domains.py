@@ -18,7 +18,7 @@ from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.intervals.bounds import closed_domain_bands
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.simulate import publish
-from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import MonotoneTails
 from sketchstream.kinds.profile.estimate.uncertainty.small_domains import MAX_SLOTS_BY_LAW, small_domain_law
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
@@ -126,7 +126,7 @@ def test_larger_domains_and_several_laws_have_the_ends_they_had() -> None:
     for parts in ([seen(MAX_SLOTS_BY_LAW + 1)], [seen(10), seen(10, "1")]):
         tails = closed_domain_bands(parts, 15).tails
         assert small_domain_law(parts) is None
-        assert isinstance(tails, Falling)
+        assert isinstance(tails, MonotoneTails)
         assert tails.occurred is None
     for epsilon, form, d in (("1/4", "cumulative", 9), ("4", "bins", 9), ("4", "state", MAX_SLOTS_BY_LAW + 1)):
         assert small_domain_law([publish([np.arange(d)], epsilon=epsilon, rng=rng, form=form)]) is None
@@ -168,7 +168,7 @@ def test_ends_of_events_are_about_as_narrow_as_normal_ones() -> None:
         tails = closed_domain_bands(
             [publish([h], epsilon="4", cost="1", rng=rng, form="cumulative", max_count=20)], 20
         ).tails
-        assert isinstance(tails, Falling)
+        assert isinstance(tails, MonotoneTails)
         normal = tails.band.at(1).ends(normal_quantile(0.95))
         ends = tails.ends(normal_quantile(0.95))
         widths += [

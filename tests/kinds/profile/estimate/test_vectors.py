@@ -15,7 +15,7 @@ from sketchstream.kinds.profile.estimate.intervals.bounds import present
 from sketchstream.kinds.profile.estimate.likelihood import kernels
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.problem import Markov
-from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
+from sketchstream.kinds.profile.estimate.likelihood.published_counts import PublishedCounts
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.reconstruction import reconstruct
@@ -119,7 +119,7 @@ def test_coefficients_of_the_distinct_count():
 def markov(h, form=kernels.EXACT, q=0.0, d=None):
     h = np.asarray(h, dtype=float)
     grid = Grid(np.arange(h.size), np.ones(h.size, dtype=np.int64), h)
-    return Markov(grid, 1.0, Seen(form, h, float(h.sum() if d is None else d), q, 1.0))
+    return Markov(grid, 1.0, PublishedCounts(form, h, float(h.sum() if d is None else d), q, 1.0))
 
 
 def test_em_step_and_shrinkage_path_of_a_state():

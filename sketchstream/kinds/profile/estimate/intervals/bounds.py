@@ -29,7 +29,12 @@ from sketchstream.kinds.profile.estimate.uncertainty.bands import (
     settle_covariance,
     settle_variances,
 )
-from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling, Tails, ratios, variances_over_parts
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import (
+    MonotoneTails,
+    Tails,
+    ratios,
+    variances_over_parts,
+)
 from sketchstream.kinds.profile.estimate.uncertainty.small_domains import WithAbsent, small_domain_law
 
 
@@ -161,7 +166,7 @@ def closed_domain_bands(parts: Sequence[Observed], n: int) -> Uncertainty:
     )
     alone = blend([m.tails(n) for m in models], weights).variance[1:]
     windows = variances_over_parts([m.window_variances(n) for m in models], weights)
-    falling = Falling(tails.scaled(d), ratios(alone, windows), occurred=exact)
+    falling = MonotoneTails(tails.scaled(d), ratios(alone, windows), occurred=exact)
     known_shares, counts = (
         band if exact is None else WithAbsent(band, exact, unit)
         for band, unit in ((shares, 1.0 / d), (shares.scaled(d), 1.0))

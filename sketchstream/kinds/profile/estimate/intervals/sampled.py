@@ -19,7 +19,7 @@ from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Ends, Moved
-from sketchstream.kinds.profile.estimate.uncertainty.falling import Tails
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import Tails
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class SampledNumbers:
 
 @dataclass(frozen=True)
 class SampledTails:
-    """K+ numbers for k = 0, 1, ..; see `Falling`.
+    """K+ numbers for k = 0, 1, ..; see `MonotoneTails`.
 
     Args:
         inner: numbers of the sample.

@@ -20,7 +20,7 @@ from sketchstream.kinds.profile.estimate.likelihood import kernels, realised
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.pooled import Pooled
 from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Likelihood, Markov, settle, thin
-from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
+from sketchstream.kinds.profile.estimate.likelihood.published_counts import PublishedCounts
 from sketchstream.kinds.profile.estimate.observed import Cells, Observed, tally
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def likelihood(parts: Sequence[Observed], n: int) -> tuple[Likelihood, Grid]:
     if len(parts) == 1 and len(part.epsilons) == 1:
         cells = part.cells()
         grid = grids.of_state(cells, part.epsilons[0]) if part.form == "state" else grids.of_release(cells)
-        seen = Seen(FORMS[part.form], grid.h, float(cells.d), part.q, float(part.parts))
+        seen = PublishedCounts(FORMS[part.form], grid.h, float(cells.d), part.q, float(part.parts))
         if part.form == "bins" and int(grid.width.max()) > 1:
             grid = grids.refine(grid, n)
             return Pooled(grid, part.epsilons[0], seen), grid
@@ -88,7 +88,7 @@ class Layered:
 class Composite:
     """A sum of log-likelihoods over parts with channels of their own; the shrinkage path by a fixed point."""
 
-    def __init__(self, grid: Grid, parts: Sequence[tuple[Response | Layered, Seen]]) -> None:
+    def __init__(self, grid: Grid, parts: Sequence[tuple[Response | Layered, PublishedCounts]]) -> None:
         self.grid, self.parts = grid, list(parts)
         self.nodes, self.m = grid.nodes, grid.low.size
         sizes = [seen.h.size for _, seen in self.parts]
@@ -223,13 +223,13 @@ def _circle_grid(parts: Sequence[Observed]) -> Grid:
     return Grid(low, width, np.zeros(low.size))
 
 
-def _response(part: Observed, grid: Grid) -> tuple[Response, Seen]:
+def _response(part: Observed, grid: Grid) -> tuple[Response, PublishedCounts]:
     """Channel and data of one part with randomized response."""
     assert part.modulus is not None
     eigenvalue = laws.response_eigenvalue(part.epsilons, part.modulus)
     where = np.searchsorted(grid.low, part.edges, side="right") - 1
     h = tally(where, part.values[0], grid.low.size)
-    seen = Seen(FORMS[part.form], h, float(part.slots[0]), part.q, float(part.parts))
+    seen = PublishedCounts(FORMS[part.form], h, float(part.slots[0]), part.q, float(part.parts))
     return Response(eigenvalue, grid.width / part.modulus), seen
 
 
@@ -254,7 +254,7 @@ def _line_grid(parts: Sequence[Observed]) -> Grid:
     return Grid(grid.low, grid.width, np.zeros(grid.low.size))
 
 
-def _layered_channel(part: Observed, grid: Grid) -> tuple[Layered, Seen]:
+def _layered_channel(part: Observed, grid: Grid) -> tuple[Layered, PublishedCounts]:
     """Channel and data of one part with any number of discrete Laplace layers."""
     from scipy.sparse import csr_array
 
@@ -280,7 +280,7 @@ def _layered_channel(part: Observed, grid: Grid) -> tuple[Layered, Seen]:
 
     table = np.diff(np.concatenate([np.zeros((1, nodes.size)), below(low[1:]), np.ones((1, nodes.size))]), axis=0)
     table[table < 1e-15] = 0.0
-    seen = Seen(FORMS[part.form], h, float(cells.d), part.q, float(part.parts))
+    seen = PublishedCounts(FORMS[part.form], h, float(cells.d), part.q, float(part.parts))
     return Layered(csr_array(table)), seen
 
 

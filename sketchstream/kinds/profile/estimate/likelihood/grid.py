@@ -17,7 +17,7 @@ from sketchstream.kinds.profile.estimate.observed import UNBOUNDED, Cells, tally
 EXACT = 512
 """Up to here every count has a node of its own."""
 SPIKE_NODES = 1500
-"""About how many further nodes may go to spikes."""
+"""SketchFacts how many further nodes may go to spikes."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.likelihood import kernels
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Markov, settle
-from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
+from sketchstream.kinds.profile.estimate.likelihood.published_counts import PublishedCounts
 
 
 class Pooled(Markov):
@@ -22,7 +22,7 @@ class Pooled(Markov):
     keeps the shape of the law that it shrinks to, as there are no data.
     """
 
-    def __init__(self, grid: Grid, epsilon: float, seen: Seen) -> None:
+    def __init__(self, grid: Grid, epsilon: float, seen: PublishedCounts) -> None:
         super().__init__(grid, epsilon, seen)
         self.first, self.bin = grid.first, grid.cell
         self._clear(grid.first.size)

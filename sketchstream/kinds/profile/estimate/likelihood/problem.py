@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from copy import copy
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.likelihood import kernels, realised
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
-from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
+from sketchstream.kinds.profile.estimate.likelihood.published_counts import PublishedCounts
 
 TINY = 1e-300
 
@@ -58,7 +59,7 @@ class Markov:
     are exact for counts spread evenly over their cell; for unit cells the whole kernel is exact.
     """
 
-    def __init__(self, grid: Grid, epsilon: float, seen: Seen) -> None:
+    def __init__(self, grid: Grid, epsilon: float, seen: PublishedCounts) -> None:
         self.grid, self.epsilon, self.seen = grid, epsilon, seen
         self.m = grid.low.size
         self.rho, self.v, self.s = transition(grid, epsilon)
@@ -82,7 +83,7 @@ class Markov:
             pairs.append((self.of(train), self.of(test)))
         return pairs
 
-    def of(self, seen: Seen) -> Markov:
+    def of(self, seen: PublishedCounts) -> Markov:
         """Build the same kernel with other data (a fold)."""
         out = copy(self)
         out.seen = seen
@@ -176,7 +177,7 @@ class Markov:
         return out
 
 
-def settle(seen: Seen, mu: Floats, jacobian: Floats) -> Floats:
+def settle(seen: PublishedCounts, mu: Floats, jacobian: Floats) -> Floats:
     """Turn J in place into rows whose Gram matrix is J' S^-1 J; for BINS the last row is filled in."""
     m = mu.size
     tail = np.zeros(jacobian.shape[1])
@@ -186,7 +187,9 @@ def settle(seen: Seen, mu: Floats, jacobian: Floats) -> Floats:
     return jacobian
 
 
-def thin(seen: Seen, pilot: Floats, count: int, rng: np.random.Generator) -> list[tuple[Seen, Seen]]:
+def thin(
+    seen: PublishedCounts, pilot: Floats, count: int, rng: np.random.Generator
+) -> list[tuple[PublishedCounts, PublishedCounts]]:
     """(train, test) data of a random split of the slots; pilot: (m,) expected cells given the data (noisy data only).
 
     Source: docs/theory/profile.md 7.5 and 7.6; without noise, exactly the multivariate hypergeometric split.
@@ -210,8 +213,8 @@ def thin(seen: Seen, pilot: Floats, count: int, rng: np.random.Generator) -> lis
         taken, size = part + rest / count + noise[j], float(part.sum())
         pairs.append(
             (
-                Seen(seen.form, seen.h - taken, seen.d - size, seen.q, seen.mult * (1.0 - 1.0 / count), seen.last),
-                Seen(seen.form, taken, size, seen.q, seen.mult / count, seen.last),
+                replace(seen, h=seen.h - taken, d=seen.d - size, mult=seen.mult * (1.0 - 1.0 / count)),
+                PublishedCounts(seen.form, taken, size, seen.q, seen.mult / count, seen.last),
             )
         )
     return pairs

@@ -16,7 +16,7 @@ import numpy as np
 from sketchstream.array_types import Floats, Ints
 from sketchstream.kernels import kernel
 from sketchstream.kinds.profile.estimate.likelihood.kernels import CUMULATIVE
-from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
+from sketchstream.kinds.profile.estimate.likelihood.published_counts import PublishedCounts
 
 RARE = 1e-10
 """Probability of the values of published noise that are left out."""
@@ -24,7 +24,7 @@ WORK = 3e7
 """Most products for the recursion; where it needs more, the noise is wide, and the saddlepoint approximation good."""
 
 
-def expected_slots(seen: Seen, mu: Floats, y: Floats) -> Floats:
+def expected_slots(seen: PublishedCounts, mu: Floats, y: Floats) -> Floats:
     """Expected slots of each cell given the published numbers. mu: prior mean, y: saddlepoint at mu. All (m,)."""
     if seen.form == CUMULATIVE:
         noise, out = noise_of_sum(seen.q, round(seen.mult)), np.empty(mu.size)

@@ -19,7 +19,7 @@ from sketchstream.kinds.profile.estimate.linear.tail import Tail
 from sketchstream.kinds.profile.estimate.linear.wide import undone_bins
 from sketchstream.kinds.profile.estimate.observed import UNBOUNDED, Cells, Observed, tally
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Hidden, Moments, Score, decreasing
-from sketchstream.kinds.profile.estimate.uncertainty.falling import WIDTHS, squares_of_a_ramp
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import WIDTHS, squared_score_weights
 
 
 class Line:
@@ -204,7 +204,7 @@ class Line:
                 squares[0] = (own**2).sum() + below * own[0] ** 2 + over[0]
                 sums[0] = own.sum() + below * own[0] + over[0]
                 steps[0] = (np.diff(own, append=1.0) ** 2).sum()
-            scores = self.d * np.convolve(share, squares_of_a_ramp(width), "valid")
+            scores = self.d * np.convolve(share, squared_score_weights(width), "valid")
             out[width] = (square - scores + self._noise(squares, steps, sums)) / self.d**2
         return out
 

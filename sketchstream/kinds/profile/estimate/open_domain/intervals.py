@@ -30,7 +30,7 @@ from sketchstream.kinds.profile.estimate.open_domain.slices import (
     window_variances,
 )
 from sketchstream.kinds.profile.estimate.uncertainty.bands import SHOWS, Band, Ends, blend
-from sketchstream.kinds.profile.estimate.uncertainty.falling import Falling, ratios, variances_over_parts
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import MonotoneTails, ratios, variances_over_parts
 
 COVERS = (
     "the noise (of the counters and of the publication), the collisions of items in slots and their random split into "
@@ -136,7 +136,7 @@ def bands(parts: Sequence[ObservedPart], n: int) -> Uncertainty:
     return Uncertainty(
         limited(shared(longer, joint_all), n + 1),
         limited(longer, n + 1),
-        Falling(reach, _windows(parts, known, n), limited=True),
+        MonotoneTails(reach, _windows(parts, known, n), limited=True),
         limited(shared(Band(reach.low[whole:], reach.high[whole:], reach.variance[whole:]), np.zeros(1))),
         {name: limited(ends) for name, ends in scalars.items()},
         COVERS + (AVERAGE if added else "") + unknown + events.hiding,

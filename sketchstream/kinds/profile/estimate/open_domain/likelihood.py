@@ -22,7 +22,7 @@ from sketchstream.kinds.profile.estimate.likelihood import estimator, kernels
 from sketchstream.kinds.profile.estimate.likelihood.channels import FORMS, squarem
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Likelihood, Markov, settle, thin
-from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
+from sketchstream.kinds.profile.estimate.likelihood.published_counts import PublishedCounts
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import Observed, tally
 from sketchstream.kinds.profile.estimate.open_domain import cardinality, residues
@@ -173,7 +173,7 @@ class Opened:
         scales: (L,) M s_j / m_j, a level's items per slot at a share of 1.
     """
 
-    def __init__(self, grid: Grid, laws: Laws, levels: Sequence[Seen], scales: Floats) -> None:
+    def __init__(self, grid: Grid, laws: Laws, levels: Sequence[PublishedCounts], scales: Floats) -> None:
         self.grid, self.laws, self.levels, self.scales = grid, laws, list(levels), scales
         self.nodes, self.m = grid.nodes, grid.low.size
         self._h = np.stack([seen.h for seen in levels])
@@ -263,7 +263,7 @@ class Opened:
             (self._with([one[j][0] for one in each]), self._with([one[j][1] for one in each])) for j in range(count)
         ]
 
-    def _with(self, levels: Sequence[Seen]) -> Opened:
+    def _with(self, levels: Sequence[PublishedCounts]) -> Opened:
         """Copy the levels with other data."""
         return Opened(self.grid, self.laws, levels, self.scales)
 
@@ -281,7 +281,9 @@ def wide_fit(observed: Observed, levels: Sequence[Level], heavy: Heavy, most: fl
         assert isinstance(level.estimator, Line)
         # what is far above the last edge is in the last cell, with its noise: left out, large counts would go missing
         h, copies = gather_cells(wide.data, level.estimator.whole)
-        levels_seen.append(Seen(FORMS[observed.form], h, level.m, observed.q, float(observed.parts), float(copies[-1])))
+        levels_seen.append(
+            PublishedCounts(FORMS[observed.form], h, level.m, observed.q, float(observed.parts), float(copies[-1]))
+        )
     low, width = np.append(0, wide.low), np.append(1, wide.width)
     cell = np.append(0, np.searchsorted(wide.data, wide.low, side="right"))
     grid = Grid(low, width, np.zeros(low.size), cell)
@@ -351,7 +353,7 @@ def _largest_node(start: VarianceModel, span: int) -> int:
     return min(span, max(12, last + last // 4 + 4))
 
 
-def _counts_of_level(observed: Observed, level: Level, grid: Grid) -> Seen:
+def _counts_of_level(observed: Observed, level: Level, grid: Grid) -> PublishedCounts:
     """The data of one level."""
     estimator = level.estimator
     if isinstance(estimator, Line):
@@ -361,7 +363,7 @@ def _counts_of_level(observed: Observed, level: Level, grid: Grid) -> Seen:
         slots = tally(at, estimator.cells.slots, m)
     else:
         slots = estimator.slots
-    return Seen(FORMS[observed.form], slots, level.m, observed.q, float(observed.parts))
+    return PublishedCounts(FORMS[observed.form], slots, level.m, observed.q, float(observed.parts))
 
 
 def _rates(levels: Sequence[Level]) -> Floats:

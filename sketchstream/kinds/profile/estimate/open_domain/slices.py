@@ -34,7 +34,7 @@ from sketchstream.kinds.profile.estimate.open_domain.collisions import (
 )
 from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, critical, decreasing
-from sketchstream.kinds.profile.estimate.uncertainty.falling import WIDTHS, squares_of_a_ramp
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import WIDTHS, squared_score_weights
 
 HALVINGS = 48
 """Steps in which a quantile is found: far below any rounding."""
@@ -136,7 +136,7 @@ def window_variances(levels: Sequence[Level], model: VarianceModel, last: int) -
         size = last - width + 1
         if size < 1 or any(isinstance(level.estimator, Circle) for level in levels):
             break
-        own = np.convolve(model.tails[1 : last + 1], squares_of_a_ramp(width), "valid")
+        own = np.convolve(model.tails[1 : last + 1], squared_score_weights(width), "valid")
         each = [window_spreads(level, model, width, own * level.share) for level in levels]
         out[width] = merge_levels(np.array(each), shares, own)[1]
     return out

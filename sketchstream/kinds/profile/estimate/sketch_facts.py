@@ -1,6 +1,6 @@
 """Facts about a whole sketch that its profile needs, beside what was observed of its slots.
 
-In: facts. Out: `About`, and from it the share of the items that counted. Touches: nothing.
+In: facts. Out: `SketchFacts`, and from it the share of the items that counted. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ IMPLAUSIBLE_DEVIATIONS: Final = 6.0
 
 
 @dataclass(frozen=True)
-class About:
+class SketchFacts:
     """Facts about the whole sketch, for its profile.
 
     Args:

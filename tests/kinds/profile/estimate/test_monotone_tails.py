@@ -20,10 +20,10 @@ from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part
 from sketchstream.kinds.profile.estimate.open_domain.slices import linearise_at, window_variances
 from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, decreasing
-from sketchstream.kinds.profile.estimate.uncertainty.falling import (
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import (
     CHOSEN,
     WIDTHS,
-    Falling,
+    MonotoneTails,
     clip_inside,
     holding,
     monotone_ends,
@@ -180,7 +180,7 @@ class Endless(Band):
 
 def test_levels_at_which_ends_are_finite_choose_windows_where_they_are_not_at_the_usual_level():
     band = Endless(np.array([9.0, 9.0, 5.0, 6.0]), np.array([9.0, 9.0, 5.0, 6.0]), np.ones(4))
-    falling = Falling(band, {2: np.array([0.3, 0.3])}, limited=True)
+    falling = MonotoneTails(band, {2: np.array([0.3, 0.3])}, limited=True)
     for level in (0.5, 0.95):
         low, high = falling.ends(normal_quantile(level))
         assert np.isfinite(low).all()
@@ -189,8 +189,8 @@ def test_levels_at_which_ends_are_finite_choose_windows_where_they_are_not_at_th
 
 def test_no_number_of_an_open_domain_ends_above_that_of_all_items():
     band = Band(np.array([5.0, 5.0, 9.0]), np.array([5.0, 5.0, 9.0]), np.ones(3))
-    assert Falling(band, {}).ends(1.0)[1][2] > 6.0
-    assert (Falling(band, {}, limited=True).ends(1.0)[1] <= 6.0).all()
+    assert MonotoneTails(band, {}).ends(1.0)[1][2] > 6.0
+    assert (MonotoneTails(band, {}, limited=True).ends(1.0)[1] <= 6.0).all()
 
 
 @pytest.mark.statistics

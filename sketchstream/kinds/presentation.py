@@ -143,7 +143,7 @@ def known_names(answer: AnswerData) -> list[str]:
 
 
 def chain_pictures(answers: Sequence[AnswerData]) -> list[Panel]:
-    """See `Presentation.chain_pictures`; nothing without answers."""
+    """See `Presentation.chained`; nothing without answers."""
     return of(answers[-1]).chained(answers) if answers else []
 
 
@@ -196,7 +196,7 @@ def trend_together(
     intervals: bool = True,
     say: Names = USUAL,
 ) -> list[charts.Chart]:
-    """A few numbers of items over all windows, in one chart; none if matplotlib is not installed.
+    """A few numbers of items over all windows, in one chart; none without windows or without matplotlib.
 
     Args:
         lines: names of the numbers, and their labels; those that every window has are drawn.
@@ -205,6 +205,8 @@ def trend_together(
         intervals: whether to draw intervals; otherwise the ends are the values.
         say: names of items.
     """
+    if not rows:
+        return []
     series = []
     for name, label in lines.items():
         known = [one for row in rows if (one := row.get(name)) is not None]

@@ -12,7 +12,7 @@ from sketchstream.array_types import Floats
 
 
 @dataclass
-class Seen:
+class PublishedCounts:
     """The published numbers: h, its total d, and the law of its noise.
 
     Args:

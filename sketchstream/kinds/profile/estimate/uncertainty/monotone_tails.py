@@ -1,6 +1,6 @@
 """Intervals of k+ numbers that fall with k, as the numbers themselves do.
 
-In: a band of unbiased k+ numbers, and relative deviations of the means of neighbours. Out: `Falling`, whose ends
+In: a band of unbiased k+ numbers, and relative deviations of the means of neighbours. Out: `MonotoneTails`, whose ends
 never rise. Touches: nothing. Source: Barlow, Bartholomew, Bremner & Brunk 1972 (isotonic regression); windows and
 constants: `docs/theory/reconstruction.md`, section 1.
 
@@ -38,7 +38,7 @@ def window_means(x: Floats, width: int) -> Floats:
     return np.asarray(sums / width)
 
 
-def squares_of_a_ramp(width: int) -> Floats:
+def squared_score_weights(width: int) -> Floats:
     """(width,) weights of the k+ numbers of a window in the sum of b^2, if b is the score of their mean."""
     return np.asarray((2.0 * np.arange(width, 0, -1) - 1.0) / width**2)
 
@@ -73,7 +73,7 @@ class Tails(Protocol):
 
 
 @dataclass(frozen=True)
-class Falling:
+class MonotoneTails:
     """K+ numbers for k = 0, 1, .. with ends that never rise from k = 1 on.
 
     Args:
@@ -98,7 +98,7 @@ class Falling:
         """The band of one number."""
         return self.band.at(k)
 
-    def moved(self, by: float) -> Falling:
+    def moved(self, by: float) -> MonotoneTails:
         """These numbers with `by` more items of a closed domain that are known to be absent."""
         step = np.zeros(self.band.low.size)
         step[0] = by
