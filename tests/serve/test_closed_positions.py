@@ -18,7 +18,7 @@ from helpers.configurations import CLOSED_MINUTES
 from helpers.pages import CLOSED_START as START
 from helpers.pages import Parsed, send_minutes, settle
 from helpers.serving import MINUTE, serving, write
-from sketchstream.privacy.deployments.deployment import Deployment
+from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.published import Instalment, read
 from sketchstream.query.closed import closed_windows
 from sketchstream.serve import service as serve_module
@@ -55,7 +55,7 @@ def accounted(service, folder, parts):
     assert len(places) == parts
     evidence = noise_of_frontiers((one.sketch, one.evidence) for one in source.frontiers())
     keyed = service.config.checked or not service.config.from_kafka
-    wanted = Deployment.of(published, keyed=keyed, evidence=evidence)
+    wanted = Deployment.from_records(map(Record.of, published), keyed=keyed, evidence=evidence)
     assert service.deployment().summary() == wanted.summary()
     assert service.deployment().rows() == wanted.rows()
     near = Ledgers(service.store._write).overlapping((START, START + 60 * MINUTE), lambda _: 120 * MINUTE)
