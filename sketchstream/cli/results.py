@@ -90,7 +90,7 @@ def print_windows(
 
 
 def _print_csv(answer: ProfileAnswer, *, header: bool) -> None:
-    """A window's answer with its start and completeness in front of every line."""
+    """Print a window's answer with its start and completeness in front of every line."""
     names, *lines = answer.to_csv().rstrip("\n").split("\n")
     facts = [name for name in ("window_start", "complete", "group") if name in answer.facts]
     cells = [str(fact).lower() if isinstance(fact := answer.facts[name], bool) else fact for name in facts]

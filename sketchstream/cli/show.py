@@ -122,7 +122,7 @@ def print_data(form: str, data: object, columns: Sequence[str], rows: Iterable[R
 
 
 def facts(data: Mapping[str, Any], form: str) -> None:
-    """Named facts: two columns, or one JSON object, or CSV with one line a fact. Lists of facts are tables below."""
+    """Print facts: two columns, or one JSON object, or CSV with one line a fact. Lists of facts are tables below."""
     if not print_data(form, data, ("field", "value"), flatten(data)):
         return
     tables = {name: value for name, value in data.items() if _is_table(value)}
@@ -158,7 +158,7 @@ def facts_of_window(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def print_pairs(named: Iterable[tuple[str, str]]) -> None:
-    """Names and values, one pair a line."""
+    """Print names and values, one pair a line."""
     listed = list(named)
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:

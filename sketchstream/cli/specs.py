@@ -148,7 +148,7 @@ def _parse_whole(text: str | None, name: str) -> int | None:
 
 
 def _refuse(given: Iterable[str], kind: str) -> None:
-    """Options of another kind."""
+    """Refuse options of another kind."""
     for name in given:
         raise ConfigError(f"--{name.replace('_', '-')} does not belong to --kind {kind}: leave it out")
 

@@ -107,7 +107,7 @@ class WindowsReport:
     say: Names = USUAL
 
     def add(self, window: SealedWindow, answer: ProfileAnswer) -> None:
-        """One more window, later than those before."""
+        """Add one more window, later than those before."""
         start = datetime.fromtimestamp(window.window[0] / 1000, ZoneInfo(self.timezone))
         profile, data = answer.profile, answer.to_dict()
         self.starts.append(start)

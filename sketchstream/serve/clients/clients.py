@@ -121,7 +121,7 @@ class InProgress:
         return True
 
     def end(self, client: str) -> None:
-        """The request is done."""
+        """Note that the request is done."""
         self.number -= 1
         self._by_client[client] -= 1
         if not self._by_client[client]:

@@ -87,11 +87,11 @@ class Waiting:
         self._by_address: dict[str, OrderedDict[LimitedProtocol, None]] = {}
 
     def add(self, connection: LimitedProtocol) -> None:
-        """A connection begins to wait."""
+        """Note that a connection begins to wait."""
         self._by_address.setdefault(connection.address, OrderedDict())[connection] = None
 
     def discard(self, connection: LimitedProtocol) -> None:
-        """A connection waits no longer."""
+        """Note that a connection waits no longer."""
         connections = self._by_address.get(connection.address)
         if connections is not None:
             connections.pop(connection, None)

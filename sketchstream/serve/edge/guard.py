@@ -129,7 +129,7 @@ class Guard:
         return response
 
     async def _request(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer or refuse one request."""
         seen = LoggedRequest(time.monotonic())
         _prepare(scope)
 

@@ -263,7 +263,7 @@ class Pool:
             child.close()
 
     def _do(self, child: Child, job: ReconstructionJob) -> None:
-        """One job in a process."""
+        """Run one job in a process."""
         stored = job.stored
 
         def abandoned() -> bool:

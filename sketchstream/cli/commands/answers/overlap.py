@@ -125,7 +125,7 @@ def _draw(answer: OverlapAnswer, path: Path) -> None:
 
 
 def _write(answers: Sequence[OverlapAnswer], queries: list[str] | None, path: Path) -> None:
-    """All rows into an Arrow file."""
+    """Write all rows into an Arrow file."""
     from sketchstream.kinds.exports import table_of
     from sketchstream.query.overlaps import COLUMNS, TYPES, columns_of
 

@@ -109,7 +109,7 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
 
 
 def _file(config: Config, dry_run: bool, form: show.Format) -> None:
-    """A new revision of a file's worker."""
+    """Begin a new revision of a file's worker."""
     from sketchstream_connectors.files.store import DirectoryStore
 
     with contextlib.closing(DirectoryStore(config.store_path)) as store:

@@ -247,7 +247,7 @@ def _add_groups(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collec
 
 
 def _print_early(early: EarlyAnswers, final: planner.Plan, released: planner.Plan) -> None:
-    """What early answers cost, and their errors beside those of the final answer."""
+    """Print what early answers cost, and their errors beside those of the final answer."""
     click.echo(
         f"\nEarly answers: up to {early.most} of each window, at a cost of {early.epsilon} each, which the losses "
         "above hold. They say preliminary until the final answer replaces them. One standard error of each, at the "
@@ -276,7 +276,7 @@ def _distinct(spec: ProfileSpec, plan: planner.Plan, expected: Mapping[str, Any]
 
 
 def _print_deployment(planned: PlannedDeployment) -> None:
-    """Groups, memory, losses and the guarantee's sentences about them."""
+    """Print groups, memory, losses and the guarantee's sentences about them."""
     from sketchstream.kinds.profile.statement import assumed_of_groups
 
     for sentence in planned.sentences():
@@ -298,7 +298,7 @@ def _print_sets(
     windows: PlannedWindows | None,
     form: show.Format,
 ) -> None:
-    """The expected errors of sets of groups."""
+    """Print the expected errors of sets of groups."""
     from sketchstream.kinds.profile.overlap.forecast import COLUMNS, forecast
 
     figures = forecast(spec, expected["items"], shared=shared, parts=expected["parts"])

@@ -83,7 +83,7 @@ def command(
 
 
 def _print(sized: RowsPlan) -> None:
-    """The table and what follows from it."""
+    """Print the table and what follows from it."""
     from sketchstream.stream.windows.units import spell_bytes
 
     lines: list[tuple[str, ...]] = []
