@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-State = npt.NDArray[Any]
+from sketchstream.array_types import State
+
 Add = Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None]
 
 PIECE_BYTES = 512 * 1024

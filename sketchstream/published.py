@@ -32,13 +32,13 @@ from sketchstream.privacy.deployments.copies import CopiedPositions
 from sketchstream.privacy.deployments.guarantee import Context
 from sketchstream.privacy.losses.history import History, LayerEntry, View, parameter_name
 from sketchstream.privacy.losses.loss_texts import cost_text
-from sketchstream.privacy.losses.sketch_history import Promise
+from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
 from sketchstream.spec import checked_int, read_rational
 from sketchstream.topics import HISTORY, MAX_TOPICS, TOPIC_STRIDE
 
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.overlap import Overlap
-    from sketchstream.kinds.interface import AnyLedger, Kind, Spec
+    from sketchstream.kinds.interface import Kind, Spec
     from sketchstream.kinds.profile_answers import Profile
     from sketchstream.privacy.deployments.guarantee import Guarantee
 
@@ -323,7 +323,7 @@ class _Part(_Published):
 
     layers: tuple[Layer, ...]
     origin: Origin
-    ledger: AnyLedger
+    ledger: SketchHistory
 
     @property
     def parts(self) -> tuple[Release | SealedState, ...]:
@@ -390,7 +390,7 @@ class Release(_Part):
     final: bool
     origin: Origin
     key_id: bytes | None
-    ledger: AnyLedger = field(repr=False)
+    ledger: SketchHistory = field(repr=False)
     counters: tuple[Counter, ...] = ()
 
     @property
@@ -472,7 +472,7 @@ class SealedState(_Part):
     seal_id: bytes
     origin: Origin
     key_id: bytes | None
-    ledger: AnyLedger = field(repr=False)
+    ledger: SketchHistory = field(repr=False)
     counters: tuple[Counter, ...] = ()
 
     @property
@@ -543,7 +543,7 @@ class Instalment:
     stop: int
     seal_id: bytes
     origin: Origin
-    ledger: AnyLedger = field(repr=False)
+    ledger: SketchHistory = field(repr=False)
 
     @property
     def positions(self) -> CopiedPositions:
@@ -682,7 +682,7 @@ def header_of(
     spec: Spec,
     layers: Sequence[Layer],
     slots: int,
-    ledger: AnyLedger,
+    ledger: SketchHistory,
     origin: Origin,
     counters: Sequence[Counter] = (),
 ) -> dict[str, Any]:
@@ -801,7 +801,7 @@ def require_same(specs: Sequence[Spec], key_ids: Sequence[bytes | None], *, what
 
 
 def require_accounted(
-    spec: Any, layers: Sequence[Layer], ledger: AnyLedger, counters: Sequence[Counter], view: View | None
+    spec: Any, layers: Sequence[Layer], ledger: SketchHistory, counters: Sequence[Counter], view: View | None
 ) -> None:
     """Reject bytes whose ledger does not describe their noise and their publication: privacy claims rest on both.
 
@@ -848,7 +848,7 @@ def require_accounted(
         )
 
 
-def _is_charged(ledger: AnyLedger, promise: Promise, view: View | None) -> bool:
+def _is_charged(ledger: SketchHistory, promise: Promise, view: View | None) -> bool:
     """Whether a ledger ends with this view, and counts the publication at seal that its spec promises.
 
     A merge of published states publishes nothing of its own: each of its parts must end with the promised seal.

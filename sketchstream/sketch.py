@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds, wire
+from sketchstream.array_types import Flags
 from sketchstream.components import Counters, sum_counters
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.files import replace_secret, write_durably
@@ -48,11 +49,11 @@ from sketchstream.published import (
 from sketchstream.spec import Epsilon, Item, checked_int, flag
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.interface import AnyLedger, ItemIndex, Kind, Spec
+    from sketchstream.kinds.interface import ItemIndex, Kind, Spec
     from sketchstream.privacy.deployments.guarantee import Guarantee
+    from sketchstream.privacy.losses.sketch_history import SketchHistory
 
 _INT = 0
-Keep = npt.NDArray[np.bool_]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -84,7 +85,7 @@ class _Content(NamedTuple):
     state: npt.NDArray[Any] | None
     counters: Counters
     layers: tuple[Layer, ...]
-    ledger: AnyLedger
+    ledger: SketchHistory
 
 
 class Sketch:
@@ -111,7 +112,7 @@ class Sketch:
         state: npt.NDArray[Any],
         counters: Counters,
         layers: tuple[Layer, ...],
-        ledger: AnyLedger,
+        ledger: SketchHistory,
         origin: Origin,
     ) -> None:
         self.spec = spec
@@ -131,7 +132,7 @@ class Sketch:
         key: Key | None = None,
         *,
         origin: Origin = Origin(),  # noqa: B008 - frozen
-        keep: Keep | None = None,
+        keep: Flags | None = None,
         max_epsilon: Epsilon | None = None,
         max_delta: Epsilon | None = None,
         progress: Callable[[int], None] | None = None,
@@ -188,7 +189,7 @@ class Sketch:
         return self._content.layers
 
     @property
-    def ledger(self) -> AnyLedger:
+    def ledger(self) -> SketchHistory:
         """History of layers and views, and what it costs."""
         return self._content.ledger
 
@@ -394,7 +395,7 @@ class Sketch:
         )
 
     @_in_turn
-    def change_slots(self, keep: Keep) -> None:
+    def change_slots(self, keep: Flags) -> None:
         """Give slots to another selection of a closed domain's items; items in both selections keep their counters.
 
         A new slot gets noise of every layer before its first event, as at creation. The counters of items that are no
@@ -555,7 +556,7 @@ class Sketch:
         key: Key | None = None,
         *,
         spec: Any = None,
-        keep: Keep | None = None,
+        keep: Flags | None = None,
         take_over: bool = False,
     ) -> Self:
         """Read the open sketch that `to_bytes` wrote.
@@ -616,7 +617,7 @@ class Sketch:
             self._image = None
         return state
 
-    def _publish(self, state: npt.NDArray[Any], cost: Fraction, charged: AnyLedger, *, final: bool) -> Release:
+    def _publish(self, state: npt.NDArray[Any], cost: Fraction, charged: SketchHistory, *, final: bool) -> Release:
         """Draw one noisy view of the counters; `charged` has its cost."""
         shared = self.kind.accounting.shared_cost(self.spec, cost, final=final)
         return Release(
@@ -645,7 +646,7 @@ def require_sums_mean_events(spec: Any) -> None:
         raise SpecError(f"a sketch of this spec counts events one by one, not sums of them: {reason}")
 
 
-def read_ledger(header: Mapping[str, Any]) -> AnyLedger:
+def read_ledger(header: Mapping[str, Any]) -> SketchHistory:
     """The ledger in the header of an open sketch, if it accounts for the noise in that header; needs no key.
 
     Raises:
@@ -655,7 +656,7 @@ def read_ledger(header: Mapping[str, Any]) -> AnyLedger:
         return _read_accounted(header, kinds.read_spec(header["spec"]))[2]
 
 
-def _read_accounted(header: Mapping[str, Any], spec: Any) -> tuple[Counters, tuple[Layer, ...], AnyLedger]:
+def _read_accounted(header: Mapping[str, Any], spec: Any) -> tuple[Counters, tuple[Layer, ...], SketchHistory]:
     """Counters, layers and ledger in the header of an open sketch, if the ledger accounts for their noise."""
     kind = kinds.of(spec)
     layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
@@ -673,7 +674,7 @@ def _require_key(key: object) -> None:
         )
 
 
-def _index(spec: Spec, key: Key | None, keep: Keep | None, origin: Origin) -> ItemIndex:
+def _index(spec: Spec, key: Key | None, keep: Flags | None, origin: Origin) -> ItemIndex:
     """The index of the spec's items; a key is required only if the index depends on it."""
     if spec.needs_key and key is None:
         raise KeyMismatchError("this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file")
@@ -790,7 +791,7 @@ def _require_mergeable(parts: Sequence[SealedState] | Sequence[Sketch]) -> None:
     require_distinct([part.layers for part in parts], seal_ids, what="merged")
 
 
-def _merged_ledger(ledgers: Sequence[AnyLedger]) -> AnyLedger:
+def _merged_ledger(ledgers: Sequence[SketchHistory]) -> SketchHistory:
     """The ledger of merged states; all parts have one spec, so one measure."""
     return type(ledgers[0]).merge(ledgers)
 

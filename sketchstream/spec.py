@@ -166,6 +166,25 @@ def exact_counted_share(value: Epsilon, unit: Unit) -> Fraction:
     return share
 
 
+def keeps_counted(counted: bool | None, usual: bool, unit: Unit, share: Fraction) -> bool:
+    """Whether the events counted have a counter of their own, which gets half of the total's share.
+
+    Args:
+        counted: what the user wrote; None: `usual`, where the unit and the share allow it.
+        usual: whether the total does not say already how many events counted.
+        unit: unit of privacy.
+        share: share of the total in every cost.
+
+    Raises:
+        SpecError: the value is invalid, or True where there can be no such counter.
+    """
+    if counted not in (None, True, False):  # for callers without a type checker
+        raise SpecError(f"counted must be True or False, found {counted!r:.40}")
+    if counted and (unit == "item" or not share):
+        raise SpecError("counted = True needs unit = 'event' and a total_share above 0, of which it gets half")
+    return bool(usual if counted is None else counted) and unit == "event" and share > 0
+
+
 def _python_number(value: Any) -> Any:
     """Convert numpy numbers to Python's; floats through their shortest decimal form, which depends on their width."""
     if isinstance(value, np.integer):

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, TypeAlias, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.array_types import Ints
+from sketchstream.array_types import Flags, Ints, State
 from sketchstream.errors import DomainError, ItemError, WeightError
 from sketchstream.items.arrays import Items, Weights, as_weights
 
@@ -24,8 +24,6 @@ Invalid = Literal["error", "skip", "noop"]
 """What an invalid event does: rejects its batch; is left out if only its item is outside; is left out."""
 Outside = Literal["error", "noop"]
 """What a row outside the domain does: rejects its batch; is left out."""
-Mask: TypeAlias = npt.NDArray[np.bool_]
-State: TypeAlias = npt.NDArray[Any]
 
 
 def require_invalid(invalid: object) -> None:
@@ -49,7 +47,7 @@ def require_outside(invalid: object) -> None:
 
 
 def refuse_first(
-    outside: Mask, heavy: Mask, limit: object, *, bound: str = "max_weight", start: int = 0, hint: str = ""
+    outside: Flags, heavy: Flags, limit: object, *, bound: str = "max_weight", start: int = 0, hint: str = ""
 ) -> None:
     """Raise an error that names the position of the first invalid event, never the event; nothing if there is none.
 

@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.array_types import Flags
+from sketchstream.array_types import Flags, State
 from sketchstream.errors import ItemError, KeyMismatchError, SpecError
 from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Batch, Invalid, Outside, locate, require_invalid
 from sketchstream.items.hashing import TYPE_NAMES, Key, TypeName
 from sketchstream.spec import ClosedDomain, Domain, OpenDomain
-
-State = npt.NDArray[Any]
 
 GROUPING = "a sketch with groups takes Pairs(groups, items), one without takes items"
 """What is said of batches of the other sort."""

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from sketchstream.kinds.capabilities import Add, State
+    from sketchstream.array_types import State
+    from sketchstream.image import Add
     from sketchstream.kinds.interface import Kind
     from sketchstream.spec import Item
 

@@ -9,20 +9,18 @@ Callers ask with the functions of `sketchstream.kinds`, or with `isinstance`, an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
+    from sketchstream.array_types import State
+    from sketchstream.image import Add
     from sketchstream.kinds.groups.group_list import Groups
     from sketchstream.kinds.profile_answers import Profile
     from sketchstream.spec import Unit
-
-    State = npt.NDArray[Any]
-    Add = Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None]  # to a state, from slots and weights
 
 
 class Grouping(ABC):

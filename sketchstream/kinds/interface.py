@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Sel
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Flags, State
 from sketchstream.errors import EstimateError, FormatError
 from sketchstream.items.arrays import Items
 from sketchstream.kinds.accounting import Accounting
@@ -61,11 +62,7 @@ if TYPE_CHECKING:
     from sketchstream.privacy.deployments.guarantee import Context, Guarantee
     from sketchstream.spec import Domain, Item
 
-State = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 Progress = Callable[[int], None]
-AnyLedger = SketchHistory
-"""What the engine needs from a sketch's ledger, whatever its measure."""
 
 
 class Spec(Protocol):
@@ -215,10 +212,10 @@ class Kind(ABC, Generic[S]):
         ] + [("slots", f"{slots:,}")]
 
     @abstractmethod
-    def statement(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
+    def statement(self, spec: S, ledger: SketchHistory, context: Context | None = None) -> Guarantee:
         """What is protected, and how much; others ask `guarantee`."""
 
-    def guarantee(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
+    def guarantee(self, spec: S, ledger: SketchHistory, context: Context | None = None) -> Guarantee:
         """What is protected, and how much, of a sketch whose published numbers are all on the list.
 
         Args:
@@ -235,7 +232,7 @@ class Kind(ABC, Generic[S]):
     # What it does.
 
     @abstractmethod
-    def index(self, spec: S, key: Key | None, keep: Mask | None, origin: Any = None) -> ItemIndex:
+    def index(self, spec: S, key: Key | None, keep: Flags | None, origin: Any = None) -> ItemIndex:
         """Build the map from items to slots.
 
         Args:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.array_types import Ints
+from sketchstream.array_types import Flags, Ints, State
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
@@ -28,9 +28,9 @@ from sketchstream.kinds.convolution.state.update import Updater, add_noise
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows, Types
 from sketchstream.kinds.intake import Intake
-from sketchstream.kinds.interface import AnyLedger, Mask, Progress, State
+from sketchstream.kinds.interface import Progress
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
-from sketchstream.privacy.deployments.guarantee import assumptions
+from sketchstream.privacy.deployments.guarantee import PACKED, RELATION, assumptions
 from sketchstream.privacy.ledgers.euclidean_ledger import EuclideanLedger
 from sketchstream.privacy.ledgers.gaussian_ledger import ONE, GaussianLedger
 from sketchstream.privacy.losses.gaussian import UnitShift
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.convolution.reading.series import Series
     from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.losses.sketch_history import SketchHistory
     from sketchstream.published import Instalment, Origin, Published
 
 
@@ -108,7 +109,7 @@ class ConvolutionIntake(Intake[ConvolutionSpec]):
     def events(self, spec: ConvolutionSpec, given: Events) -> Events:
         """Positions: of the event time in its window, of a field, or the cell that the columns name."""
         common = super().events(spec, given)
-        good: Mask = np.ones(len(given), np.bool_)
+        good: Flags = np.ones(len(given), np.bool_)
         if spec.columns is not None:
             positions, good = _cells(spec, given)
         elif spec.step_ms is not None:
@@ -179,13 +180,11 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
             measure = "mu^2" if spec.measure == "mu2" else "rho"
             swapped = f"the shift doubles, so every {measure} below becomes four times as large"
         return (
-            "packed records hold many events: each event of one, with its weight, is an event by itself, and how many "
-            "there are belongs to the record's envelope",
-            "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
-            f"position, or to flip the sign of a weight: {swapped}",
+            PACKED.format("event"),
+            f"{RELATION}to move an event to another position, or to flip the sign of a weight: {swapped}",
         )
 
-    def assumes(self, spec: ConvolutionSpec, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
+    def assumes(self, spec: ConvolutionSpec, ledger: SketchHistory, context: Context) -> tuple[str, ...]:
         """Assumptions: positions were fixed, promises are kept, and delta follows from the noise on the integers."""
         lines = list(assumptions(spec, context) if spec.pure else assumptions(spec, context, "and (epsilon, delta)"))
         lines.append("filters, positions and the length of the series were fixed before the first event")
@@ -209,7 +208,9 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
 
     # Updates and states.
 
-    def index(self, spec: ConvolutionSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Updater:
+    def index(
+        self, spec: ConvolutionSpec, key: Key | None, keep: Flags | None, origin: Origin | None = None
+    ) -> Updater:
         self.require_all_places(keep)
         return Updater(spec)
 
@@ -249,7 +250,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         return estimate(published, **options)
 
 
-def _cells(spec: ConvolutionSpec, events: Events) -> tuple[Ints, Mask]:
+def _cells(spec: ConvolutionSpec, events: Events) -> tuple[Ints, Flags]:
     """(n,) cell of each record; (n,) whether all of its columns have a declared value."""
     place: Ints = np.zeros(len(events), np.int64)
     good = np.ones(len(place), np.bool_)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Flags
 from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component
 from sketchstream.errors import FormatError
 from sketchstream.items.domains import Index
@@ -24,13 +25,13 @@ from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.exports import USUAL, AnswerRows, Types
 from sketchstream.kinds.gaussian.parts import join_parts
 from sketchstream.kinds.gaussian.spec import GaussianSpec
-from sketchstream.kinds.interface import AnyLedger, Kind, Mask
+from sketchstream.kinds.interface import Kind
 from sketchstream.kinds.linear.events import hint_of, in_units, valid_events
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.linear.publication import parts_of
 from sketchstream.kinds.options import require_options
-from sketchstream.privacy.deployments.guarantee import assumptions
-from sketchstream.privacy.losses.sketch_history import show
+from sketchstream.privacy.deployments.guarantee import PACKED, RELATION, assumptions
+from sketchstream.privacy.losses.sketch_history import SketchHistory, show
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
@@ -96,13 +97,12 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
     def relation(self, spec: GaussianSpec) -> tuple[str, ...]:
         """Each item of a packed record is an event; to swap someone is two changes."""
         return (
-            "packed records hold many events: each item of one, with its weight, is an event by itself, and how many "
-            "there are belongs to the record's envelope",
-            "relation: as if those payloads had been no-ops while everything else stayed; to swap someone for someone "
-            "else, or to flip the sign of a weight: the shift doubles, so every mu^2 below becomes four times as large",
+            PACKED.format("item"),
+            f"{RELATION}to swap someone for someone else, or to flip the sign of a weight: the shift doubles, so every "
+            "mu^2 below becomes four times as large",
         )
 
-    def assumes(self, spec: GaussianSpec, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
+    def assumes(self, spec: GaussianSpec, ledger: SketchHistory, context: Context) -> tuple[str, ...]:
         """Sentences that say how the noise was calibrated, and which share the counters beside the slots have."""
         exact = spec.calibration.route == "exact"
         how = "summed exactly for every shift" if exact else "bounded by a rounded Gaussian nearby"
@@ -115,7 +115,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
     # Updates and states.
 
-    def index(self, spec: GaussianSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Index:
+    def index(self, spec: GaussianSpec, key: Key | None, keep: Flags | None, origin: Origin | None = None) -> Index:
         """A slot for each item; weights are added in lattice units, wrapping."""
         slots = Index.build(spec.domain, key if spec.needs_key else None, keep)
         return replace(slots, max_weight=spec.lattice.most, units=partial(lattice_weights, spec))
@@ -143,7 +143,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         published: Published,
         *,
         items: Sequence[Item] | None = None,
-        kept: Sequence[Mask] | None = None,
+        kept: Sequence[Flags] | None = None,
         **options: Any,
     ) -> GaussianEstimate:
         """See `GaussianEstimate`.
@@ -158,7 +158,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         spec = published.spec if items is None else self.read_spec(published.spec.to_dict(), items)
         parts = [(one.numbers, (*sorted(one.layers), *one.fresh)) for one in parts_of(self, published)]
         state, variances, positions = join_parts(spec, parts, kept)
-        return GaussianEstimate(spec, variances, state, positions=positions, **options).about(published)
+        return GaussianEstimate(spec, variances, state, positions=positions, **options).computed_from(published)
 
 
 def lattice_weights(spec: GaussianSpec, weights: object, n: int, *, alone: bool) -> object:

@@ -31,6 +31,7 @@ from sketchstream.spec import (
     exact_rational,
     exact_records,
     exact_share,
+    keeps_counted,
     require_choice,
 )
 
@@ -161,14 +162,8 @@ class GaussianSpec(LinearSpec):
     def _put_counters(self, total_share: Epsilon, counted: bool | None, epsilon_records: Epsilon) -> None:
         """Check and set the counters beside the slots."""
         share = exact_share(total_share, "total_share")
-        if counted not in (None, True, False):  # for callers without a type checker
-            raise SpecError(f"counted must be True or False, found {counted!r:.40}")
-        if counted and (self.unit == "item" or not share):
-            raise SpecError("counted = True needs unit = 'event' and a total_share above 0, of which it gets half")
-        records = exact_records(epsilon_records, self.unit)
-        apart = (self.max_weight != 1 or self.fraction_bits > 0) if counted is None else counted
-        separate = bool(apart and self.unit == "event" and share)
-        self._put(total_share=share, counted=separate, epsilon_records=records)
+        apart = keeps_counted(counted, self.max_weight != 1 or self.fraction_bits > 0, self.unit, share)
+        self._put(total_share=share, counted=apart, epsilon_records=exact_records(epsilon_records, self.unit))
 
     def _bound(self, value: Epsilon, name: str) -> Fraction:
         """An exact bound of at least one lattice unit."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.array_types import Ints
+from sketchstream.array_types import Flags, Ints
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.kinds.exports import USUAL, AnswerRows
@@ -21,17 +21,17 @@ from sketchstream.kinds.hierarchy.answers import METHODS, HierarchyAnswers, esti
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.hierarchy.tree import BETWEEN
 from sketchstream.kinds.intake import Intake
-from sketchstream.kinds.interface import AnyLedger, Mask
 from sketchstream.kinds.linear.events import place_indices
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
 from sketchstream.kinds.linear.publication import added_up, parts_of
 from sketchstream.kinds.options import require_method, require_options
-from sketchstream.privacy.deployments.guarantee import assumptions
+from sketchstream.privacy.deployments.guarantee import RELATION, assumptions
 
 if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.losses.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published
 
 
@@ -99,18 +99,15 @@ class HierarchyKind(LinearKind[HierarchySpec]):
 
     def relation(self, spec: HierarchySpec) -> tuple[str, ...]:
         """Sentences of the statement: to move an event is two changes."""
-        return (
-            "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
-            "leaf is two changes: four times the mu^2",
-        )
+        return (f"{RELATION}to move an event to another leaf is two changes: four times the mu^2",)
 
-    def assumes(self, spec: HierarchySpec, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
+    def assumes(self, spec: HierarchySpec, ledger: SketchHistory, context: Context) -> tuple[str, ...]:
         """Sentences that say what the proof rests on."""
         return (*assumptions(spec, context, "and (epsilon, delta)"), "the tree and its multipliers are public")
 
     # Updates and states.
 
-    def index(self, spec: HierarchySpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Leaves:
+    def index(self, spec: HierarchySpec, key: Key | None, keep: Flags | None, origin: Origin | None = None) -> Leaves:
         """The index of leaves."""
         self.require_all_places(keep)
         return Leaves(spec)
@@ -151,7 +148,7 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         parts = parts_of(self, published)
         spec: HierarchySpec = published.spec
         variance = sum((parameter for part in parts for parameter in part.parameters), Fraction(0))
-        return estimate(spec, variance, added_up(spec, parts), method, **options).about(published)
+        return estimate(spec, variance, added_up(spec, parts), method, **options).computed_from(published)
 
 
 KIND: Final = HierarchyKind()

@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import numpy.typing as npt
 
 from sketchstream import kinds, noise
+from sketchstream.array_types import Flags, State
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.accounting import Accounting
-from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import Kind, Progress
 from sketchstream.kinds.linear.spec import LinearSpec, PlaceCountingSpec
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee, merged_from, not_protected
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.gaussian import UnitShift
-from sketchstream.privacy.losses.sketch_history import Promise
+from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class LinearKind(Kind[L]):
         """Sentences of the statement: what counts as one event, what the neighbours of the proof are."""
 
     @abstractmethod
-    def assumes(self, spec: L, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
+    def assumes(self, spec: L, ledger: SketchHistory, context: Context) -> tuple[str, ...]:
         """Sentences of the statement: what its proof rests on."""
 
     def exposes(self, spec: L) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ class LinearKind(Kind[L]):
             *((said, f"{value:,}" if isinstance(value, int) else str(value)) for said, value in bounds if value),
         ]
 
-    def statement(self, spec: L, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
+    def statement(self, spec: L, ledger: SketchHistory, context: Context | None = None) -> Guarantee:
         """The guarantee in (epsilon, delta) and the measure of the noise, or in pure epsilons."""
         context = context or Context()
         return Guarantee.build(
@@ -189,7 +190,7 @@ class LinearKind(Kind[L]):
 
     # States.
 
-    def require_all_places(self, keep: Mask | None) -> None:
+    def require_all_places(self, keep: Flags | None) -> None:
         """Refuse a selection of places, each of which moves counters that are also others'."""
         if keep is not None:
             raise SpecError(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from sketchstream import kinds
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.interface import Kind, State
+    from sketchstream.array_types import State
+    from sketchstream.kinds.interface import Kind
     from sketchstream.published import Origin, Published
 
 

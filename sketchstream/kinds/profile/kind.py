@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
+from sketchstream.array_types import Flags, State
 from sketchstream.components import Component
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items.arrays import Items, Pairs
@@ -25,7 +26,7 @@ from sketchstream.kinds.accounting import Accounting
 from sketchstream.kinds.capabilities import Adding, Deferring, Grouping, Reconstructing, Sizable, Summarising
 from sketchstream.kinds.exports import AnswerRows
 from sketchstream.kinds.intake import Intake
-from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import Kind, Progress
 from sketchstream.kinds.options import require_options
 from sketchstream.kinds.profile import export, mechanism
 from sketchstream.kinds.profile.estimate import laws
@@ -37,7 +38,7 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
-from sketchstream.privacy.losses.sketch_history import Promise
+from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
 from sketchstream.spec import Epsilon, Item, Unit, checked_int, exact_epsilon
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class ProfileKind(Kind[ProfileSpec], Grouping, Deferring, Adding, Summarising, R
         rows += [(f"only where {name} is", ", ".join(values)) for name, values in spec.where]
         return rows
 
-    def statement(self, spec: ProfileSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
+    def statement(self, spec: ProfileSpec, ledger: SketchHistory, context: Context | None = None) -> Guarantee:
         """The guarantee, with losses in pure epsilons."""
         assert isinstance(ledger, Ledger)
         return statement(spec, ledger, context)
@@ -199,7 +200,7 @@ class ProfileKind(Kind[ProfileSpec], Grouping, Deferring, Adding, Summarising, R
     # What it does.
 
     def index(
-        self, spec: ProfileSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None
+        self, spec: ProfileSpec, key: Key | None, keep: Flags | None, origin: Origin | None = None
     ) -> Index | GroupIndex:
         """The slots of items, in each group; weights are added wrapping, or modulo p."""
         if spec.sample is not None or spec.one_of is not None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream import noise
+from sketchstream.array_types import State
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.patterns import noised_patterns
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-State = npt.NDArray[Any]
 PROGRESS_SLOTS = 1 << 22
 """Counters whose noise is drawn between two reports of progress."""
 LAWS = {"event": "discrete-laplace", "item": "randomized-response"}

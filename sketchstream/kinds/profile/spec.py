@@ -40,6 +40,7 @@ from sketchstream.spec import (
     exact_epsilon,
     exact_records,
     exact_share,
+    keeps_counted,
     require_choice,
     stored_domain,
 )
@@ -273,12 +274,7 @@ class ProfileSpec:
         if self.max_total is not None and not share:
             raise SpecError("max_total is for the total, which total_share = 0 leaves out")
         sampled = isinstance(self.domain, ClosedDomain) and self.domain.sample_rate is not None
-        apart = (self.max_weight > 1 or sampled) if counted is None else counted
-        if apart not in (True, False):  # for callers without a type checker
-            raise SpecError(f"counted must be True or False, found {apart!r:.40}")
-        if counted and (self.unit == "item" or not share):
-            raise SpecError("counted = True needs unit = 'event' and a total_share above 0, of which it gets half")
-        apart = bool(apart) and self.unit == "event" and share > 0
+        apart = keeps_counted(counted, self.max_weight > 1 or sampled, self.unit, share)
         records = exact_records(epsilon_records, self.unit)
         if records and (self.groups is not None or self.where):
             raise SpecError(

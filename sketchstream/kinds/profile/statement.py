@@ -9,7 +9,15 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from sketchstream.privacy.deployments.guarantee import Context, Guarantee, assumptions, merged_from, not_protected
+from sketchstream.privacy.deployments.guarantee import (
+    PACKED,
+    RELATION,
+    Context,
+    Guarantee,
+    assumptions,
+    merged_from,
+    not_protected,
+)
 
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.group_list import GroupRule
@@ -53,10 +61,8 @@ def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
     return (
         unit,
         *_choosing(spec),
-        "packed records hold many events: each item of one, with its weight, is an event by itself, and how many there "
-        "are belongs to the record's envelope",
-        "relation: as if those payloads had been no-ops while everything else stayed; to swap someone for someone "
-        "else, or to flip the sign of a weight: twice every number below",
+        PACKED.format("item"),
+        f"{RELATION}to swap someone for someone else, or to flip the sign of a weight: twice every number below",
         *merged_from(ledger),
     )
 

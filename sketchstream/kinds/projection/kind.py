@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy.typing as npt
 
+from sketchstream.array_types import Flags
 from sketchstream.errors import EstimateError, FormatError, MergeError
 from sketchstream.items.arrays import Pairs
 from sketchstream.items.events import Events
@@ -22,7 +23,6 @@ from sketchstream.kinds.capabilities import Listing, Scoped
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.intake import Intake
-from sketchstream.kinds.interface import AnyLedger, Mask
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.linear.publication import added_up, parts_of
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.projection.matrices.matrix import Matrix
     from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.losses.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published
 
 
@@ -161,7 +162,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             "public",
         )
 
-    def assumes(self, spec: ProjectionSpec, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
+    def assumes(self, spec: ProjectionSpec, ledger: SketchHistory, context: Context) -> tuple[str, ...]:
         """The cipher, promises that are kept, and what must be secret of a secret matrix."""
         lines = [
             "AES-256: this is computational differential privacy up to the cipher; the samplers are exact",
@@ -190,7 +191,9 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
 
     # Updates and states.
 
-    def index(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> RowCells:
+    def index(
+        self, spec: ProjectionSpec, key: Key | None, keep: Flags | None, origin: Origin | None = None
+    ) -> RowCells:
         """Users, features and the matrix; a secret matrix depends on the sketch's name, revision and window."""
         self.require_all_places(keep)
         return RowCells(spec, key, NOWHERE if origin is None else secret_scope(origin))
@@ -242,7 +245,8 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         lists = {name: options.pop(name, None) for name in ("users", "features")}
         key = options.pop("key", None)
         projection = self._projection(published, key, lists)
-        return answer_questions(projection, options, lambda one: self._projection(one, key, lists)).about(published)
+        answer = answer_questions(projection, options, lambda later: self._projection(later, key, lists))
+        return answer.computed_from(published)
 
     def names(self, spec: ProjectionSpec) -> dict[str, Any]:
         both = {"users": spec.users, "features": spec.features}

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from sketchstream.array_types import Ints
+from sketchstream.array_types import Flags, Ints, State
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.intake import Intake
-from sketchstream.kinds.interface import AnyLedger, Mask, Progress, State
+from sketchstream.kinds.interface import Progress
 from sketchstream.kinds.linear.events import place_indices
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
@@ -29,10 +29,12 @@ from sketchstream.kinds.workload.forecast import forecast
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, add_noise
 from sketchstream.kinds.workload.strategies.strategy import declared_size
+from sketchstream.privacy.deployments.guarantee import RELATION
 
 if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.losses.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published
 
 LAWS: Final = {"laplace": "discrete-laplace", "l2ball": "discrete-ball"}
@@ -127,11 +129,11 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
     def relation(self, spec: WorkloadSpec) -> tuple[str, ...]:
         """Sentences of the statement: to move an event is two changes."""
         return (
-            "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
-            "cell is two changes: twice the epsilon of pure noise, four times the mu^2 of Gaussian noise",
+            f"{RELATION}to move an event to another cell is two changes: twice the epsilon of pure noise, four times "
+            "the mu^2 of Gaussian noise",
         )
 
-    def assumes(self, spec: WorkloadSpec, ledger: AnyLedger, context: Context) -> tuple[str, ...]:
+    def assumes(self, spec: WorkloadSpec, ledger: SketchHistory, context: Context) -> tuple[str, ...]:
         """The cipher, parameters that are public, and promises that are kept."""
         how = "delta = 0 up to the cipher" if spec.pure else "delta is stated above, and the cipher's is not counted"
         lines = [
@@ -148,7 +150,9 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
 
     # Updates and states.
 
-    def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> TableCells:
+    def index(
+        self, spec: WorkloadSpec, key: Key | None, keep: Flags | None, origin: Origin | None = None
+    ) -> TableCells:
         self.require_all_places(keep)
         size = spec.published_size
         if size > MAX_PUBLISHED_BYTES:
@@ -189,7 +193,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         spec: WorkloadSpec = published.spec
         laws = [spec.law_of(self.accounting.cost(spec, parameter)) for part in parts for parameter in part.parameters]
         feasible = None if method == "unbiased" else method
-        return estimate(spec, laws, added_up(spec, parts), feasible=feasible, **options).about(published)
+        return estimate(spec, laws, added_up(spec, parts), feasible=feasible, **options).computed_from(published)
 
 
 KIND: Final = WorkloadKind()

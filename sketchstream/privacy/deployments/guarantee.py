@@ -274,6 +274,12 @@ def _in_full(loss: AnyLoss, delta: Fraction) -> dict[str, Any]:
     return loss.to_dict(delta) if isinstance(loss, GaussianLoss) else {"pure": show(loss)}
 
 
+RELATION: Final = "relation: as if those payloads had been no-ops while everything else stayed; "
+"""Begins the sentence of what neighbours are, which says what a further change costs."""
+PACKED: Final = (
+    "packed records hold many events: each {} of one, with its weight, is an event by itself, and how many there are "
+    "belongs to the record's envelope"
+)
 NOT_CLAIMED: Final = "not claimed: the source is kept"
 """Text instead of the loss against a copy of the open state, where raw data are kept."""
 STATED: Final = re.compile(r"\(epsilon ([^,]+), delta ([^;)]+)")

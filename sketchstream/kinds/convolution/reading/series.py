@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -81,12 +81,6 @@ class Series(LinearAnswers):
             if each.filter.name == name:
                 return each
         raise EstimateError(f"this sketch has the filters {', '.join(self.names)}, found {name!r:.60}")
-
-    def about(self, published: Published) -> Self:
-        """See `Answers.about`: those of each filter say it too."""
-        for each in self.answers:
-            each.about(published)
-        return super().about(published)
 
     @cached_property
     def values(self) -> Floats:
@@ -170,10 +164,10 @@ def estimate(
     if before is not None:
         by_filter = _complete_answers(by_filter, spec, window, before)
     checked_level(level)
-    made = Series(spec, by_filter, level)
+    made = Series(spec, tuple(each.computed_from(published) for each in by_filter), level)
     if name is not None:
         made = Series(spec, (made[name],), level)
-    return made.about(published)
+    return made.computed_from(published)
 
 
 def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before: Published | None = None) -> Series:
