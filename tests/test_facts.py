@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 73_207, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 73_219, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -45,7 +45,7 @@ reads the history and prints what each of them brought. A limit is raised only w
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
-    "comments in the files of compiled loops": (facts.comments_in_kernels, 260, 250),
+    "comments in the files of compiled loops": (facts.comments_in_kernels, 277, 250),
 }
 """What is measured, the least that is allowed, and the aim."""
 

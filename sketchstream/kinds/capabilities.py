@@ -64,7 +64,7 @@ class Deferring(ABC):
 
 
 class Adding(ABC):
-    """States are added in a group of the kind's own; those of other kinds wrap, as integers of their width do."""
+    """States add up in a group of the kind's own; states of other kinds add up as integers that wrap."""
 
     @abstractmethod
     def add(self, spec: Any, states: Sequence[State]) -> State:

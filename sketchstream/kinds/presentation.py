@@ -34,7 +34,7 @@ AnswerData = Mapping[str, Any]
 
 
 class Presentation:
-    """How a kind presents its answers; as it stands here, of kinds without a module: numbers and no pictures."""
+    """How a kind presents its answers. Kinds without a module of pictures use this base: numbers, no pictures."""
 
     PURPOSE: str = "Counts events"
     """What sketches of the kind are for, in some words."""

@@ -68,7 +68,7 @@ class SecretLoss(GaussianLoss):
 
     @classmethod
     def average(cls, loss: GaussianLoss, columns: int) -> SecretLoss:
-        """The loss whose mean is that of a ladder."""
+        """The loss to a secret matrix whose mean mu^2 is that of `loss`, as a ledger composed it."""
         bound = next(one for one in loss.smoothed if one.rounding == ROUNDING)
         closed = GaussianLoss.without_bound_of_delta(math.inf)
         return cls(closed.mu2, closed.smoothed, mean=loss.mu2, bound=bound, columns=columns)
@@ -137,8 +137,8 @@ class SecretLedger(GaussianLedger):
         return GaussianLoss.without_bound_of_delta(math.inf)
 
     def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> SecretLoss:
-        ladder = super()._loss_of(history, look=look, since=since)
-        return SecretLoss.average(ladder, self.shift.columns)
+        composed = super()._loss_of(history, look=look, since=since)
+        return SecretLoss.average(composed, self.shift.columns)
 
 
 @lru_cache(maxsize=4096)

@@ -110,7 +110,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
     intake = WorkloadIntake()
 
     def expansion(self, data: Mapping[str, Any]) -> Expansion:
-        """The matrix of the strategy, of which some forms have no bytes, in the 8 bytes that an element takes."""
+        """The strategy's matrix, 8 bytes an element, even where the spec describes it without listing its elements."""
         return Expansion(8 * declared_size(data.get("strategy")))
 
     # What is said of it.

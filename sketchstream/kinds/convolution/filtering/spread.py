@@ -5,10 +5,10 @@ floating-point errors, variances of answers. Touches: nothing.
 Source: Henzinger, Kalinin & Upadhyay 2025, "A Normalized Square Root"; docs/theory/convolution.md, section 12.
 
 With r the square root of the filter's power series, T the lower triangular Toeplitz matrix of 1/r and D the norms of
-the columns of its inverse, counts get the noise D T z, z independent. It is the noise of `CausalFactor` after decoding;
-but that class's words, R D^-1 x + z, change with each event from its position on. Numbers here come from fast
-transforms: noise and answers hold for T as it is, to the last bit, whatever it was meant to be, and `error` bounds what
-D may lack.
+the columns of its inverse, counts get the noise D T z, z independent. `CausalFactor` has the same noise once its words
+are decoded; but an event changes all of those words, R D^-1 x + z, from its position on. Numbers here come from fast
+transforms, which round: noise and answers use the same rounded T, and the norms in D are raised by a bound of what they
+may lack (`error`).
 """
 
 from __future__ import annotations

@@ -25,6 +25,10 @@ DISCRETE_LAPLACE = "discrete-laplace"
 RANDOMIZED_RESPONSE = "randomized-response"
 UNBOUNDED = 1 << 62
 """Stands for "no bound" at the ends of pooled cells."""
+FALSE_ALARM = 2.5e-4
+"""Probability that noise alone extends the cells at the first wide edge (`docs/theory/reconstruction.md`)."""
+NOISE_REACH = 6.0
+"""Counts, in units of 1 / epsilon, that the noise of a layer exceeds with a probability of e^-6, a quarter per cent."""
 
 
 def tally(where: npt.NDArray[np.integer[Any]], slots: npt.NDArray[Any], size: int = 0) -> Floats:
@@ -168,10 +172,10 @@ class Observed:
         last = start - 1
         far = low[start:].astype(np.float64)
         for row, levels in rows:
-            shows = self._shows(row[start - shift :], levels, 2.5e-4 / len(rows) * far[0] / far)
+            shows = self._shows(row[start - shift :], levels, FALSE_ALARM / len(rows) * far[0] / far)
             last = max(last, start + int(np.flatnonzero(shows)[-1])) if shows.any() else last
         # the noise of counters extends beyond the last count: without its far end a total would be too low
-        reach = sum(6.0 / epsilon for epsilon in self.epsilons)
+        reach = sum(NOISE_REACH / epsilon for epsilon in self.epsilons)
         return max(last, int(np.searchsorted(low, float(low[last]) + reach, side="right")) - 1)
 
     def _shows(self, values: Floats, levels: int, alarm: Floats) -> npt.NDArray[np.bool_]:

@@ -26,6 +26,8 @@ USED_FROM = 4.0
 """Standard errors by which a number of items with a count must be above 0 to be used for the tail."""
 UNSURE = 0.1
 """Part of the correction that may be wrong."""
+MIN_WAVE = 1e-3
+"""Least size of the values of a slot's characteristic function that are read: near 0 their logarithms are unbounded."""
 SQUARED = 64
 """Modulus above which slots that are 0 in two groups are bounded, not computed."""
 
@@ -146,7 +148,7 @@ def law_of_counts(
             continue
         law = (np.asarray(seen, np.float64) / size - (1 - contraction) / modulus) / contraction
         wave = np.fft.fft(law + (1 - law.sum()) / modulus)
-        if np.abs(wave).min() < 1e-3:
+        if np.abs(wave).min() < MIN_WAVE:
             continue
         error = (size * (1 - contraction) / modulus + size * min(load, 1.0) / modulus + variance) / (
             contraction * share

@@ -7,8 +7,8 @@ import pytest
 from scipy.linalg import toeplitz
 from scipy.special import ndtri
 
-from sketchstream.kinds.profile.estimate.linear.ladders import ladder
 from sketchstream.kinds.profile.estimate.linear.line import linear
+from sketchstream.kinds.profile.estimate.linear.shifts import joint_of_shifts
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part
 from sketchstream.kinds.profile.estimate.open_domain.slices import Mixed, Slices, linearise_at, slices
 from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
@@ -99,5 +99,5 @@ def test_errors_by_convolution_are_those_one_by_one(form, layers, span):
     steps, other = rng.normal(size=(2, span + 1))
     law = rng.dirichlet(np.ones(span + 1))
     one_by_one = line.joint(toeplitz(steps, np.zeros(span + 1)), other, law)
-    for mine, theirs in zip(ladder(line, steps, other, law), one_by_one, strict=True):
+    for mine, theirs in zip(joint_of_shifts(line, steps, other, law), one_by_one, strict=True):
         assert mine == pytest.approx(theirs, rel=1e-9)

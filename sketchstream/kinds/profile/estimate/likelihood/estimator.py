@@ -138,18 +138,18 @@ def begin(problem: Likelihood, grid: Grid, settings: FitSettings) -> Start:
     variants = [base]
     if last < problem.m - 1 and last >= 8:
         variants.append(np.where(np.arange(problem.m) <= last, base, smooth.EXCLUDED_LOG_SHARE))
-    ladders: list[tuple[Floats, smooth.Model, list[smooth.Fitted]]] = []
+    by_variant: list[tuple[Floats, smooth.Model, list[smooth.Fitted]]] = []
     for variant in variants:
         model = smooth.build(smooth.PLAIN, basis, variant, (0, last), nodes)
-        start = ladders[0][2][:2][-1].c if ladders else None
-        ladders.append((variant, model, smooth.ladder(problem, model, start=start)))
-    top = [max(fitted.evidence for fitted in fits) for _, _, fits in ladders]
-    ladders = [ladder for ladder, evidence in zip(ladders, top, strict=True) if evidence > max(top) - 10.0]
-    if len(ladders) == 2:
-        free, _ = smooth.average(ladders[0][2])
+        start = by_variant[0][2][:2][-1].c if by_variant else None
+        by_variant.append((variant, model, smooth.fit_strengths(problem, model, start=start)))
+    top = [max(fitted.evidence for fitted in fits) for _, _, fits in by_variant]
+    by_variant = [row for row, evidence in zip(by_variant, top, strict=True) if evidence > max(top) - 10.0]
+    if len(by_variant) == 2:
+        free, _ = smooth.average(by_variant[0][2])
         if float(free[last + 1 :].sum()) * problem.d < 1.0:
-            ladders = ladders[1:]  # no slot above n: a cut makes no difference
-    fits = [fitted for _, _, some in ladders for fitted in some]
+            by_variant = by_variant[1:]  # no slot above n: a cut makes no difference
+    fits = [fitted for _, _, some in by_variant for fitted in some]
     best = max(top)
 
     flat = np.asarray(grid.width / grid.width.sum())
@@ -172,10 +172,10 @@ def begin(problem: Likelihood, grid: Grid, settings: FitSettings) -> Start:
 
     if atoms is None or atoms.score < best + 30.0:
         for kind in smooth.KINDS[2:] if settings.plain else smooth.KINDS[1:]:
-            for one, _, plain in ladders:
+            for one, _, plain in by_variant:
                 model = smooth.build(kind, basis, one, (0, last), nodes)
-                fits += smooth.ladder(problem, model, start=plain[:2][-1].c)
-        for _, model, _ in ladders if not settings.plain else []:
+                fits += smooth.fit_strengths(problem, model, start=plain[:2][-1].c)
+        for _, model, _ in by_variant if not settings.plain else []:
             fits += smooth.cliffs(problem, model, fits, epsilon)
     f, weights = smooth.average(fits)
     evidence = np.array([fit.evidence for fit in fits])

@@ -159,6 +159,7 @@ def _step_of_thresholds(mu: Floats, h: Floats, e: Floats, q: Any, mult: Any, wor
         diag[i] += mult * second
         diag[i - 1] += mult * second
         low[i] = -mult * second
+    # a tridiagonal system, eliminated without pivoting: Phi is convex, and a floor keeps rounded pivots above 0
     promise = g[0] * g[0] / diag[0]
     for i in range(1, m):
         factor = low[i] / diag[i - 1]
@@ -184,6 +185,7 @@ def _step_of_bins(mu: Floats, h: Floats, e: Floats, z: Any, d: Any, q: Any, mult
         diag[i] = n + terms * second
         low[i] = terms * second
         gz += h[i] - terms * first
+    # an arrow: each y meets z alone, so that eliminating all y leaves one equation, bottom * dz = top
     top, bottom = -gz, 0.0
     for i in range(m):
         top -= low[i] * g[i] / diag[i]
@@ -258,7 +260,7 @@ def saddlepoint(
         if promise < 1e-15 * m:
             break
         scale = _longest_step(form, y, z[0], step, dz, limit)
-        gone, new = 0.0, value
+        gone, new = 0.0, value  # gone: the part of the step that y and z have taken
         for _ in range(40):
             for i in range(m):
                 y[i] += (scale - gone) * step[i]
@@ -321,6 +323,7 @@ def settle_rows(form: Any, mu: Floats, noise: Any, d: Any, jacobian: Floats, tai
                 row[j] *= scale
         return
     if form == BINS:
+        # S^-1 is diag(1 / (mu + own)) and a term of rank one, whose row is `tail`
         weight = 0.0
         tail[:] = 0.0
         for i in range(m):
@@ -444,6 +447,7 @@ def _noisy_step(
     new_p: Floats, step: Floats,
 ) -> None:  # fmt: skip
     """The Newton step of log p of `path` in a noisy histogram, with y and, in BINS, z; new_p: the gradient."""
+    # unknowns alternate: y_0, p_0, y_1, p_1, ..; wide: bands of the system, as `_band_solve` has them
     wide, copy, wide_rhs, border, column = double[:5], double[5:10], double[10], double[11], double[12]
     m = p.size
     wide[:] = 0.0
@@ -467,6 +471,7 @@ def _noisy_step(
         for i in range(m):
             step[i] = wide_rhs[2 * i + 1]
         return
+    # in BINS z meets every y: a border of the band, eliminated by a second solve, for the border as right-hand side
     corner = 0.0
     border[:] = 0.0
     for i in range(m):
@@ -507,6 +512,7 @@ def path(
     work, z = single[18:23], single[23, :1]
     y[:], z[:], diag[:], off[:] = 0.0, 0.0, 1.0, 0.0
     _copy(start, f)
+    # diag, off: the inverse of A, which is tridiagonal as A is the covariance of a Markov chain
     for i in range(m - 1):
         square = 1.0 - rho[i] * rho[i]
         off[i] = -rho[i] / square
@@ -528,6 +534,7 @@ def path(
                 _exact_step(p, qr, h, prior, narrow, new_p, step)
             else:
                 _noisy_step(form, p, qr, mu, y, z[0], q, mult, prior, double, new_p, step)
+            # step: of log p, and new_p the gradient in it: their product is twice the gain that the step promises
             gain = 0.0
             for i in range(m):
                 gain += step[i] * new_p[i]
@@ -535,6 +542,7 @@ def path(
                 break
             for i in range(m):
                 step[i] *= p[i]
+            # from here on steps of p and f themselves; 0.95: both stay above 0
             _unspread(diag, off, step, df)
             scale = 1.0
             for i in range(m):
@@ -553,7 +561,7 @@ def path(
                     better = True
                     break
                 scale *= 0.5
-            if not better:
+            if not better:  # mu, y and z are those of the last trial: back to those of p
                 _objective(form, v, p, h, f, f0, tau, d, q, mult, mu, y, z, work)
                 break
             _copy(new_f, f)
@@ -654,6 +662,7 @@ def pooled_path(
         tau = taus[row]
         value = _pooled_objective(table, h, f, f0, tau, d, q, mult, mu, y, z, work)
         for _ in range(30):
+            # gradient and information in log f; each cell i adds a row of the table, left[i]..right[i]-1 of it
             shift, weight = math.exp(-z[0]), 0.0
             information[:] = 0.0
             for j in range(m):
@@ -663,6 +672,7 @@ def pooled_path(
             for i in range(m):
                 e = math.exp(y[i])
                 n = mu[i] * e
+                # y eliminated, of curvature `total`: shares couple with shares (square) and with z (share)
                 second = mult * _curvature(e * shift, q)[1]
                 total = max(n + second, 1e-300)
                 weight += second * n / total
@@ -671,7 +681,7 @@ def pooled_path(
                     part[j] = table[i, j] * f[j]
                     tail[j] += share * part[j]
                     gradient[j] += (e - 1.0) * part[j]
-                for j in range(left[i], right[i]):
+                for j in range(left[i], right[i]):  # the lower half: `_factor` reads no other
                     here = square * part[j]
                     for k in range(left[i], j + 1):
                         information[j, k] += here * part[k]
@@ -680,6 +690,7 @@ def pooled_path(
                 biggest = max(biggest, information[j, j])
             for j in range(m):
                 information[j, j] += 1e-12 * biggest + 1e-9
+            # z by a term of rank one (Sherman & Morrison): weight and tail are its pivot and its border
             _factor(information, first)
             step = gradient.copy()
             side[:] = tail

@@ -23,6 +23,12 @@ CLIFF = (100.0, 1.0, 0.01)
 """Strengths at which the end of a support is looked for."""
 EXCLUDED_LOG_SHARE = -60.0
 """Log of the share of a count that a model excludes."""
+FREE_PRECISION = 1e-6
+"""Precision of a spline's coefficients where nothing else holds them: the penalty leaves straight lines free."""
+SMOOTH_NATS = 8.0
+"""Nats off the evidence of every smooth model: it counts against sparse candidates, and against several laws."""
+HOPELESS_NATS, CLIFF_NATS = 12.0, 6.0
+"""Nats below the best at which weaker penalties are not tried, and (docs/theory/profile.md 7.2) cliffs not used."""
 MIN_GAIN_NATS = 0.02
 """A fit stops when a step gains less, in nats."""
 
@@ -159,7 +165,7 @@ def build(kind: ModelFamily, basis: Splines, base: Floats, atoms: Sequence[int],
     return Model(
         columns,
         penalty,
-        np.concatenate([np.full(size, 1e-6), fixed]),
+        np.concatenate([np.full(size, FREE_PRECISION), fixed]),
         curvatures,
         np.array(fixed),
         base,
@@ -178,7 +184,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
     """Fisher scoring from c at one strength.
 
     Steps are scaled to |change of log f| <= 3 and halved while the objective falls. The fit stops at a gain below
-    ENOUGH, or below a hundredth of it where steps that have to be halved no longer move log f.
+    MIN_GAIN_NATS, or below a hundredth of it where steps that have to be halved no longer move log f.
     """
     q = model.columns
     prior = strength * model.penalty
@@ -216,10 +222,10 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
         evidence = (
             target
             - 0.5 * float(np.linalg.slogdet(system)[1])
-            + 0.5 * float(np.log(strength * model.curvatures + 1e-6).sum())
+            + 0.5 * float(np.log(strength * model.curvatures + FREE_PRECISION).sum())
             + 0.5 * float(np.log(model.atoms).sum())
             + model.bonus
-            - 8.0
+            - SMOOTH_NATS
         )
     return Fitted(model, strength, c, f, evidence)
 
@@ -238,10 +244,10 @@ def _information(problem: Likelihood, f: Floats, mu: Floats, q: Floats) -> Float
     return out
 
 
-def ladder(
+def fit_strengths(
     problem: Likelihood, model: Model, strengths: Sequence[float] = STRENGTHS, start: Floats | None = None
 ) -> list[Fitted]:
-    """Fits from the strongest penalty down, each from the one before, until the evidence is 12 nats below its best.
+    """Fits from the strongest penalty down, each from the one before, until the evidence is far below its best.
 
     `start`: (k,) first coefficients, or the leading ones of them.
     """
@@ -255,7 +261,7 @@ def ladder(
         c = fitted.c
         out.append(fitted)
         best = max(best, fitted.evidence)
-        if fitted.evidence < best - 12.0:
+        if fitted.evidence < best - HOPELESS_NATS:
             break
     return out
 
@@ -301,8 +307,8 @@ def cliffs(problem: Likelihood, plain: Model, fits: Sequence[Fitted], epsilon: f
             continue
         start = min(fits, key=lambda one: abs(math.log(one.strength / CLIFF[0]))).c[: plain.columns.shape[1]]
         cliff = _climb(problem, plain, nodes, end, sign, epsilon, start)
-        if cliff is not None and cliff[1] > best - 6.0:
-            out += ladder(problem, cliff[0], start=start)
+        if cliff is not None and cliff[1] > best - CLIFF_NATS:
+            out += fit_strengths(problem, cliff[0], start=start)
     return out
 
 
@@ -317,7 +323,7 @@ def _climb(
             keep = (nodes <= end) if sign > 0 else ((nodes >= end) | (nodes < 1))
             model = exclude_nodes(plain, keep.astype(np.float64))
             model = Model(**{**model.__dict__, "bonus": -3.0})
-            fits = ladder(problem, model, CLIFF, start) if keep.sum() >= 3 else []
+            fits = fit_strengths(problem, model, CLIFF, start) if keep.sum() >= 3 else []
             tried[end] = (model, max((one.evidence for one in fits), default=-math.inf))
         return tried[end][1]
 

@@ -22,8 +22,8 @@ import numpy as np
 from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
-from sketchstream.kinds.profile.estimate.linear.ladders import ladder
 from sketchstream.kinds.profile.estimate.linear.line import Line, linear
+from sketchstream.kinds.profile.estimate.linear.shifts import joint_of_shifts
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.open_domain import cardinality, residues, wide_cells
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import CROWDED, Curve
@@ -113,7 +113,7 @@ def spreads(level: Level, model: VarianceModel) -> Spread:
     m, every = level.m, -r[0] * (np.arange(p.size) == 0)
 
     def both(steps: Floats, own: Floats) -> tuple[Floats, Floats]:
-        noise, noise_all = ladder(level.estimator, steps, every, p)
+        noise, noise_all = joint_of_shifts(level.estimator, steps, every, p)
         mean = np.convolve(steps, p)[: p.size]
         hashed = m * (np.convolve(steps**2, p)[: p.size] - mean**2) - own
         hashed_all = m * (steps * (every[0] * p[0]) - mean * float(every @ p)) - own
@@ -136,7 +136,7 @@ def window_spreads(level: Level, model: VarianceModel, width: int, own: Floats) 
     """
     p, r, m = model.slot_law(level.m, level.share), model.undone(level.m, level.share), level.m
     steps = np.convolve(-np.cumsum(r), np.ones(width) / width)[: r.size]  # where the last k is one more than the index
-    noise, _ = ladder(level.estimator, steps, np.zeros(p.size), p)
+    noise, _ = joint_of_shifts(level.estimator, steps, np.zeros(p.size), p)
     hashed = m * (np.convolve(steps**2, p)[: p.size] - np.convolve(steps, p)[: p.size] ** 2)
     window = slice(width - 1, width - 1 + own.size)
     return np.asarray(m * m * noise[window] + np.maximum(hashed[window] - own, 0.0))

@@ -44,7 +44,7 @@ NUMBERS, MEANS = 40, 14
 HIDDEN_BELOW, HIDDEN_POINTS = 12.0, 21
 """Distance of the data from no items, in standard deviations, below which items hardly show; numbers then tried."""
 ABOVE = 0.85
-"""Where items hardly show, factor of the distance of larger numbers: laws of many counts draw estimates towards 0."""
+"""Factor applied to distances above the estimate at low signal; long-tailed laws bias estimates towards 0."""
 MAX_STRETCHES = 31
 """Most stretches of counts in which a law may differ from a first one, where items hardly show."""
 OTHER, SPREAD = 2.0, 0.02
@@ -116,17 +116,20 @@ class Residues:
         variance = np.maximum(mean + self.noise, MIN_CELL_VARIANCE)
         weight, left = np.fft.fft(1.0 / variance, axis=1), (variance - mean) / variance
         scale = self.eigenvalue * self.share
-        # cells of one level have the covariance diag(variance) - mean mean' / m, whose inverse has one more term
+        # cells of one level have the covariance diag(variance) - mean mean' / m; its inverse (Sherman & Morrison) is
+        # diag(1 / variance) and a term of rank one, over m - sum of mean^2 / variance = sum of mean * left
         spread = (mean * left).sum(axis=1)
         spread = np.where(spread > 0.0, spread, np.inf)
         gap = (self.slots - mean) / variance
         gap_all = (mean * gap).sum(axis=1) / spread
+        # whole: inner products of the laws shifted by each pair of counts, weighted by 1 / variance, as transforms
         whole = np.zeros((self.p, self.p), dtype=np.complex128)
         for j in range(self.m.size):
             whole += scale[j] ** 2 * (np.conj(transform[j])[:, None] * transform[j] * weight[j][self._apart])
         table = np.fft.fft(np.fft.ifft(whole, axis=0), axis=1).real / self.p
         back = np.conj(transform)
         residual = np.fft.ifft(back * np.fft.fft(left, axis=1), axis=1).real
+        # one item more at count t replaces the law of its slot by the law shifted by t: hence the differences to 0
         residual = residual[:, 1:] - residual[:, :1]
         pull = np.fft.ifft(back * np.fft.fft(gap, axis=1), axis=1).real
         pull = pull[:, 1:] - pull[:, :1] - gap_all[:, None] * residual
@@ -293,6 +296,7 @@ class Residues:
 
         shapes = np.array(list(self._shapes()))
         shapes = np.concatenate([shapes, (shapes[2:] + np.eye(self.p)[1]) / 2.0])  # also half of the items once
+        # (S,) begins of stretches of counts, in each of which a law differs from a first one by one amount
         starts = np.arange(self.p - 1)
         if starts.size > MAX_STRETCHES:
             starts = np.unique(np.geomspace(1, self.p, MAX_STRETCHES + 1).astype(np.int64))[:-1] - 1
@@ -307,6 +311,7 @@ class Residues:
         # likelihoods with errors at this law: larger ones at another number would count as evidence of items
         information, score = self._information(shape * root)
         known = widths[:, :, None] * mean(mean(information).T) * widths[:, None, :]
+        # (n, S, S) information in units of the widths, without the direction in which the sum of a law would change
         across = np.einsum("nij,nj->ni", known, whole)
         known -= whole[:, :, None] * (across - whole * (across * whole).sum(axis=1, keepdims=True))[:, None, :]
         known -= across[:, :, None] * whole[:, None, :]
@@ -314,6 +319,7 @@ class Residues:
         inverse, size = np.linalg.inv(known), np.linalg.slogdet(known)[1]
         numbers = np.linspace(0.0, min(root + REACH * deviation, self.most), HIDDEN_POINTS)
         likely = np.empty((HIDDEN_POINTS, len(shapes)))
+        # the log likelihood to second order at this law, integrated over the laws near each first one (Laplace)
         for at, number in enumerate(numbers.tolist()):
             way = (number * shapes - root * shape)[:, 1:]
             pull = way @ information
@@ -342,7 +348,7 @@ def _top(at: Floats, value: Floats) -> tuple[float, float]:
 def is_saturated(levels: Sequence[Level], curve: Curve) -> bool:
     """Whether slots of every level may have wrapped more than once, and residues are nearly equally frequent.
 
-    What little they say then fits several numbers of items: the transform is known but for whole turns.
+    The remaining signal fits several item counts, because phases are known only modulo 2 pi.
     """
     low, _ = curve.ends(SURE_DEVIATIONS)
     return low > SATURATED * math.log(Residues(levels).p) * max(level.m / level.share for level in levels)

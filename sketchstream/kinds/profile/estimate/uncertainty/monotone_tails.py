@@ -145,8 +145,10 @@ def monotone_ends(
     down, up = least - low, high - most
     usual_down, usual_up = least - usual[0], usual[1] - most
     half = np.maximum((usual[1] - usual[0]) / 2.0, 1e-9)
+    # a non-increasing fit, from which follows how far the truth is likely to fall within a window
     guide = np.maximum(decreasing((least + most) / 2.0, 1.0 / half**2), 0.0)
     lower, upper = low.copy(), high.copy()
+    # windows are chosen by errors at the usual level, so that every level has the same windows
     cost_down, cost_up = SINGLE_ERROR_FACTOR * usual_down, SINGLE_ERROR_FACTOR * usual_up
     for width, ratio in known.items():
         size = ratio.size
@@ -156,18 +158,20 @@ def monotone_ends(
         error = WINDOW_ERROR_FACTOR * ratio
         middle = window_means(guide[:reach], width)
         first, last = slice(0, size), slice(width - 1, reach)
+        # a window from k on has a mean of at most the number at k: less its error, it is a lower end
         cost = FALL_WEIGHT * (guide[first] - middle) + error * window_means(usual_down[:reach], width)
         way = error * window_means(down[:reach], width)
         better = cost < cost_down[first]
         lower[first] = np.where(better, window_means(least[:reach], width) - way, lower[first])
         cost_down[first] = np.where(better, cost, cost_down[first])
+        # a window up to k has a mean of at least the number at k: with its error, it is an upper end
         cost = FALL_WEIGHT * (middle - guide[last]) + error * window_means(usual_up[:reach], width)
         way = error * window_means(up[:reach], width)
         better = cost < cost_up[last]
         upper[last] = np.where(better, window_means(most[:reach], width) + way, upper[last])
         cost_up[last] = np.where(better, cost, cost_up[last])
     lower, upper = decreasing(lower), decreasing(upper)
-    meeting = (lower + upper) / 2.0  # where ends cross, at small levels: it hardly moves with the level
+    meeting = (lower + upper) / 2.0  # at small levels ends may cross: then both are their middle
     return np.minimum(lower, meeting), np.maximum(upper, meeting)
 
 
@@ -184,7 +188,7 @@ def holding(value: Floats, low: Floats, high: Floats, way: Floats, most: float) 
 
 
 def clip_inside(value: Floats, low: Floats, high: Floats, way: Floats, most: float) -> Floats:
-    """Estimates that do not rise, moved inside their ends so far that `holding` need not widen these. All (K,)."""
+    """Move non-increasing estimates so far inside their ends that `holding` need not widen the ends. All (K,)."""
     room = MIN_END_DISTANCE * way
     low, high = np.clip(low, 0.0, most), np.clip(high, 0.0, most)
     least = np.where(low > 0.0, np.minimum(low + room, most), 0.0)

@@ -13,7 +13,7 @@ from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.line import Line
 
 
-def ladder(estimator: Line | Circle, steps: Floats, other: Floats, law: Floats) -> tuple[Floats, Floats]:
+def joint_of_shifts(estimator: Line | Circle, steps: Floats, other: Floats, law: Floats) -> tuple[Floats, Floats]:
     """Noise variance of (1/d) sum b_t(h) for b_t(s) = steps[t-s], 0 for s > t; covariance with that of `other`.
 
     Args:
