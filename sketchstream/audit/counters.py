@@ -122,7 +122,7 @@ def _find_shared_noise(drawn: Mapping[tuple[str, str], list[int]]) -> str | None
     for key in drawn:
         if key not in varied:
             return f"WITHOUT NOISE: {key[1]} by {key[0]}"
-    ranks = np.stack([np.clip(one / one.std(), -4, 4) for one in varied.values()])
+    ranks = np.stack([np.clip(values / values.std(), -4, 4) for values in varied.values()])
     products = np.abs(np.corrcoef(ranks)) if len(ranks) > 1 else np.zeros((1, 1))
     np.fill_diagonal(products, 0)
     worst = float(products.max())

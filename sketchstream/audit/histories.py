@@ -243,7 +243,7 @@ def distance2(covariance: Any, shift: Any) -> float:
 
 def of_gaussians_with_look(history: History) -> float:
     """Check a history of Gaussian costs with one look at the open state at the worst moment."""
-    return max((of_gaussians(one) for one in _histories_with_a_look(history)), default=of_gaussians(history))
+    return max((of_gaussians(variant) for variant in _histories_with_a_look(history)), default=of_gaussians(history))
 
 
 def _same_loss(claim: float, true: float) -> bool:

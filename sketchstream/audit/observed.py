@@ -20,7 +20,7 @@ from sketchstream.noise import laws
 from sketchstream.privacy.losses.history import LayerEntry, View
 
 Outcome = tuple[bool, str, str, str]
-"""Whether it is as claimed; the claim; what was found; what would have been found."""
+"""Whether the claim holds; the claim; the finding; the smallest error that the check would have detected."""
 Make = Callable[[], Any]
 """Makes a new sketch."""
 UNLIKELY = 1e-10
@@ -131,7 +131,7 @@ def resolution(law: Any, n: int) -> float:
     here = np.arange(-2000, 2001) if isinstance(law, laws.DiscreteLaplace) else np.arange(law.modulus)
     if isinstance(law, laws.DiscreteLaplace):
         low, high = laws.DiscreteLaplace(law.epsilon - step), laws.DiscreteLaplace(law.epsilon + step)
-        masses = [one.pmf(here) for one in (low, law, high)]
+        masses = [nearby.pmf(here) for nearby in (low, law, high)]
     else:
         around = (law.epsilon - step, law.epsilon, law.epsilon + step)
         masses = [laws.RandomizedResponse(law.modulus, e).pmf(here) for e in around]

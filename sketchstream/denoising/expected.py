@@ -59,12 +59,12 @@ def expected_errors(counts: Mapping[float, int] | npt.ArrayLike, variance: float
             mean = float(slots @ values) / d
             out["js_mean"] = variance + shrinkage_error(float(slots @ (values - mean) ** 2), variance, d - 1)
         if d >= 2:
-            tried = np.linspace(0.0, universal_threshold(variance, d), THRESHOLDS)
-            out["soft_sure"] = min(float(slots @ threshold_errors(values, variance, one)) for one in tried.tolist())
+            thresholds = np.linspace(0.0, universal_threshold(variance, d), THRESHOLDS).tolist()
+            out["soft_sure"] = min(float(slots @ threshold_errors(values, variance, limit)) for limit in thresholds)
     if variance >= MIN_VARIANCE and d >= AUTO_FROM:
         out["empirical_bayes"] = _expected_loss_of_means(values, slots, variance)
     considered = ("js", "js_mean", "empirical_bayes") if d >= AUTO_FROM else ("js_mean",)
-    out["auto"] = min((out[one] for one in considered if one in out), default=out["raw"])
+    out["auto"] = min((out[method] for method in considered if method in out), default=out["raw"])
     return out
 
 

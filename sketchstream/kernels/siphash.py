@@ -143,11 +143,11 @@ def _hash_words(typingctx: Any, words: Any, at: Any, count: Any, key0: Any, key1
             # How many rounds there are is known at run time only: between them the states are on the stack, from where
             # LLVM moves them into registers.
             kept = [[cgutils.alloca_once_value(builder, value) for value in start] for _ in places]
-            for one in kept:
-                for pointer, value in zip(one, start, strict=True):
+            for pointers in kept:
+                for pointer, value in zip(pointers, start, strict=True):
                     builder.store(value, pointer)
             with cgutils.for_range(builder, args[2]) as loop:
-                states = [[builder.load(pointer) for pointer in one] for one in kept]
+                states = [[builder.load(pointer) for pointer in pointers] for pointers in kept]
                 row = builder.add(args[1], builder.mul(loop.index, ir.Constant(INT64, GROUP)))
                 loaded = []
                 for place in places:
@@ -155,10 +155,10 @@ def _hash_words(typingctx: Any, words: Any, at: Any, count: Any, key0: Any, key1
                     pointer = address(context, builder, signature.args[0], args[0], position)
                     loaded.append(builder.load(lanes_of(builder, pointer), align=8))
                 _absorb(builder, states, loaded, iter(()))
-                for one, state in zip(kept, states, strict=True):
-                    for pointer, value in zip(one, state, strict=True):
+                for pointers, state in zip(kept, states, strict=True):
+                    for pointer, value in zip(pointers, state, strict=True):
                         builder.store(value, pointer)
-            states = [[builder.load(pointer) for pointer in one] for one in kept]
+            states = [[builder.load(pointer) for pointer in pointers] for pointers in kept]
             for place, hashes in zip(places, _finish(builder, states, iter(())), strict=True):
                 target = address(context, builder, signature.args[5], args[5], ir.Constant(INT64, place))
                 builder.store(hashes, lanes_of(builder, target), align=8)

@@ -69,7 +69,7 @@ def _spelled_doubles(column: RecordColumn, doubles: Flags) -> RecordColumn:
 def wanted_fields(fields: Fields) -> list[str]:
     """The different fields that are wanted, in the order item, weight, time, columns."""
     time = None if fields.time == RECORD_TIME else fields.time
-    return list(dict.fromkeys(one for one in (fields.item, fields.weight, time, *fields.columns) if one))
+    return list(dict.fromkeys(field for field in (fields.item, fields.weight, time, *fields.columns) if field))
 
 
 def check_paths(fields: Fields) -> Iterator[str]:

@@ -81,7 +81,7 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
 
 def separator_of(line: bytes) -> str:
     """What stands between the names of columns: whichever of `SEPARATORS` makes most of them, a comma where equal."""
-    return max(SEPARATORS, key=lambda one: len((quoted_cells(line, one) or ())[1:]))
+    return max(SEPARATORS, key=lambda separator: len((quoted_cells(line, separator) or ())[1:]))
 
 
 def require_utf8(path: Path | None, line: bytes) -> None:
@@ -419,9 +419,9 @@ def _arrow_ints(column: Any, name: str, null: int) -> Numbers:
         wide = pa.float64() if pa.types.is_floating(kind) else pa.uint64() if kind == pa.uint64() else pa.int64()
         values, readable = whole_numbers(column.cast(wide).fill_null(0).to_numpy(zero_copy_only=False))
     elif pa.types.is_decimal(kind):
-        exact = [0 if one is None else one for one in column.to_pylist()]
-        readable = np.array([one == int(one) and -(1 << 63) <= one < 1 << 63 for one in exact], np.bool_)
-        values = np.array([int(one) if good else 0 for one, good in zip(exact, readable, strict=True)], np.int64)
+        exact = [0 if value is None else value for value in column.to_pylist()]
+        readable = np.array([value == int(value) and -(1 << 63) <= value < 1 << 63 for value in exact], np.bool_)
+        values = np.array([int(value) if good else 0 for value, good in zip(exact, readable, strict=True)], np.int64)
     else:
         raise ConfigError(f"column {name!r:.60} has type {kind}; whole numbers of at most 64 bits were expected")
     return Numbers(np.where(there, values, null), readable | ~there)

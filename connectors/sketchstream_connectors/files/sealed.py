@@ -94,7 +94,7 @@ class DirectorySealed:
                 start = path.parent.name
                 if revision and named and start >= first and (last is None or start < last):
                     entries.append((start, order(int(revision[1]), named), path))
-            for _, _, path in sorted(one for one in entries if None not in one[1]):
+            for _, _, path in sorted(entry for entry in entries if None not in entry[1]):
                 entry = read_entry(read_regular(path, limit_bytes()), str(path))
                 if is_within(entry.window, since, until):
                     yield entry

@@ -129,7 +129,7 @@ class KafkaResults:
 
     def _answerable(self, reader: SealedReader, plan: SketchPlan) -> Iterator[SealedWindow]:
         """Unsettled windows, each once for each of its groups."""
-        return (one for window in self._unsettled(reader, plan) for one in window.each_group())
+        return (group for window in self._unsettled(reader, plan) for group in window.each_group())
 
     def _unsettled(self, reader: SealedReader, plan: SketchPlan) -> Iterator[SealedWindow]:
         """The windows that may still change, and those that were settled since the last look.

@@ -148,7 +148,7 @@ class Stores(_Several[StateStore]):
     def broker_time(self) -> tuple[int, float] | None:
         """The newest that is known."""
         times = [part.broker_time for part in self._parts if part.broker_time is not None]
-        return max(times, key=lambda one: one[1], default=None)
+        return max(times, key=lambda time: time[1], default=None)
 
     @broker_time.setter
     def broker_time(self, value: tuple[int, float] | None) -> None:
@@ -221,12 +221,12 @@ class SealedSources(_Several[SealedSource]):
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions."""
         by_topic = (part.closed(sketch, since, until) for part in self._parts)
-        return heapq.merge(*by_topic, key=lambda one: (one.window, one.partition, one.positions))
+        return heapq.merge(*by_topic, key=lambda entry: (entry.window, entry.partition, entry.positions))
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open."""
         by_topic = (part.early(sketch, since, until) for part in self._parts)
-        return heapq.merge(*by_topic, key=lambda one: (one.window, one.early))
+        return heapq.merge(*by_topic, key=lambda entry: (entry.window, entry.early))
 
     def sketches(self) -> Sequence[str]:
         """Names of all sketches that have published anything."""

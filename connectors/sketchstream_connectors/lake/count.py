@@ -117,7 +117,7 @@ class Rows:
     def _note(self, schema: Any, where: str) -> None:
         """Note the types of the wanted columns; those of all files must be one family."""
         layout = self._layout
-        for name in sorted({one for one in (layout.item, layout.weight, self._time, *layout.columns) if one}):
+        for name in sorted({field for field in (layout.item, layout.weight, self._time, *layout.columns) if field}):
             places = schema.get_all_field_indices(name)
             if len(places) != 1:
                 raise FormatError(f"{where} has {'more than one' if places else 'no'} column {name!r:.60}")

@@ -137,7 +137,7 @@ class DuckDB:
         ms = time = ColumnExpression(question.time)
         if question.instants:
             # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
-            low, high = (EPOCH + timedelta(milliseconds=one) for one in (start - 1, end + 1))
+            low, high = (EPOCH + timedelta(milliseconds=time_ms) for time_ms in (start - 1, end + 1))
             rows = rows.filter((time >= ConstantExpression(low)) & (time < ConstantExpression(high)))
             us = FunctionExpression("epoch_us", time.cast("TIMESTAMP WITH TIME ZONE"))
             ms = FunctionExpression("//", us, ConstantExpression(1000))
@@ -156,8 +156,8 @@ class DuckDB:
             else:
                 weight = CoalesceOperator(weight, ConstantExpression(1))
                 within = weight.between(ConstantExpression(-most), ConstantExpression(most))
-                for alias, one in ((SUM, weight), (WEIGHED, ConstantExpression(1))):
-                    summed[alias] = CaseExpression(within, one).otherwise(ConstantExpression(0))
+                for alias, addend in ((SUM, weight), (WEIGHED, ConstantExpression(1))):
+                    summed[alias] = CaseExpression(within, addend).otherwise(ConstantExpression(0))
             sums = [*summed]
             counted += [FunctionExpression("sum", value).cast("BIGINT").alias(alias) for alias, value in summed.items()]
         texts = set[str]()
@@ -166,7 +166,7 @@ class DuckDB:
 
         def through(function: str) -> list[Any]:
             named = [(name, ColumnExpression(name)) for name in question.names]
-            return [(FunctionExpression(function, one) if name in texts else one).alias(name) for name, one in named]
+            return [(FunctionExpression(function, term) if name in texts else term).alias(name) for name, term in named]
 
         grouped = rows.aggregate([*through("encode"), position.alias(POSITION), *counted])
         if texts:
@@ -208,7 +208,7 @@ class Polars:
         if question.instants:
             per_ms = {"ms": 1, "us": 1000, "ns": 1_000_000}[kind.time_unit]
             # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
-            low, high = (pl.lit(one * per_ms, pl.Int64).cast(kind) for one in (start - 1, end + 1))
+            low, high = (pl.lit(time_ms * per_ms, pl.Int64).cast(kind) for time_ms in (start - 1, end + 1))
             rows = rows.filter((time >= low) & (time < high))
             ms = time.to_physical()
             ms = pl.when(ms < 0).then(-((-ms) // per_ms)).otherwise(ms // per_ms)
@@ -276,7 +276,7 @@ class Spark:
         at = f.unix_micros(time) if question.instants else time.cast("long")
         if question.instants:
             # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
-            low, high = (f.timestamp_micros(f.lit(one * unit)) for one in (start - 1, end + 1))
+            low, high = (f.timestamp_micros(f.lit(time_ms * unit)) for time_ms in (start - 1, end + 1))
             rows, at = rows.filter((time >= low) & (time < high)), at - at % unit
         position = f.lit(0)
         if question.step is not None:
@@ -316,7 +316,7 @@ class Spark:
         try:
             sizes = sorted((row[0], row[1]) for row in cached.groupBy(_PLACE).count().collect())
             ends = accumulate(rows for _, rows in sizes)
-            for _, places in groupby(zip(sizes, ends, strict=True), key=lambda one: one[1] // MAX_ROWS):
+            for _, places in groupby(zip(sizes, ends, strict=True), key=lambda entry: entry[1] // MAX_ROWS):
                 here = [place for (place, _), _ in places]
                 yield cached.filter(f.col(_PLACE).isin(here)).drop(_PLACE).toArrow()
         finally:

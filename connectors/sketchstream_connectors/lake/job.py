@@ -271,7 +271,7 @@ class Backfill:
         """Names, sizes and times of change of the files."""
         with files.reading("the files of the input"):
             about = [(path, path.stat()) for path in self._paths]
-        return [[str(path.relative_to(self._root)), one.st_size, one.st_mtime_ns] for path, one in about]
+        return [[str(path.relative_to(self._root)), status.st_size, status.st_mtime_ns] for path, status in about]
 
     def _job(self, plan: SketchPlan, window: tuple[int, int]) -> str:
         """Name of the job: equal for equal sketches, windows, fields and data."""
@@ -322,7 +322,7 @@ class Backfill:
             "job": job,
             "sketch": plan.name,
             "revision": self.revision,
-            "window": [iso(one) for one in window],
+            "window": [iso(time) for time in window],
             "unit": plan.spec.unit,
             "epsilon": plan.loss,
             "spec": plan.spec.fingerprint.hex(),

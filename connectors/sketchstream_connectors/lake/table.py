@@ -110,7 +110,7 @@ def backfill(
     require_outside(invalid)
     of_table = {"item": item, "time": time, "weight": weight, "fields": fields, "since": since, "until": until}
     of_table |= {"engine": engine}
-    beside = [one for one, given in of_table.items() if given is not None] if table is None else []
+    beside = [name for name, given in of_table.items() if given is not None] if table is None else []
     if beside or (table is not None and records is not None):
         raise ConfigError(f"{', '.join(beside) or 'records'} cannot be given with {'rows' if beside else 'a table'}")
     plan = of_rows.plan_of(spec, name, window, every, timezone, fields or {})

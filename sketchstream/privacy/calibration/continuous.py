@@ -244,7 +244,7 @@ def _arguments(**arguments: tuple[Any, _Range]) -> tuple[tuple[int, ...] | None,
         shapes = ", ".join(f"{name} {value.shape}" for name, value in zip(arguments, values, strict=True))
         raise SpecError(f"arrays must have shapes that broadcast together, found {shapes}") from None
     scalar = all(not isinstance(value, (np.ndarray, list, tuple)) for value, _ in arguments.values())
-    return None if scalar else joined[0].shape, [np.array(one, np.float64).reshape(-1) for one in joined]
+    return None if scalar else joined[0].shape, [np.array(array, np.float64).reshape(-1) for array in joined]
 
 
 def _in_shape(shape: tuple[int, ...] | None, flat: Floats) -> Any:
@@ -268,7 +268,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     if array.dtype.kind not in "iufOU" or (array.dtype.kind == "U" and array.ndim == 0):
         raise SpecError(f"{expected}: a number or an array of numbers, found an array of {array.dtype}")
     if array.dtype.kind in "OU":
-        flat = [float(check_number(one, name, allowed)) for one in array.reshape(-1).tolist()]
+        flat = [float(check_number(number, name, allowed)) for number in array.reshape(-1).tolist()]
         return np.array(flat, np.float64).reshape(array.shape)
     narrow = array.dtype.kind == "f" and array.dtype.itemsize < 8
     floats = (array.astype(str) if narrow else array).astype(np.float64)

@@ -110,7 +110,7 @@ def calibrate_discrete(
     _require_room(sigma2)
     fine = sigma2 >= MIN_SMOOTH_VARIANCE
     below = [] if fine else [_on_grid(sigma2 - min(sigma2, Fraction(1)) * k / 32) for k in range(8, 0, -1)]
-    sigma2 = next((one for one in below if _worst(eps, one, vectors, target) <= target), sigma2)
+    sigma2 = next((candidate for candidate in below if _worst(eps, candidate, vectors, target) <= target), sigma2)
     best = None
     for _ in range(MAX_TRIALS):
         if sigma2 <= 0 or not _summable(vectors, float(sigma2), float(target)):
@@ -251,7 +251,7 @@ def normalise_shapes(shapes: Iterable[Sequence[int]]) -> list[Shape]:
         entries: tuple[object, ...] = tuple(shape) if np.iterable(shape) else ()
         if not entries or any(isinstance(entry, bool) or not isinstance(entry, (int, np.integer)) for entry in entries):
             raise SpecError(f"{expected}, found {shape!r:.60}")
-        sizes = sorted((abs(int(one)) for one in shape), reverse=True)
+        sizes = sorted((abs(int(step)) for step in shape), reverse=True)
         if sizes[-1] == 0 or sizes[0] > 1 << 40:
             raise SpecError(f"{expected} and at most 2^40, found {shape!r:.60}")
         vectors[tuple(sizes)] = None
@@ -322,7 +322,7 @@ def _check_sensitivity(sensitivity2: object, coordinates: object) -> tuple[int, 
 
 def _longest(vectors: Iterable[Shape]) -> int:
     """Largest squared norm of these vectors."""
-    return max(sum(one * one for one in vector) for vector in vectors)
+    return max(sum(step * step for step in vector) for vector in vectors)
 
 
 def _on_grid(value: Fraction) -> Fraction:
@@ -388,7 +388,7 @@ class _Shifted:
                 law = np.convolve(law, spread)
         self.law, reach = law, len(law) // 2
         w = np.arange(-reach, reach + 1, dtype=np.float64) * divisor
-        self.losses = (2 * w + sum(one * one for one in vector)) / (2 * sigma2)
+        self.losses = (2 * w + sum(step * step for step in vector)) / (2 * sigma2)
         self.cut = 2 * len(vector) * math.exp(-(radius**2) / (2 * sigma2))
         self._length = len(vector)
 

@@ -233,5 +233,5 @@ class Census(Deployment):
                     stretches[window] = self.budget.stretch(window)
                 where = stretches[window]
                 sums[where] = sums[where] + lost[kind]
-        steps = [(at, begins, one) for (start, end), one in sums.items() for at, begins in ((start, 1), (end, 0))]
+        steps = [(at, begins, losses) for (start, end), losses in sums.items() for at, begins in ((start, 1), (end, 0))]
         return sweep(steps)

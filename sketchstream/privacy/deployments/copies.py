@@ -134,9 +134,9 @@ def _chains(
 ) -> list[Chain]:
     """The smallest number of chains that explains these publications, the longest first."""
     chains: list[Chain] = []
-    early = {number for number in numbers if (one := shown[number]) is not None and not one.sealed}
+    early = {number for number in numbers if (copy := shown[number]) is not None and not copy.sealed}
     histories = {n: before_seal(published[n][0]) if n in early else published[n][0] for n in numbers}
-    for number in sorted(numbers, key=lambda one: _size(histories[one]), reverse=True):
+    for number in sorted(numbers, key=lambda number: _size(histories[number]), reverse=True):
         history, name, positions = histories[number], published[number][1], shown[number]
         if any(chain.takes(history, name, number, positions) for chain in chains):
             continue

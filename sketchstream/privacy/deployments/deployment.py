@@ -146,7 +146,7 @@ class Record:
 
     def _copied(self) -> Loss:
         """Largest loss of an event, or of an item, to all copies together, in the ledger's measure."""
-        return copied_loss([one.counted for one in (self.ledger, *self.copies)])
+        return copied_loss([ledger.counted for ledger in (self.ledger, *self.copies)])
 
     def parts(self) -> Iterator[Record]:
         """The parts of a merge of published states, as adding them published nothing; else the record itself."""
@@ -263,7 +263,7 @@ class Deployment:
             for number, head in enumerate(heads):
                 if head.place not in places:
                     places.add(head.place)
-                    others = tuple(one.ledger for at, one in enumerate(heads) if at != number)
+                    others = tuple(head.ledger for at, head in enumerate(heads) if at != number)
                     distinct.append(replace(head, copies=others, positions=None))
         by_place = Counter(record.place for record in distinct)
         # sketches without a name are different sketches
@@ -455,7 +455,7 @@ class Deployment:
         lines.append(f"one event loses at most {show(total.event)} in all sketches{mixed} together")
         days = self.by_day()
         if any(record.ledger.unit == "item" and not record.gaussian for record in self.records):
-            worst = max(days.values(), key=lambda one: one.item)
+            worst = max(days.values(), key=lambda day: day.item)
             less = to_approximate(total.item_zcdp, DELTA) < total.item
             lines.append(
                 f"one item loses at most {show(worst.item)} by what it does in one UTC day and {show(total.item)} over "

@@ -434,7 +434,7 @@ def not_protected(
     lost = []
     if spec.unit == "event":
         lost.append("a person with m events in this sketch loses up to m times as much")
-        if any(one.window_ms is not None for one in context.others) or context.window_ms is not None:
+        if any(other.window_ms is not None for other in context.others) or context.window_ms is not None:
             lost.append("a person with events in several windows: the losses of all these events add")
     else:
         lost.append("an item in several windows, sketches or partitions, or under two spellings: the losses add")

@@ -99,7 +99,7 @@ def _loss_of_record(epsilon: Fraction, context: Context) -> str:
     """What a record loses in all windows that hold it, and to all sketches."""
     own = epsilon * context.overlap
     text = f", in each of the {context.overlap} overlapping windows that hold it: {own}" if context.overlap > 1 else ""
-    every = own + sum(one.records for one in context.others)
+    every = own + sum(other.records for other in context.others)
     return text + (f"; with such numbers of the other sketches {every}" if every > own else "")
 
 

@@ -286,8 +286,8 @@ class GaussianLoss:
         worst = cls.none()
         for loss in losses:
             bounds = tuple(
-                Smoothed(one.rounding, max(one.mu2, other.mu2), max(one.kappa, other.kappa))
-                for one, other in zip(worst.smoothed, loss.smoothed, strict=True)
+                Smoothed(bound.rounding, max(bound.mu2, other.mu2), max(bound.kappa, other.kappa))
+                for bound, other in zip(worst.smoothed, loss.smoothed, strict=True)
             )
             exact = None if worst.exact is None or loss.exact is None else worst.exact | loss.exact
             normal = worst.normal and loss.normal
@@ -299,8 +299,8 @@ class GaussianLoss:
         if not self.mu2 or not other.mu2:
             return other if not self.mu2 else self
         bounds = tuple(
-            Smoothed(one.rounding, one.mu2 + two.mu2, (one.kappa + two.kappa) * (1 + 1e-15))
-            for one, two in zip(self.smoothed, other.smoothed, strict=True)
+            Smoothed(bound.rounding, bound.mu2 + two.mu2, (bound.kappa + two.kappa) * (1 + 1e-15))
+            for bound, two in zip(self.smoothed, other.smoothed, strict=True)
         )
         return GaussianLoss(self.mu2 + other.mu2, bounds, normal=self.normal and other.normal)
 
@@ -308,7 +308,7 @@ class GaussianLoss:
         """The loss to this many equal sketches, with independent noise."""
         if number == 1:
             return self
-        bounds = tuple(Smoothed(one.rounding, one.mu2 * number, one.kappa * number) for one in self.smoothed)
+        bounds = tuple(Smoothed(bound.rounding, bound.mu2 * number, bound.kappa * number) for bound in self.smoothed)
         return GaussianLoss(self.mu2 * number, bounds, self.exact if not self.mu2 else None, self.normal)
 
     @property
@@ -361,7 +361,7 @@ class GaussianLoss:
     def _exact_deltas(self) -> Callable[[float], float]:
         """The largest delta of the sets of shifted noises, a function of epsilon."""
         try:
-            curves = [discrete_deltas(one.sigma2, one.shape * one.times) for one in self.exact or ()]
+            curves = [discrete_deltas(shifted.sigma2, shifted.shape * shifted.times) for shifted in self.exact or ()]
         except SpecError:  # a sum of too many terms
             return lambda _: 1.0
         return lambda epsilon: max(deltas(epsilon) for deltas in curves)
@@ -397,10 +397,10 @@ def _at(loss: GaussianLoss, target: Fraction) -> EpsilonAtDelta:
     if not loss.normal:
         check_number(target, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
         continuous = zcdp_epsilon(loss.mu2 / 2, log_of(target))
-        value, least = min(((one.epsilon(target, normal=False), one) for one in loss.smoothed), key=itemgetter(0))
+        value, least = min(((curve.epsilon(target, normal=False), curve) for curve in loss.smoothed), key=itemgetter(0))
         return EpsilonAtDelta(value, float(target), continuous, "none" if math.isinf(value) else "zCDP", least.kappa)
     continuous = epsilon_of(target, 1, math.sqrt(loss.mu2))
-    best, bound = min(((one.epsilon(target), one) for one in loss.smoothed), key=itemgetter(0))
+    best, bound = min(((curve.epsilon(target), curve) for curve in loss.smoothed), key=itemgetter(0))
     if loss._summed:
         value = loss._exact_epsilon(target, best)
         if value < best:

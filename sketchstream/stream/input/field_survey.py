@@ -75,8 +75,9 @@ class Survey:
         Numbers that would be recent in another unit may be anything, so that only a field named like a time is one.
         """
         fields = self.fields()
-        times = [one.name for one in fields if one.kind == "time"]
-        called = [one.name for want in TIME_NAMES for one in fields if one.name.rpartition(".")[2].lower() == want]
+        times = [field.name for field in fields if field.kind == "time"]
+        last_parts = [(field.name, field.name.rpartition(".")[2].lower()) for field in fields]
+        called = [name for wanted in TIME_NAMES for name, last in last_parts if last == wanted]
         named = [name for name in called if name in times] or times
         return next(iter(named or (name for name in called if self.unit(name) != "ms")), None)
 

@@ -88,7 +88,7 @@ class ListedValues:
             missing = [value for value, count in zip(self.plan.listed[role], counts, strict=True) if not count]
             share = self._share(self.records - int(counts.sum()))
             if missing and (share or role.startswith("where.")):
-                named = ", ".join(repr(one) for one in missing[:MAX_NAMED_VALUES])
+                named = ", ".join(repr(value) for value in missing[:MAX_NAMED_VALUES])
                 more = f" and {len(missing) - MAX_NAMED_VALUES:,} more" if len(missing) > MAX_NAMED_VALUES else ""
                 others = f", and {share} of them have a value that is not listed" if share else ""
                 noted = noted or bool(share)
@@ -106,7 +106,7 @@ class ListedValues:
 
     def _share(self, part: int) -> str:
         """A part of the records in words; empty for a small one."""
-        return next((f"more than {words}" for one, words in SHARES if part * one > self.records), "")
+        return next((f"more than {words}" for factor, words in SHARES if part * factor > self.records), "")
 
     def _outside(self) -> str:
         """Why records do not count."""

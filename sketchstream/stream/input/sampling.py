@@ -306,7 +306,7 @@ class Sample:
         if name in self.unreached:
             return f": {name!r} {UNREACHABLE}"
         least = max(NAMED_FROM, (self.objects + 1) // 2)
-        common = [one for one, count in self.names.most_common() if count >= least and len(one) <= 60][:MAX_NAMES]
+        common = [name for name, count in self.names.most_common() if count >= least and len(name) <= 60][:MAX_NAMES]
         if not common:
             return ""
         return f"; fields there are: {', '.join(sorted(common))}{meant(name, common)}"

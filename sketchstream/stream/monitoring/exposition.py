@@ -116,40 +116,40 @@ def _at(age_s: float | None, now_s: float) -> float | None:
 
 
 PARTITION: dict[str, tuple[str, Callable[[PartitionGauge, float], float | None]]] = {
-    "consumer_lag_records": ("Records of the log that are not committed.", lambda one, _now: one.lag),
+    "consumer_lag_records": ("Records of the log that are not committed.", lambda gauge, _now: gauge.lag),
     "consumer_lag_seconds": (
         "Age of the oldest record that is not committed, since this worker has seen its place in the log.",
-        lambda one, _now: one.lag_s,
+        lambda gauge, _now: gauge.lag_s,
     ),
     "watermark_timestamp_seconds": (
         "Watermark, in seconds since 1970.",
-        lambda one, _now: None if one.watermark_ms is None else one.watermark_ms / 1000,
+        lambda gauge, _now: None if gauge.watermark_ms is None else gauge.watermark_ms / 1000,
     ),
-    "window_open": ("Open windows, all sketches.", lambda one, _now: one.open_windows),
-    "state_bytes": ("Memory of the open windows' counters.", lambda one, _now: one.state_bytes),
+    "window_open": ("Open windows, all sketches.", lambda gauge, _now: gauge.open_windows),
+    "state_bytes": ("Memory of the open windows' counters.", lambda gauge, _now: gauge.state_bytes),
     "commit_age_seconds": (
         "For how long something has been waiting for a commit; 0: nothing is.",
-        lambda one, _now: one.commit_age_s,
+        lambda gauge, _now: gauge.commit_age_s,
     ),
     "publication_age_seconds": (
         "For how long something sealed has been waiting for its publication; 0: nothing is.",
-        lambda one, _now: one.publication_age_s,
+        lambda gauge, _now: gauge.publication_age_s,
     ),
     "snapshot_age_seconds": (
         "For how long the present snapshot has been written; 0: none is.",
-        lambda one, _now: one.snapshot_age_s,
+        lambda gauge, _now: gauge.snapshot_age_s,
     ),
     "last_commit_timestamp_seconds": (
         "Time of the last commit by this worker, in seconds since 1970.",
-        lambda one, now: _at(one.last_commit_s, now),
+        lambda gauge, now: _at(gauge.last_commit_s, now),
     ),
     "last_publication_timestamp_seconds": (
         "Time of the last publication by this worker, in seconds since 1970.",
-        lambda one, now: _at(one.last_publication_s, now),
+        lambda gauge, now: _at(gauge.last_publication_s, now),
     ),
     "partition_throttled": (
         "1 while the partition is not read because too much waits for publication, snapshots or other topics.",
-        lambda one, _now: float(one.throttled),
+        lambda gauge, _now: float(gauge.throttled),
     ),
 }
 """Gauges of a partition: help, and how the value is read at a time in seconds since 1970."""

@@ -34,7 +34,7 @@ def table(value: object) -> dict[str, Any]:
 
 def tables(value: object) -> list[dict[str, Any]]:
     """A list of tables."""
-    return [table(one) for one in require_list(value)]
+    return [table(entry) for entry in require_list(value)]
 
 
 def digits(value: int) -> str:

@@ -23,10 +23,10 @@ class Buffers:
     def take(self, size: int) -> bytearray:
         """Return a buffer of at least this size; all zeros."""
         with self._guard:
-            fitting = [one for one in self._spare if size <= len(one) <= 2 * size]
+            fitting = [buffer for buffer in self._spare if size <= len(buffer) <= 2 * size]
             if fitting:
                 smallest = min(fitting, key=len)
-                self._spare = [one for one in self._spare if one is not smallest]
+                self._spare = [buffer for buffer in self._spare if buffer is not smallest]
                 return smallest
         return bytearray(size)
 

@@ -81,12 +81,12 @@ class Blobs(Mapping[str, Bytes]):
     @property
     def n_bytes(self) -> int:
         """Size of all blobs without the headers of open states."""
-        return sum(len(one) if isinstance(one, bytes) else one.body_bytes for one in self._held.values())
+        return sum(len(held) if isinstance(held, bytes) else held.body_bytes for held in self._held.values())
 
     @property
     def copied_bytes(self) -> int:
         """Memory that they need beside the states."""
-        return self.n_bytes - sum(one.body_bytes for one in self._held.values() if isinstance(one, Streamed))
+        return self.n_bytes - sum(held.body_bytes for held in self._held.values() if isinstance(held, Streamed))
 
     def release(self) -> None:
         """Overwrite the copies of open states and return their memory; no blob is read after this."""
@@ -167,7 +167,7 @@ def _written(state: PartitionState, buffers: Buffers | None) -> Snapshot:
         "partitions": state.counts.now,
         "former_counts": [[count, until] for count, until in state.counts.former.items()],
         "partial": state._partial,
-        "idled": [list(one) for one in state._watermark.idled],
+        "idled": [list(span) for span in state._watermark.idled],
         "fingerprint": state.rules.fingerprint,
         "begins": state.lifecycle.specs.begins,
         "specs": {plan.name: plan.spec.to_dict() for plan in state.rules.sketches},
@@ -264,7 +264,7 @@ def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple
     by_sketch: dict[str, set[tuple[int, int]]] = {}
     for manifest in manifests:
         for name, fields in manifest["sketches"].items():
-            bounds = {(int(one["start"]), int(one["end"])) for one in fields["windows"]}
+            bounds = {(int(window["start"]), int(window["end"])) for window in fields["windows"]}
             by_sketch.setdefault(name, set()).update(bounds)
     return {name: sorted(bounds) for name, bounds in by_sketch.items()}
 
@@ -317,10 +317,10 @@ def restore(
         for plan in rules.sketches:
             if plan.name not in saved:
                 _begin(state, plan)
-        for one in tables(manifest["outbox"]):
-            _restore_outgoing(state, one, restored.blobs)
-        for one in tables(manifest["frontiers"]):
-            frontier = frontiers.read(one["sketch"], one["revision"], one["partition"], one)
+        for entry in tables(manifest["outbox"]):
+            _restore_outgoing(state, entry, restored.blobs)
+        for entry in tables(manifest["frontiers"]):
+            frontier = frontiers.read(entry["sketch"], entry["revision"], entry["partition"], entry)
             state.outbox.frontiers[frontier.sketch] = frontier
     state._changed = bool(state.outbox.pending)
     state.set_partitions(partitions)

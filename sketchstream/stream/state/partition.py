@@ -418,7 +418,7 @@ class PartitionState:
         for state in list(self.sketch_states.values()):
             through = self._target(state)
             if everything and state.windows:
-                through = max(through, *(one.end for one in state.windows.values()))
+                through = max(through, *(window.end for window in state.windows.values()))
             if through <= state.progress.through:
                 continue
             yield from self._ask_partitions()

@@ -216,7 +216,7 @@ class Calendar:
                 'periods need windows of minutes, hours, days or weeks and timezone = "UTC": elsewhere clock changes, '
                 "and months everywhere, make them unequal"
             )
-        minutes = [one.count * (1440 if one.unit == "day" else 1) for one in (long, short)]
+        minutes = [width.count * (1440 if width.unit == "day" else 1) for width in (long, short)]
         if minutes[0] % minutes[1] or minutes[0] == minutes[1]:
             raise ConfigError(f"periods must divide the window of {window} into two or more, found {period!r:.40}")
         return minutes[0] // minutes[1], minutes[1] * MINUTE_MS

@@ -89,7 +89,7 @@ def main_reason(exact: Mapping[str, int]) -> str | None:
         return f"{many} of all records are misplaced: {ADVICE['misplaced']}"
     if not others:
         return None
-    name = max(others, key=lambda one: exact[one])
+    name = max(others, key=lambda reason: exact[reason])
     return f"more than half of all records are {name.replace('_', ' ')}: {ADVICE[name]}"
 
 

@@ -103,13 +103,13 @@ def gauges(
     other workers must not wait for it.
     """
     healthy = loop_age_s < HEALTHY_SECONDS
-    shown = tuple(_gauge(partition, now, within_s) for partition in sorted(partitions, key=lambda one: one.partition))
+    shown = tuple(_gauge(partition, now, within_s) for partition in sorted(partitions, key=lambda each: each.partition))
     return Gauges(
         partitions=shown,
         epsilon=epsilon,
         loop_age_seconds=loop_age_s,
         clock_skew_seconds=None if skew_ms is None else skew_ms / 1000,
-        ready=healthy and joined and all(one.status not in {"restoring", "stalled"} for one in shown),
+        ready=healthy and joined and all(gauge.status not in {"restoring", "stalled"} for gauge in shown),
         healthy=healthy,
         joined=joined,
         mixed=mixed,

@@ -166,8 +166,8 @@ def _from_file(path: Any) -> Type:
 def _example(value: object) -> tuple[Type, bytes]:
     """A schema of a plain document, and the document in Avro's encoding."""
     if isinstance(value, dict):
-        parts = {name: _example(one) for name, one in value.items()}
-        fields = [(name, one) for name, (one, _) in parts.items()]
+        parts = {name: _example(member) for name, member in value.items()}
+        fields = [(name, member) for name, (member, _) in parts.items()]
         return Type("record", fields=fields), b"".join(body for _, body in parts.values())
     if isinstance(value, int):
         return Type("long"), zigzag(value)

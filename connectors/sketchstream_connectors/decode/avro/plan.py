@@ -61,7 +61,7 @@ def compile_plan(schema: Type, slots: Sequence[Slot]) -> SchemaPlan | None:
     """
     builder = _SchemaBuilder(slots)
     try:
-        builder.emit(schema, [(slot, one.path) for slot, one in enumerate(slots)])
+        builder.emit(schema, [(slot, wanted.path) for slot, wanted in enumerate(slots)])
         builder.add(ops.END)
     except TooLargeError:
         return None
@@ -171,7 +171,7 @@ class _SchemaBuilder:
         self._close(group)
 
     def _union(self, schema: Type, wanted: Wanted) -> None:
-        kinds = [one.kind for one in schema.branches]
+        kinds = [branch.kind for branch in schema.branches]
         if len(kinds) == 2 and kinds.count("null") == 1:
             null = kinds.index("null")
             self.emit(schema.branches[1 - null], wanted, optional=null + 1)
@@ -203,7 +203,7 @@ class _SchemaBuilder:
         """Take a value into the first slot; others are copies, which the reader makes by taking the same path once."""
         assert len(slots) <= 2
         times = [slot for slot in slots if self.slots[slot].time]
-        slot = next((one for one in slots if one not in times), slots[0])
+        slot = next((slot for slot in slots if slot not in times), slots[0])
         wanted = self.slots[slot]
         kind = schema.kind
         if schema.logical == "decimal":

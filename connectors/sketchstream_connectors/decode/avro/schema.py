@@ -119,7 +119,7 @@ def _type(described: Any, namespace: str, names: dict[str, Type], depth: int) ->
             return Type(described)
         return names.get(_full_name(described, namespace)) or names[described]
     if isinstance(described, list):
-        branches = [_type(one, namespace, names, depth + 1) for one in described]
+        branches = [_type(branch, namespace, names, depth + 1) for branch in described]
         if not branches or any(branch.kind == "union" for branch in branches):
             raise ValueError
         return Type("union", branches=branches)
@@ -138,7 +138,7 @@ def _type(described: Any, namespace: str, names: dict[str, Type], depth: int) ->
     names[full] = result
     inner = full.rpartition(".")[0]
     if kind == "enum":
-        result.symbols = tuple(str(one) for one in described["symbols"])
+        result.symbols = tuple(str(symbol) for symbol in described["symbols"])
         if len(set(result.symbols)) != len(result.symbols):
             raise ValueError
     elif kind == "fixed":
@@ -149,7 +149,7 @@ def _type(described: Any, namespace: str, names: dict[str, Type], depth: int) ->
     else:
         for field in described["fields"]:
             result.fields.append((str(field["name"]), _type(field["type"], inner, names, depth + 1)))
-        result.record_bytes = min(sum(one.least for _, one in result.fields), 1 << 31)
+        result.record_bytes = min(sum(member.least for _, member in result.fields), 1 << 31)
     return result
 
 
@@ -182,9 +182,8 @@ def leaf_names(schema: Type, depth: int = 3, before: str = "") -> list[str]:
     """
     if schema.kind == "union":
         inner = [leaf_names(branch, depth, before) for branch in schema.branches if branch.kind == "record"]
-        return list(dict.fromkeys(name for names in inner for name in names)) or [before.rstrip(".")]
+        return list(dict.fromkeys(leaf for names in inner for leaf in names)) or [before.rstrip(".")]
     if schema.kind != "record" or depth == 0:
         return [before.rstrip(".")] if before else []
-    return list(
-        dict.fromkeys(leaf for name, one in schema.fields for leaf in leaf_names(one, depth - 1, f"{before}{name}."))
-    )
+    inner = [leaf_names(member, depth - 1, f"{before}{name}.") for name, member in schema.fields]
+    return list(dict.fromkeys(leaf for names in inner for leaf in names))

@@ -35,7 +35,7 @@ def read_fields(schema: Type, body: bytes, slots: Sequence[Slot]) -> list[Value]
         slots: what is wanted.
     """
     tree = _Tree(body, slots)
-    paths = [(slot, one.path) for slot, one in enumerate(slots)]
+    paths = [(slot, wanted.path) for slot, wanted in enumerate(slots)]
     return tree.found if _read_whole_value(tree, schema, paths) else None
 
 

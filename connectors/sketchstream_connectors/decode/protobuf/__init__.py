@@ -182,7 +182,7 @@ def _from_file(path: Any, name: str) -> Message:
         ) from None
     message = files.messages.get(f".{name}")
     if message is None:
-        names = ", ".join(sorted(one[1:] for one in files.messages if not one.startswith(".google.")))
+        names = ", ".join(sorted(name[1:] for name in files.messages if not name.startswith(".google.")))
         raise ConfigError(f"payload.message {name!r:.80} is not in {path}; it has {names:.300}")
     return message
 

@@ -88,7 +88,7 @@ class Message:
 
     def named(self, name: str) -> MessageField | None:
         """The field of a name."""
-        return next((one for one in self.fields if one.name == name), None)
+        return next((member for member in self.fields if member.name == name), None)
 
 
 @dataclass(frozen=True)
@@ -189,22 +189,22 @@ def _fields(
     described: Any, implicit: bool, messages: dict[str, Message], enums: dict[str, dict[int, str]]
 ) -> Iterator[MessageField]:
     """The fields of a message."""
-    for one in described.field:
-        kind, wire = KINDS[one.type]
+    for member in described.field:
+        kind, wire = KINDS[member.type]
         message_field = MessageField(
-            one.name,
-            one.number,
+            member.name,
+            member.number,
             kind,
             wire,
-            repeated=one.label == one.LABEL_REPEATED,
-            explicit=not implicit or one.proto3_optional or one.HasField("oneof_index") or kind == "message",
-            oneof=one.oneof_index if one.HasField("oneof_index") and not one.proto3_optional else -1,
+            repeated=member.label == member.LABEL_REPEATED,
+            explicit=not implicit or member.proto3_optional or member.HasField("oneof_index") or kind == "message",
+            oneof=member.oneof_index if member.HasField("oneof_index") and not member.proto3_optional else -1,
         )
         try:
             if kind in ("message", "group"):
-                message_field.message = messages[one.type_name]
+                message_field.message = messages[member.type_name]
             elif kind == "enum":
-                message_field.symbols = enums[one.type_name]
+                message_field.symbols = enums[member.type_name]
         except KeyError:
             raise FormatError(
                 "a descriptor uses a type that none of its files has: write it with `protoc --include_imports`"

@@ -126,7 +126,7 @@ def spell_error(error: Exception) -> str:
         if argument
         for part in (argument if isinstance(argument, set | list | tuple) else [argument])
     ]
-    text = _LOOKED_UP.sub(r"\1", ", ".join(str(one) for one in named))
+    text = _LOOKED_UP.sub(r"\1", ", ".join(str(name) for name in named))
     for kind, resource in (
         (errors.TopicAuthorizationFailedError, "topic"),
         (errors.GroupAuthorizationFailedError, "group"),

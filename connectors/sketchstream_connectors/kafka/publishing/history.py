@@ -136,9 +136,9 @@ class KafkaHistory:
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of the history."""
         with contextlib.closing(KafkaSealedSource(self._connection, self._topic, whole=True)) as source:
-            frontiers = [one for one in source.read() if isinstance(one, Frontier)]
-        newest = sorted(frontiers, key=lambda one: one.sequence)
-        return {(one.sketch, one.revision, one.partition): one for one in newest}
+            frontiers = [frontier for frontier in source.read() if isinstance(frontier, Frontier)]
+        newest = sorted(frontiers, key=lambda frontier: frontier.sequence)
+        return {(frontier.sketch, frontier.revision, frontier.partition): frontier for frontier in newest}
 
     def close(self) -> None:
         """Close."""

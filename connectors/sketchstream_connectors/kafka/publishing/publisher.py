@@ -383,7 +383,7 @@ class KafkaSink:
                 if not _too_large(error):
                     raise
                 # a letter that is too large fails its producer, and everything that it has in flight
-                for letter in [one for one in pending if not one.done]:
+                for letter in [letter for letter in pending if not letter.done]:
                     self._deliver_alone(letter, deadline)
         except BrokerError:
             self._outlet.replace()

@@ -265,7 +265,7 @@ class _Windows:
         """Return the bodies of the windows that end by then, ascending."""
         due = sorted(window for window in self._waiting if window[1] <= through)
         for window in due:
-            for held in sorted(self._waiting.pop(window), key=lambda one: (one.body.sketch, one.body)):
+            for held in sorted(self._waiting.pop(window), key=lambda held: (held.body.sketch, held.body)):
                 yield from self._entry(held)
 
     def _entry(self, held: _Held) -> Iterator[SealedEntry]:
@@ -433,7 +433,7 @@ class KafkaSealedSource:
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions. See `SealedSource.closed`."""
         bodies = self._bodies(sketch, since, until, lambda body: body.positions is not None)
-        for body in sorted(bodies, key=lambda one: (one.window, one.partition, one.positions, one)):
+        for body in sorted(bodies, key=lambda body: (body.window, body.partition, body.positions, body)):
             if (entry := body.entry(bodies[body])) is None:
                 say(log, logging.ERROR, "closed_positions_altered", sketch=sketch, partition=body.partition)
             else:
@@ -442,7 +442,7 @@ class KafkaSealedSource:
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open. See `SealedSource.early`."""
         bodies = self._bodies(sketch, since, until, lambda body: body.early is not None)
-        for body in sorted(bodies, key=lambda one: (one.window, one.early, one)):
+        for body in sorted(bodies, key=lambda body: (body.window, body.early, body)):
             if (entry := body.entry(bodies[body])) is None:
                 say(log, logging.ERROR, "early_body_altered", sketch=sketch, partition=body.partition)
             else:

@@ -239,7 +239,7 @@ class KafkaStore:
     def _newest_revision(self) -> int | None:
         """Largest revision of all partitions, those of other topics as of the start; None: none has begun."""
         here = traces.revision_of(self._connection, self._topic, self._topics.input.topic_id)
-        return max((one for one in (here, self._beside) if one is not None), default=None)
+        return max((time for time in (here, self._beside) if time is not None), default=None)
 
     def _begin_anew(self, partition: int, fence: Fence, used: int) -> Fresh:
         """The input is another topic than the one that was counted: a new revision, whose first commit erases the old.

@@ -185,7 +185,7 @@ def check_writable(connection: Connection, topics: Mapping[str, str]) -> None:
     for setting, name in topics.items():
         with connection.admin.client(f"asking about topic {name!r}") as client:
             (described,) = client.describe_topics([name])
-        operations = {str(one).lower() for one in described.get("authorized_operations") or ()}
+        operations = {str(operation).lower() for operation in described.get("authorized_operations") or ()}
         if described["error_code"] != 0:
             raise ConfigError(
                 f"{setting}: topic {name!r} does not exist, or may not be seen; `sketchstream topics create` makes it, "
