@@ -6,7 +6,6 @@ In: a publication. Out: see `sketchstream.kinds.answers`. Touches: nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -36,10 +35,9 @@ class LinearAnswers(Answers):
     """What the answers were computed from; None if they were computed from bare numbers."""
 
     def computed_from(self, published: Published) -> Self:
-        """A copy of these answers that says what they were computed from."""
-        twin = copy(self)
-        object.__setattr__(twin, "published", published)  # frozen dataclasses derive from this class too
-        return twin
+        """These answers, which now say what they were computed from; called once, by the kind that made them."""
+        object.__setattr__(self, "published", published)  # frozen dataclasses derive from this class too
+        return self
 
     def sketch_facts(self) -> dict[str, Any]:
         """What the spec says of the sketch: its kind, its unit, its privacy."""
