@@ -34,7 +34,7 @@ def checks() -> Iterator[Check]:
 
 
 def pmf(variance: Fraction) -> Floats:
-    """Probabilities of a discrete Gaussian value from -VALUES_SUMMED to REACH."""
+    """Probabilities of a discrete Gaussian value from -VALUES_SUMMED to VALUES_SUMMED."""
     x = np.arange(-VALUES_SUMMED, VALUES_SUMMED + 1)
     mass = np.exp(-(x**2) / (2 * float(variance)))
     return np.asarray(mass / mass.sum())

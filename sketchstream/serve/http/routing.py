@@ -26,7 +26,7 @@ class Path(APIRoute):
 
     Args:
         path: path with its parameters in braces.
-        endpoint: answers. Its parameter `question_for_log`, if it has one, is a model of the query string.
+        endpoint: answers. Its parameter `asked`, if it has one, is a model of the query string.
         admit: refuses what must not be told apart from what is not there; asked before parameters are read.
         settings: settings of the framework's route.
     """

@@ -31,7 +31,7 @@ class Boundary:
 
     Args:
         history: windows that begin before then (ms) belong to the history; NO_TIME: none do.
-        live: windows that begin then (ms) or later are live; NEVER: none are.
+        live: windows that begin then (ms) or later are live; NO_LIVE_WINDOW: none are.
         ledger: id of the ledger in which the history is booked; empty: none is.
     """
 

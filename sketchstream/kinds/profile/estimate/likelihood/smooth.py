@@ -61,7 +61,7 @@ class Model:
         penalty: (k, k) penalty at strength 1, zero outside the spline.
         fixed: (k,) precision of the coefficients outside the spline.
         curvatures: eigenvalues of the penalty without its two zeros.
-        base: (m,) log width, OFF where excluded.
+        base: (m,) log width, EXCLUDED_LOG_SHARE where excluded.
         bonus: nats added to the evidence.
     """
 
