@@ -86,12 +86,12 @@ def load_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def state(bodies: Mapping[str, bytes], deployment: Mapping[str, object] | None = None) -> dict[str, object]:
+def statement_of(bodies: Mapping[str, bytes], deployment: Mapping[str, object] | None = None) -> dict[str, object]:
     """The statement of these published files: digests, specs, ledgers, places, losses, version of the software.
 
     Args:
         bodies: bytes by name of the file.
-        deployment: what else is stated of a whole deployment, see `of_deployment`.
+        deployment: further statements about the whole deployment, see `of_deployment`.
 
     Raises:
         FormatError: bytes that are not published, or that the small verifier would refuse.
@@ -172,7 +172,7 @@ def sign(statement: Mapping[str, object], key: Ed25519PrivateKey) -> bytes:
     """The statement in a signed DSSE envelope, as JSON.
 
     Args:
-        statement: see `state`.
+        statement: see `statement_of`.
         key: the signer's private key.
     """
     payload, kind = json.dumps(statement, sort_keys=True).encode(), PAYLOAD.encode()

@@ -124,7 +124,7 @@ class Counter:
     def from_dict(cls, data: Mapping[str, Any]) -> Counter:
         """The counter that `to_dict` described."""
         value = int.from_bytes(data["value"], "little", signed=True)
-        return cls(data["name"], value, tuple(Noise.from_dict(layer) for layer in data["noise"]))
+        return cls(data["name"], value, tuple(Noise.from_dict(draw) for draw in data["noise"]))
 
     @classmethod
     def sum(cls, counters: Sequence[Counter]) -> Counter:

@@ -93,7 +93,7 @@ def record(
     whole, worst = deployment.total(), _worst_day(deployment, unit)
     composed = worst.item_at(DELTA) if unit == "item" else worst.event_at(DELTA)
     variant, parameters = _parameters(worst, unit, composed)
-    starts = [record.window[1] for record in deployment.records if record.window is not None]
+    ends = [record.window[1] for record in deployment.records if record.window is not None]
     kinds = sorted({spec.kind for spec in specs.values()})
     laws = sorted({layer.law for record in deployment.records for layer in record.ledger.history.layers()})
     basic = {name: operator[name] for name in ("name", "data_curators", "intended_use", "data_product_region")}
@@ -101,7 +101,7 @@ def record(
         "description": f"Noisy sketches of a stream of events ({', '.join(sorted(specs))}; kinds {', '.join(kinds)}), "
         "published once for each window of event time, from which statistics with confidence intervals are computed.",
         "data_product_type": "Summary statistics",
-        "publication_date": utc_day(min(starts)) if starts else utc_day(0),
+        "publication_date": utc_day(min(ends)) if ends else utc_day(0),
     }
     if "data_product_sector" in operator:
         basic["data_product_sector"] = operator["data_product_sector"]

@@ -106,7 +106,7 @@ def require_noise(header: dict[str, Any]) -> None:
     part = share / 2 if spec.get("counted") else share
     for counter in header.get("counters", ()):
         by = amounts.get(counter["name"].partition(".")[0])
-        noise = [(layer["law"], Fraction(layer.get("epsilon", "0"))) for layer in counter["noise"]]
+        noise = [(draw["law"], Fraction(draw.get("epsilon", "0"))) for draw in counter["noise"]]
         expected = [("discrete-laplace", cost * part / (by or 1)) for cost in shown_costs]
         require(by is None or noise == expected, f"the noise of counter {counter['name']!r} is not that of the ledger")
     published = str((Fraction(spec["epsilon_publish"]) * k if spec.get("histograms", True) else 0) + apart)

@@ -228,7 +228,7 @@ def _print(
         return
     for row in rows:
         click.echo(f"{row.month.name}, {row.month.flights:,} flights")
-        show.table(report.COLUMNS, row.lines())
+        show.print_table(report.COLUMNS, row.lines())
         click.echo()
     click.echo(report.coverage(rows) + "\n")
     for sentence in dials.sentences():

@@ -56,20 +56,20 @@ def counters(case: Case, number: int) -> Outcome:
 def _follow_one_sketch(case: Case, at: int, names: set[str], drawn: dict[tuple[str, str], list[int]]) -> str | None:
     """Follow the counters of one sketch; text on what is wrong, None if nothing is."""
     sketch = case.few()
-    inside_values = counters_of(sketch)
-    if set(inside_values) != names:
-        return f"the counters are {', '.join(inside_values) or 'none'}"
+    before = counters_of(sketch)
+    if set(before) != names:
+        return f"the counters are {', '.join(before) or 'none'}"
     inside = names - {ADMITTED}
     for name in names:
-        drawn["create", name].append(inside_values[name])
+        drawn["create", name].append(before[name])
     items, weights, moves = case.moves[at % len(case.moves)] if case.moves else ([], None, {})
     if len(items):
         sketch.update(list(items), None if weights is None else list(weights), invalid="noop")
     sketch.admit(at % 4)
     after = counters_of(sketch)
-    expected = {name: inside_values[name] + moves.get(name, 0) + (at % 4 if name == ADMITTED else 0) for name in names}
+    expected = {name: before[name] + moves.get(name, 0) + (at % 4 if name == ADMITTED else 0) for name in names}
     if after != expected:
-        return f"events add { ({name: after[name] - inside_values[name] for name in names}) }"
+        return f"events add { ({name: after[name] - before[name] for name in names}) }"
     if "refresh" in case.costs:
         sketch.refresh(*case.asked)
         before, after = after, counters_of(sketch)

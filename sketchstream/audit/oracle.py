@@ -1,6 +1,6 @@
 """The oracle: exact privacy losses of small histories, by enumerating every noise value and every outcome.
 
-In: a history (looks.History) and a small ring Z_m that stands for one slot. Out: exact losses to compare a ledger
+In: a history (losses.history) and a small ring Z_m that stands for one slot. Out: exact losses to compare a ledger
 with. Touches: nothing.
 Source: docs/theory/privacy.md section 3; Dwork et al., ICS 2010 (randomized response); Ghosh, Roughgarden &
 Sundararajan 2009 (discrete Laplace).

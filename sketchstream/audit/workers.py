@@ -120,7 +120,7 @@ def _counters(case: Case, parts: list[Any]) -> str | None:
             return f"WITHOUT NOISE: {name}"
         law = case.admitted if name == "admitted" else case.counters(case.costs["create"])[name]
         if name == "admitted" or case.publishes == "bare":
-            worst = min(laws.battery(noise, law), key=lambda counter: counter.p_value)  # type: ignore[arg-type]
+            worst = min(laws.battery(noise, law), key=lambda check: check.p_value)  # type: ignore[arg-type]
             if worst.p_value < UNLIKELY:
                 power = f"would find {resolution(law, len(noise)):.0%}"
                 return f"p = {worst.p_value:.2g} ({name}, {worst.name}), {power}"

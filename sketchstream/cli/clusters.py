@@ -107,7 +107,7 @@ def number_partitions(diagnoses: Sequence[Diagnosis], topic: int) -> Iterator[Di
     """Findings about the partitions of one of several topics, with the numbers of the whole input."""
     from sketchstream.topics import TOPIC_STRIDE
 
-    return (replace(diagnose, partition=TOPIC_STRIDE * topic + diagnose.partition) for diagnose in diagnoses)
+    return (replace(each, partition=TOPIC_STRIDE * topic + each.partition) for each in diagnoses)
 
 
 def findings(diagnoses: Sequence[Diagnosis]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -115,12 +115,12 @@ def findings(diagnoses: Sequence[Diagnosis]) -> tuple[tuple[str, ...], list[tupl
     columns = ("partition", "outcome", "what", "position", "revision")
     rows: list[tuple[str, ...]] = [
         (
-            str(diagnose.partition),
-            diagnose.outcome,
-            diagnose.text,
-            "-" if diagnose.position < 0 else str(diagnose.position),
-            str(diagnose.revision),
+            str(diagnosis.partition),
+            diagnosis.outcome,
+            diagnosis.text,
+            "-" if diagnosis.position < 0 else str(diagnosis.position),
+            str(diagnosis.revision),
         )
-        for diagnose in diagnoses
+        for diagnosis in diagnoses
     ]
     return columns, rows

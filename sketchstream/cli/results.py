@@ -32,7 +32,7 @@ def print_one(answer: ProfileAnswer, form: show.Format) -> None:
         profile, intervals = answer.profile, answer.intervals
         click.echo(profile.heading())
         rows = profile.summary()
-        show.table(("", "estimate", "low", "high"), rows if intervals else [(*row[:2], "-", "-") for row in rows])
+        show.print_table(("", "estimate", "low", "high"), rows if intervals else [(*row[:2], "-", "-") for row in rows])
         click.echo(f"95% intervals; they cover {profile.covers}." if intervals else words.NO_INTERVALS)
 
 
@@ -83,9 +83,9 @@ def print_windows(
         group = ("group",) if any(len(row) > 2 + len(numbers) for row in rows) else ()
         names = (name.replace("at_least.", "at least ").replace("exactly.", "exactly ") for name in numbers)
         columns = ("window", *group, "partitions", *names)
-        show.table(columns, rows, f"sketch {name}: estimate [95% interval]")
-        for told, most in untold.items():
-            text = f"{told} is '-' where nothing was counted, or where counts above {most} are not told apart"
+        show.print_table(columns, rows, f"sketch {name}: estimate [95% interval]")
+        for counted, largest in untold.items():
+            text = f"{counted} is '-' where nothing was counted, or where counts above {largest} are not told apart"
             show.note(text)
 
 

@@ -64,7 +64,7 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """Format a table: the first column is left-aligned, the others right-aligned, without trailing blanks."""
     import rich.box
     import rich.console
@@ -134,7 +134,7 @@ def facts(data: Mapping[str, Any], form: str) -> None:
         ]
         columns = [column for column in columns if column not in sentences]
         click.echo(f"\n{name}")
-        table(columns, [[_plain_text(part.get(column)) for column in columns] for part in parts])
+        print_table(columns, [[_plain_text(part.get(column)) for column in columns] for part in parts])
         for part in parts:
             for key in filter(part.get, sentences):
                 click.echo(f"\n{part.get('name', name)}, {key.replace('_', ' ')}: {_plain_text(part[key])}")

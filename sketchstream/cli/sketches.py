@@ -129,7 +129,7 @@ def seal(path: Path, key_file: Path | None, predecessor: BinaryIO) -> Release | 
     return sealed
 
 
-def finish_interrupted(path: Path) -> Release | SealedState | None:
+def read_interrupted_seal(path: Path) -> Release | SealedState | None:
     """The publication that a killed `seal` left in the sketch's own file, readable only by its owner; else None."""
     from sketchstream import published, wire
 

@@ -82,15 +82,15 @@ def read_tables(written: Mapping[str, Any]) -> tuple[FileTable | None, list[str]
     for _ in range(MAX_READINGS):
         try:
             return FileTable.model_validate(data), mistakes, unclear
-        except ValidationError as error:
-            errors = _in_the_file(error.errors(), data)
-        names = [error for error in errors if error["type"] == "extra_forbidden"]
+        except ValidationError as refusal:
+            errors = _in_the_file(refusal.errors(), data)
+        unknown_keys = [error for error in errors if error["type"] == "extra_forbidden"]
         before = copy.deepcopy(data)
-        for name in names or errors:
-            text = _explain(name, written, before)
+        for error in unknown_keys or errors:
+            text = _explain(error, written, before)
             if text is not None and text not in mistakes:
                 mistakes.append(text)
-            _mend(data, name["type"], name["loc"], unclear)
+            _mend(data, error["type"], error["loc"], unclear)
         if data == before:
             break
     return None, mistakes, unclear

@@ -100,7 +100,7 @@ def denoise_by(counts: Floats, variance: float, method: str = "auto", target: Fl
 
     Args:
         counts: (d,) float64, noisy.
-        variance: variance of the noise of each word.
+        variance: variance of the noise of each count.
         method: one of METHODS.
         target: (d,) public numbers towards which method "target" shrinks.
 
@@ -234,7 +234,7 @@ def _deviation(variance: float, d: int, slope: float) -> float:
 
 
 def _shrinkage(square: float, variance: float, dimensions: int, freedom: int) -> tuple[float, float]:
-    """The positive part factor 1 - wanted V / W, and the estimated error in this many dimensions."""
+    """The positive part factor 1 - freedom V / W, and the estimated error in this many dimensions."""
     if square <= freedom * variance:
         return 0.0, square - dimensions * variance
     return 1 - freedom * variance / square, variance * (dimensions - freedom**2 * variance / square)

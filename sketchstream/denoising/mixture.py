@@ -42,7 +42,7 @@ def posterior_means(counts: Floats, variance: float) -> tuple[Floats, float, flo
 
     Args:
         counts: (d,) float64, noisy.
-        variance: variance of the noise of each word.
+        variance: variance of the noise of each count.
 
     Returns:
         (d,) means; Stein's unbiased estimate of the sum of squared errors; the mean slope of the means in the counts.
@@ -97,7 +97,7 @@ def _start(histogram: Floats) -> Floats:
 
 
 def _fit_mixture(histogram: Floats, start: Floats) -> Floats:
-    """(size,) the law after all rounds."""
+    """(size,) the law after all steps."""
     law, number = start, histogram.sum()
     for _ in range(EM_STEPS):
         law = law * _convolve_same(histogram / np.maximum(_convolve_same(law, KERNEL), 1e-300), KERNEL) / number

@@ -56,7 +56,7 @@ class RecordColumn:
         return int(self.kinds.size)
 
     def __repr__(self) -> str:
-        return f"Column({len(self)} records)"
+        return f"RecordColumn({len(self)} records)"
 
     @property
     def absent(self) -> Flags:
@@ -204,7 +204,7 @@ def _read_integers(column: RecordColumn, valid: Flags, unsigned: bool, out: Ints
 
 
 _NO_TABLE: Final = np.frombuffer(b"", np.uint8), np.empty(0, np.int64), np.empty(0, np.int32)
-"""The types of a table of texts."""
+"""An empty table of texts: no bytes, no ends, no places."""
 
 
 class Choices:
@@ -220,7 +220,8 @@ class Choices:
     def __init__(self, values: Sequence[Item]) -> None:
         listed = [str(value) if type(value) is int else value for value in values]
         if not listed or any(type(one) is not str for one in listed) or len(set(listed)) != len(listed):
-            raise SpecError(f"expected a list of different values of type text, found {len(listed)}, or one twice")
+            different = len(set(map(str, listed)))
+            raise SpecError(f"expected different texts or integers; found {len(listed)} values, {different} different")
         self.values = tuple(listed)
         self._index = Index.build(ClosedDomain(items=listed), Key.generate())
 

@@ -131,7 +131,7 @@ class Reconstructing(ABC):
     def profile(
         self, published: Any, method: str, max_count: int | None, norm: float | None, beta: float, **extra: object
     ) -> Profile:
-        """The profile of what was published; see `sketchstream.published.Published.profile`."""
+        """The profile of what was published; see `sketchstream.published.Release.profile`."""
 
     @abstractmethod
     def gain(self, spec: Any, epsilons: Sequence[float]) -> float:

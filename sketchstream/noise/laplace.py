@@ -70,7 +70,7 @@ class LaplaceThresholds:
 
 
 BlockNoise = Callable[[Words, LaplaceThresholds, Signed], bool]
-"""(words, plan, noise) -> whether some sample is undecided; overwrites noise."""
+"""(words, thresholds, noise) -> whether some sample is undecided; overwrites noise."""
 
 
 def plan(epsilon: Fraction, count: int | None = None, width: int = WORD_BITS) -> LaplaceThresholds:

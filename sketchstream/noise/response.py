@@ -54,7 +54,7 @@ class ResponseThresholds:
 
 
 BlockShift = Callable[[Words, ResponseThresholds, Signed], bool]
-"""(words, plan, shift) -> whether some sample is undecided; overwrites shift with values 0..p-1."""
+"""(words, thresholds, shift) -> whether some sample is undecided; overwrites shift with values 0..p-1."""
 
 
 def plan(modulus: int, epsilon: Fraction, width: int = WORD_BITS) -> ResponseThresholds:

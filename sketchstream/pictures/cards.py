@@ -17,9 +17,9 @@ MAX_ROWS: Final = 20
 """Most rows of a ledger that a card shows."""
 
 
-def sketch(title: str, opened: Any) -> str:
+def sketch(title: str, sketch_or_state: Any) -> str:
     """Card of an open or closed sketch, or of a sealed state: public parameters."""
-    return report.card(title, tables=[_facts(_sketch_rows(opened))], note=opened.guarantee().summary)
+    return report.card(title, tables=[_facts(_sketch_rows(sketch_or_state))], note=sketch_or_state.guarantee().summary)
 
 
 def release(published: Any, *, histogram: bool) -> str:

@@ -91,13 +91,11 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
     """
     usable = {partition: part for partition, part in evidence.items() if not part.reason}
     refused, late = _estimate_refused(usable, rule, counted)
-    misplaced, astray = _estimate_misplaced(
-        {p: frontier for p, frontier in usable.items() if p in counts}, rule, counted
-    )
+    misplaced, astray = _estimate_misplaced({p: part for p, part in usable.items() if p in counts}, rule, counted)
     quality = replace(counted, refused=refused, misplaced=misplaced)
     if counted.verdict == "incomplete":
         return quality
-    if any(frontier.shown is not None and frontier.shown.contradicted for frontier in usable.values()):
+    if any(part.shown is not None and part.shown.contradicted for part in usable.values()):
         reason = "records that were written in this window came after a silent partition had been passed over"
         return replace(quality, verdict="incomplete", reason=reason)
     if late:
@@ -107,7 +105,7 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
         return replace(quality, verdict="incomplete", reason=reason)
     if astray:
         assert misplaced is not None
-        what = "items" if any(frontier.noise.cells for frontier in usable.values()) else "events"
+        what = "items" if any(part.noise.cells for part in usable.values()) else "events"
         reason = (
             f"about {misplaced.value:,.0f} {_ends(misplaced)} {what} were in partitions where they do not belong; "
             "check input.partitioner with `sketchstream validate`"

@@ -62,12 +62,12 @@ def late_records(sketch: str, frontiers: Iterable[Frontier], epsilon: Fraction) 
         None if no frontier has the number.
     """
     own = [frontier for frontier in frontiers if frontier.sketch == sketch]
-    newest = max((release.revision for release in own), default=0)
-    counting = [release for release in own if release.revision == newest and release.late is not None]
+    newest = max((frontier.revision for frontier in own), default=0)
+    counting = [frontier for frontier in own if frontier.revision == newest and frontier.late is not None]
     if not counting or not epsilon:
         return None
-    value = sum(release.late for release in counting if release.late is not None)
-    noise = NoiseSum.of(Noise(DISCRETE_LAPLACE, epsilon) for release in counting for _ in range(release.late_draws))
+    value = sum(frontier.late for frontier in counting if frontier.late is not None)
+    noise = NoiseSum.of(Noise(DISCRETE_LAPLACE, epsilon) for frontier in counting for _ in range(frontier.late_draws))
     low, high = noise.ends(0.95)
     estimate, least, most = (max(float(number), 0.0) for number in (value, value + low, value + high))
     records = Estimate(estimate, least, most)

@@ -139,7 +139,7 @@ def of_window(published: PublishedWindows, window: SealedWindow, groups: Sequenc
     return OverlapAnswer(overlap, facts, published.guarantee(window), intervals=not window.repartitioned)
 
 
-def columns_of(answers: Iterable[OverlapAnswer], queries: Sequence[str] | None) -> list[dict[str, Any]]:
+def rows_of(answers: Iterable[OverlapAnswer], queries: Sequence[str] | None) -> list[dict[str, Any]]:
     """Rows of several windows, each with the start of its window and whether it is complete.
 
     Args:

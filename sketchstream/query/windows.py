@@ -38,7 +38,6 @@ from sketchstream.topics import HISTORY
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.kinds.profile_answers import Profile
-    from sketchstream.privacy.deployments.deployment import Record
     from sketchstream.published import Published
     from sketchstream.query.late import LateRecords
     from sketchstream.query.sealed import SealedReader, SealedWindow, Span
@@ -129,10 +128,10 @@ class PublishedWindows:
             since: the windows begin then or later, ms since 1970; None: the first ones.
         """
         if name not in self._former and any(frontier.sketch == name for frontier in self.source.frontiers()):
-            latest = list(islice(self.every(name, since, None), 2))
-            if latest:
-                spans = [window.window for window in latest]
-                self._former[name] = plan_of_windows(name, latest[-1].parts[0].spec, spans)
+            first_two = list(islice(self.every(name, since, None), 2))
+            if first_two:
+                spans = [window.window for window in first_two]
+                self._former[name] = plan_of_windows(name, first_two[-1].parts[0].spec, spans)
         return self._former.get(name)
 
     def plan_of(self, window: SealedWindow) -> SketchPlan:

@@ -90,7 +90,7 @@ def backfill(
             "epsilon_records publishes how many records each window had, and rows hold events only: give records="
             "{start of the window in ms: number of records}, or leave epsilon_records out"
         )
-    return _seal_window(_batches(rows), plan, key, revision, invalid, records or {})
+    return _seal_windows(_batches(rows), plan, key, revision, invalid, records or {})
 
 
 def plan_of(
@@ -134,7 +134,7 @@ def _batches(rows: object) -> Iterator[Any]:
         yield batch
 
 
-def _seal_window(
+def _seal_windows(
     batches: Iterator[Any],
     plan: SketchPlan,
     key: Key | None,

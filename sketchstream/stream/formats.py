@@ -124,7 +124,7 @@ def spell_names(quote: str = "") -> str:
     """The names in a sentence.
 
     Examples:
-        >>> spelled().startswith("json, key, value")
+        >>> spell_names().startswith("json, key, value")
         True
     """
     quoted = [f"{quote}{name}{quote}" for name in _HOMES]

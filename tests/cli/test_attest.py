@@ -88,7 +88,7 @@ def bodies_of(spec: ProfileSpec) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", SPECS)
 def test_verifier_accepts_honest_bodies_and_finds_the_losses_of_the_ledgers(name: str) -> None:
     bodies = bodies_of(SPECS[name])
-    found = verify_attestation.check_bodies(bodies, attestation.state(bodies))  # type: ignore[arg-type]
+    found = verify_attestation.check_bodies(bodies, attestation.statement_of(bodies))  # type: ignore[arg-type]
     read = [published.read(bodies[one]) for one in sorted(bodies)]
     wanted = [one.ledger.totals()["loss"] for one in read]  # type: ignore[union-attr]
     assert [one["loss"] for one in found] == wanted
@@ -96,7 +96,7 @@ def test_verifier_accepts_honest_bodies_and_finds_the_losses_of_the_ledgers(name
 
 
 def test_verifier_refuses_a_dropped_and_an_added_body(honest: dict[str, bytes]) -> None:
-    statement: Any = attestation.state(honest)
+    statement: Any = attestation.statement_of(honest)
     for name in honest:
         fewer = {one: data for one, data in honest.items() if one != name}
         with pytest.raises(verify_attestation.Refused, match=rf"not what was signed, or missing: \['{name}'\]$"):
@@ -190,7 +190,7 @@ def test_verifier_refuses_bytes_that_were_altered_even_if_they_were_signed_anew(
 ) -> None:
     bodies = {**honest, "0-seal": tampered(honest["0-seal"], change)}
     with pytest.raises(verify_attestation.Refused, match="not what was signed"):
-        verify_attestation.check_bodies(bodies, attestation.state(honest))  # type: ignore[arg-type]
+        verify_attestation.check_bodies(bodies, attestation.statement_of(honest))  # type: ignore[arg-type]
     with pytest.raises(verify_attestation.Refused):
         verify_attestation.check_bodies(bodies, forged(bodies))
     unchanged = {**honest, "0-seal": tampered(honest["0-seal"], lambda header: None)}
@@ -201,7 +201,7 @@ def test_verifier_refuses_bytes_that_were_altered_even_if_they_were_signed_anew(
 def test_verifier_refuses_a_statement_that_says_other_things_than_the_bytes(
     honest: dict[str, bytes], field: str, value: Any
 ) -> None:
-    statement: Any = attestation.state(honest)
+    statement: Any = attestation.statement_of(honest)
     statement["predicate"]["sketches"][2][field] = value
     with pytest.raises(verify_attestation.Refused, match="other things than the bytes"):
         verify_attestation.check_bodies(honest, statement)
@@ -226,7 +226,7 @@ def test_gaussian_losses_are_mu_squared_of_the_ledger(unit: Any) -> None:
     sketch = Sketch.create(spec)
     body = sketch.seal()
     bodies = {"g": body.to_bytes()}
-    found = verify_attestation.check_bodies(bodies, attestation.state(bodies))  # type: ignore[arg-type]
+    found = verify_attestation.check_bodies(bodies, attestation.statement_of(bodies))  # type: ignore[arg-type]
     assert [(one["measure"], one["loss"]) for one in found] == [("mu2", str(body.ledger.loss().mu2))]
 
 
@@ -235,7 +235,7 @@ def test_secret_matrices_are_refused() -> None:
         ProjectionSpec(5, 3, 2, "1", "1e-6", "item", max_norm=3, matrix_seed="secret"), Key.generate()
     )
     with pytest.raises(FormatError, match="secret matrices"):
-        attestation.state({"p": sketch.seal().to_bytes()})
+        attestation.statement_of({"p": sketch.seal().to_bytes()})
 
 
 def test_verifier_is_one_small_file_without_the_package() -> None:

@@ -192,7 +192,7 @@ def test_a_deployment_that_was_published_twice_is_refused(run: Run, published: C
 def verify_attested(bodies: dict[str, bytes]) -> None:
     from sketchstream import attestation
 
-    found = attestation.state(bodies)
+    found = attestation.statement_of(bodies)
     verify_attestation.check_bodies(bodies, json.loads(json.dumps(found)))
 
 

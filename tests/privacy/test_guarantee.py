@@ -44,7 +44,7 @@ def spec_of(unit: str = "event", **more: Any) -> ss.ProfileSpec:
 def ledger_of(spec: ss.ProfileSpec) -> Ledger:
     law = "discrete-laplace" if spec.unit == "event" else "randomized-response"
     layer = LayerEntry(bytes(16), law, spec.epsilon, spec.max_weight)
-    promise = Promise.of(spec.publish, spec.epsilon_publish, spec.intrusion)
+    promise = Promise.of(spec.publish, spec.seal_cost, spec.intrusion)
     return Ledger.create(spec.unit, spec.max_weight, layer, promise)
 
 

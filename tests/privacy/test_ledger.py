@@ -193,7 +193,7 @@ def test_a_promise_follows_the_spec() -> None:
     histogram = ProfileSpec(epsilon="1", domain=ClosedDomain(size=4), epsilon_publish="1/2")
     state = ProfileSpec(epsilon="1", domain=ClosedDomain(size=4), publish="state", intrusion=True)
     bare = ProfileSpec(epsilon="1", domain=ClosedDomain(size=4), publish="state", intrusion=False)
-    made = [Promise.of(s.publish, s.epsilon_publish, s.intrusion) for s in (histogram, state, bare)]
+    made = [Promise.of(s.publish, s.seal_cost, s.intrusion) for s in (histogram, state, bare)]
     assert made == [Promise("histogram", F(1, 2)), Promise("fresh", F(1)), Promise("bare")]
 
 

@@ -27,7 +27,7 @@ from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import is_within
 from sketchstream.wire import envelope
 from sketchstream_connectors.files.publisher import (
-    Both,
+    AllPublishers,
     DirectoryPublisher,
     decode_frontier,
     encode_frontier,
@@ -382,7 +382,7 @@ def test_files_that_are_something_else_are_refused(tmp_path: Path) -> None:
 
 
 def test_publishing_to_two_places_reaches_both(tmp_path: Path) -> None:
-    both = Both([DirectoryPublisher(tmp_path / "a"), DirectoryPublisher(tmp_path / "b")])
+    both = AllPublishers([DirectoryPublisher(tmp_path / "a"), DirectoryPublisher(tmp_path / "b")])
     both.publish(0, *sealed(0, [1], of=1))
     names = [sorted(p.relative_to(tmp_path / x).as_posix() for p in (tmp_path / x).rglob("*")) for x in "ab"]
     assert names[0] == names[1]

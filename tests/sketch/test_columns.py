@@ -212,7 +212,7 @@ def test_codes_are_positions_in_a_declared_list() -> None:
 
 @pytest.mark.parametrize("values", [[], ["a", "a"], [5, "5"], [b"a"], [1.5]])
 def test_a_list_of_choices_has_different_texts(values: list[Any]) -> None:
-    with pytest.raises(SpecError, match="different values"):
+    with pytest.raises(SpecError, match="different texts or integers"):
         Choices(values)
 
 
@@ -250,7 +250,7 @@ def test_pairs_are_taken_together() -> None:
 
 
 def test_a_column_shows_no_value() -> None:
-    assert repr(cells([b"marked"])) == "Column(1 records)"
+    assert repr(cells([b"marked"])) == "RecordColumn(1 records)"
     assert "marked" not in repr(Choices(["marked"]))
 
 

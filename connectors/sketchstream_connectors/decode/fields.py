@@ -2,8 +2,9 @@
 
 In: `Records`. Out: `Events`. Touches: nothing. Errors never contain a payload.
 
-Formats: "key" and "value" take the raw bytes; "json" takes dotted fields of the value; "packed" takes a msgpack map
-{"i": bin of little-endian uint64, "w": bin of int32, "t": int milliseconds}, w and t optional, one update per item.
+Formats: "key" and "value" take the raw bytes; "json", "avro" and "protobuf" take dotted fields of the value; "packed"
+takes a msgpack map {"i": bin of little-endian uint64, "w": bin of int32, "t": int milliseconds}, w and t optional, one
+update per item.
 
 What an item may be, by `item_type`:
     text    strings and UTF-8 bytes as they are, integers as their decimal digits: 5 and "5" are one item

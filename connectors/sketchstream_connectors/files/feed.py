@@ -58,7 +58,7 @@ class DirectoryFeed:
             self._seen = dict(positions)
         seen = self._seen
         listing = _Listing(self.root)
-        new = sorted(frontier for frontier in listing.files() if seen.get(frontier[1]) != frontier[2])
+        new = sorted((start, name, mark) for start, name, mark in listing.files() if seen.get(name) != mark)
         problems += listing.problems
         unread: set[tuple[str, str, int]] = set()
         for at in range(0, len(new), FILES):

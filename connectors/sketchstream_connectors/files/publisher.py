@@ -161,7 +161,7 @@ class DirectoryPublisher:
         """Nothing is held."""
 
 
-class Both:
+class AllPublishers:
     """A `Publisher` that publishes to a topic and to a folder.
 
     Args:

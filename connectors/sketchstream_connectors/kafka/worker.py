@@ -25,7 +25,7 @@ from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.worker.worker import Progress, Settings, Worker
 from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
+from sketchstream_connectors.files.publisher import AllPublishers, DirectoryPublisher
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.topics import state_topics
 from sketchstream_connectors.kafka.input import sample as kafka_sample
@@ -172,7 +172,7 @@ def open_ports(config: Config) -> Ports:
             publishers[0] = _Beside(publishers[0], history, history)
         if config.sealed_directory is not None:
             publishers.append(DirectoryPublisher(config.sealed_directory))
-        publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
+        publisher = publishers[0] if len(publishers) == 1 else AllPublishers(publishers)
         if config.output.results_topic and config.sealed_topic is not None:
             publisher = _Beside(publisher, KafkaResults(connection, config, lambda: first.owns(0)), publisher)
         stack.callback(publisher.close)
@@ -192,7 +192,7 @@ def newest_revision(connections: Sequence[Connection], config: Config) -> int | 
         described = connection.admin.topic(part.input.topic or "")
         if described is not None:
             revisions.append(traces.revision_of(connection, described.name, described.topic_id))
-    return max((part for part in revisions if part is not None), default=None)
+    return max((revision for revision in revisions if revision is not None), default=None)
 
 
 def _open_topic(

@@ -13,7 +13,7 @@ from sketchstream.errors import ConfigError
 from sketchstream.stream.interfaces import Publisher, SealedEntry
 from sketchstream.topics import HISTORY
 from sketchstream_connectors.files import store
-from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
+from sketchstream_connectors.files.publisher import AllPublishers, DirectoryPublisher
 from sketchstream_connectors.readers import open_published
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class DeploymentSeries:
         self._config = config
         with contextlib.ExitStack() as stack:
             self.revision, publishers = self._opened(stack)
-            self.publisher: Publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
+            self.publisher: Publisher = publishers[0] if len(publishers) == 1 else AllPublishers(publishers)
             stack.callback(self.publisher.close)
             self._stack = stack.pop_all()
 
@@ -52,7 +52,7 @@ class DeploymentSeries:
             from sketchstream_connectors.kafka.state.traces import newest_revision as newest_published
             from sketchstream_connectors.kafka.worker import connect, newest_revision
 
-            connections = [connect(connection) for connection in config.apart()]
+            connections = [connect(topic_config) for topic_config in config.apart()]
             for connection in connections:
                 stack.callback(connection.close)
             begun = newest_revision(connections, config)

@@ -53,11 +53,11 @@ class Promise:
             raise ValueError(f"a promise of kind {self.kind!r} with cost {self.cost} makes no sense")
 
     @classmethod
-    def of(cls, publish: str, epsilon_publish: Fraction, intrusion: bool | None) -> Promise:
-        """The promise that follows from a spec's `publish`, `epsilon_publish` and `intrusion`."""
+    def of(cls, publish: str, seal_cost: Fraction, intrusion: bool | None) -> Promise:
+        """The promise that follows from a spec's `publish` and `intrusion`, and from what its seal costs."""
         if publish == "histogram":
-            return cls("histogram", epsilon_publish)
-        return cls("fresh", epsilon_publish) if intrusion else cls("bare")
+            return cls("histogram", seal_cost)
+        return cls("fresh", seal_cost) if intrusion else cls("bare")
 
     def entries(self, max_weight: int, lineage: bytes = b"", law: str = "") -> tuple[Entry, ...]:
         """The entries that the seal appends to a history."""

@@ -1,9 +1,9 @@
-"""What waits for its turn, shared out fairly among clients: questions to be computed, pages to be drawn.
+"""A queue that serves clients in turn: questions to be computed, pages to be drawn.
 
 In: questions or pages with their clients. Out: the next one. Touches: nothing; who owns a queue guards it.
 
 Clients take turns. When the queue is full, the client with most questions loses its newest one to a client with fewer:
-no one's questions keep another's out.
+one client cannot crowd out another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 from sketchstream.errors import BusyError
 
 WAITING: Final = 64
-"""Most questions that wait; more are refused."""
+"""Most jobs (questions, pages) that wait; more are refused."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -41,7 +41,7 @@ class FairQueue(Generic[T]):
             A job that lost its last place to this one; None without one.
 
         Raises:
-            BusyError: the queue is full, and no client has more questions in it than this one would have.
+            BusyError: the queue is full, and no client has more jobs in it than this one would have.
         """
         own = self._by_client.get(client, OrderedDict())
         if job in own:

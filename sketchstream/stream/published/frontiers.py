@@ -44,7 +44,7 @@ def plain_frontier(frontier: Frontier, *, unset: bool = False) -> dict[str, Any]
 
 
 def read(sketch: str, revision: object, partition: object, fields: Mapping[str, Any]) -> Frontier:
-    """Read the frontier that `plain_frontier` made to these fields.
+    """Read a frontier from the fields that `plain_frontier` made of it.
 
     Args:
         sketch: name of the sketch.

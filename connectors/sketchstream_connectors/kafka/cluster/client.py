@@ -112,9 +112,9 @@ def spell_error(error: Exception) -> str:
 
     Examples:
         >>> from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
-        >>> spelled(KafkaTimeoutError("no metadata after 60 s"))
+        >>> spell_error(KafkaTimeoutError("no metadata after 60 s"))
         'no metadata after 60 s (KafkaTimeoutError)'
-        >>> spelled(TopicAuthorizationFailedError({"events"}))
+        >>> spell_error(TopicAuthorizationFailedError({"events"}))
         'not allowed to touch topic events (TopicAuthorizationFailedError)'
     """
     from kafka import errors

@@ -36,7 +36,7 @@ class Log:
 
     Args:
         connection: connection to the cluster.
-        topic: sealed topic, or one of results.
+        topic: sealed topic, or one of results or of a history.
         tail: `advance` starts that many records before the end of each partition, instead of at the beginning.
         only: read that partition only.
         fetch_bytes: most that the broker sends of one partition at a time.
@@ -76,9 +76,7 @@ class Log:
         with ours(f"reading {self._topic!r}"):
             partitions = self._consumer.partitions_for_topic(self._topic)
             if not partitions:
-                raise ConfigError(
-                    f"the sealed topic {self._topic!r} does not exist; `sketchstream topics create` makes it"
-                )
+                raise ConfigError(f"the topic {self._topic!r} does not exist; `sketchstream topics create` makes it")
             tps = [self._at(p) for p in sorted(partitions if self._only is None else {self._only})]
             ends = self._consumer.end_offsets(tps, timeout_ms=20_000)
             begins = self._consumer.beginning_offsets(tps, timeout_ms=20_000)

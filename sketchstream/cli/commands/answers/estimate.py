@@ -227,4 +227,4 @@ def _print(answer: EstimateAnswer, form: show.Format) -> None:
             click.echo(str(answer.answers))
             return
         columns = list(dict.fromkeys(name for row in answer.selected for name in row))
-        show.table(columns, [[row.get(name, "") for name in columns] for row in answer.selected])
+        show.print_table(columns, [[row.get(name, "") for name in columns] for row in answer.selected])

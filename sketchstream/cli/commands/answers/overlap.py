@@ -93,14 +93,14 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
     """Print the answers."""
     from sketchstream.pictures.upset import text_below
     from sketchstream.query import words
-    from sketchstream.query.overlaps import COLUMNS, columns_of
+    from sketchstream.query.overlaps import COLUMNS, rows_of
 
     if form == "json":
         for answer in answers:
             click.echo(show.as_json(answer.to_dict(queries)))
         return
     front = ("window_start", "complete") if every else ()
-    rows = columns_of(answers, queries)
+    rows = rows_of(answers, queries)
     if form == "csv":
         click.echo(show.as_csv((*front, *COLUMNS), rows))
         return
@@ -110,7 +110,7 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
         cells = [(row["query"], row["value"], row["low"], row["high"]) for row in answer.rows(queries)]
         if every:
             title = f"{answer.facts.get('window_start')}: {title}"
-        show.table(("set", "estimate", "low", "high"), cells, title)
+        show.print_table(("set", "estimate", "low", "high"), cells, title)
     if answers:
         intervals = all(answer.intervals for answer in answers)
         click.echo(text_below(answers[0].overlap.to_dict(())) if intervals else words.NO_INTERVALS)
@@ -127,6 +127,6 @@ def _draw(answer: OverlapAnswer, path: Path) -> None:
 def _write(answers: Sequence[OverlapAnswer], queries: list[str] | None, path: Path) -> None:
     """Write all rows into an Arrow file."""
     from sketchstream.kinds.exports import table_of
-    from sketchstream.query.overlaps import COLUMNS, TYPES, columns_of
+    from sketchstream.query.overlaps import COLUMNS, TYPES, rows_of
 
-    write_arrow(path, table_of(columns_of(answers, queries), TYPES, ("window_start", "complete", *COLUMNS)))
+    write_arrow(path, table_of(rows_of(answers, queries), TYPES, ("window_start", "complete", *COLUMNS)))

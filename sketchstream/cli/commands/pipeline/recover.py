@@ -65,4 +65,4 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
         diagnoses = recover_directory(config.store_path, end, accept_loss=accept_loss, dry_run=dry_run)
     print_rows(*clusters.findings(diagnoses), form)
     left = {"lost"} | ({"adopt"} if dry_run else set()) | (set() if accept_loss and not dry_run else {"accept"})
-    return exits.DATA_LOSS if any(diagnose.outcome in left for diagnose in diagnoses) else exits.OK
+    return exits.DATA_LOSS if any(diagnosis.outcome in left for diagnosis in diagnoses) else exits.OK

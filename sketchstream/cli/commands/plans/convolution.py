@@ -87,7 +87,7 @@ def command(
         return
     click.echo(_title(spec, parts))
     click.echo()
-    show.table(names, table)
+    show.print_table(names, table)
     if advice:
         click.echo(f"\n{advice}")
 

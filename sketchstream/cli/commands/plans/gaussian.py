@@ -56,7 +56,7 @@ def command(
       sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
       sketchstream plan --kind gaussian --size 4000 --epsilon 1/2 --delta 1e-6 --items 400 --law zipf --format json
     """
-    errors = errors_expected(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
+    errors = forecast_errors(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
     rows = [(name, value["rmse"], value["relative"]) for name, value in errors["methods"].items()]
     if not show.print_data(form, errors, ("method", "rmse", "relative"), rows):
         return
@@ -69,14 +69,14 @@ def command(
         (name, f"{rmse:,.4g}", "-" if math.isnan(relative) else f"{relative:.2%}", "best" if name == best else "")
         for name, rmse, relative in rows
     ]
-    show.table(COLUMNS, cells)
+    show.print_table(COLUMNS, cells)
     click.echo(
         f"\nOne published count has a standard error of {errors['stderr']:,.4g}; the sum of n counts sqrt(n) times "
         "that. 'of all': the root of the sum of squared errors, over that of the true counts."
     )
 
 
-def errors_expected(
+def forecast_errors(
     size: int, items: int, mean: float, law: str, exponent: float, windows: int, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Expected errors as plain data; `options` are values of the spec, None where the user gave none."""

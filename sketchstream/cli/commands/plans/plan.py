@@ -253,7 +253,7 @@ def _print_early(early: EarlyAnswers, final: planner.Plan, released: planner.Pla
         "above hold. They say preliminary until the final answer replaces them. One standard error of each, at the "
         "items of the whole window:\n"
     )
-    show.table(
+    show.print_table(
         ("number", "final", "early", "times"),
         [
             [
@@ -282,7 +282,7 @@ def _print_deployment(planned: PlannedDeployment) -> None:
     for sentence in planned.sentences():
         click.echo(sentence)
     click.echo()
-    show.table(LOSSES, planned.rows())
+    show.print_table(LOSSES, planned.rows())
     click.echo()
     guarantee = planned.guarantee
     for sentence in guarantee.protects[:1] + guarantee.seen:
@@ -310,7 +310,7 @@ def _print_sets(
         f"epsilon {spec.epsilon}, epsilon_overlap {figures.overlap.epsilon}, {len(figures.overlap.groups)} groups of "
         f"{figures.items:,.0f} items, {shared:.0%} of them in all groups\n"
     )
-    show.table(
+    show.print_table(
         COLUMNS,
         [(name, f"{n:,.0f}", f"{sd:,.0f}", "-" if part is None else f"{part:.2%}") for name, n, sd, part in rows],
     )
@@ -331,7 +331,7 @@ def as_csv(plan: planner.Plan) -> str:
 
 def print_table(plan: planner.Plan) -> None:
     """Print the numbers of a plan, a legend of the columns, and notes."""
-    show.table(tuple(plan.COLUMNS), plan.rows())
+    show.print_table(tuple(plan.COLUMNS), plan.rows())
     click.echo()
     show.print_pairs((f"  {name}", meaning) for name, meaning in plan.COLUMNS.items())
     click.echo()

@@ -93,7 +93,7 @@ def _print(sized: RowsPlan) -> None:
     cells = sized.spec.users.size * sized.spec.features.size
     mark = "more accurate" if sized.best.identity_better else ""
     lines.append(_line("no projection", sized.best.identity, sized, spell_bytes(8 * cells), mark))
-    show.table(COLUMNS, lines)
+    show.print_table(COLUMNS, lines)
     click.echo()
     for sentence in sized.sentences():
         click.echo(sentence)

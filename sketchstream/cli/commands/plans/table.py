@@ -43,5 +43,5 @@ def command(path: Path, item_type: str, form: show.Format) -> None:
     ]
     rows = [("as described", facts["rmse"]), *others]
     if show.print_data(form, facts, ("spec", "rmse"), rows):
-        show.table(("spec", f"error of one {facts['quantity']}"), [(name, f"{rmse:,.4g}") for name, rmse in rows])
+        show.print_table(("spec", f"error of one {facts['quantity']}"), [(name, f"{rmse:,.4g}") for name, rmse in rows])
         click.echo(f"\n{facts['advice'][:1].upper()}{facts['advice'][1:]}.")

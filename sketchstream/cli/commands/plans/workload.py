@@ -151,13 +151,13 @@ def _print(ready: WorkloadPlan, parts: int) -> None:
         f"{spec.mechanism} noise in {ready.chosen.counters:,} counters" + (f", {parts} partitions" if parts > 1 else "")
     )
     click.echo("\nexpected standard errors")
-    show.table(ERRORS, [[_shorten_number(row[name]) for name in ERRORS] for row in ready.tables()])
+    show.print_table(ERRORS, [[_shorten_number(row[name]) for name in ERRORS] for row in ready.tables()])
     click.echo("\nmechanisms")
     rows = [
         [*(_shorten_number(row[name]) for name in TRIED[:-1]), "chosen" if row["chosen"] else ""]
         for row in ready.mechanisms()
     ]
-    show.table(TRIED, rows)
+    show.print_table(TRIED, rows)
     click.echo()
     if ready.gap is not None:
         what = "total" if spec.objective == "total" else "largest"

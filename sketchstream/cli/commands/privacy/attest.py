@@ -93,7 +93,7 @@ def command(
     key = attestation.load_key(signing_key_file)
     if config_file is None or bodies is None:
         files_by_name = _of_files(files)
-        statement = attestation.state(files_by_name)
+        statement = attestation.statement_of(files_by_name)
     else:
         if registry is not None:
             sketches.require_free(registry)
@@ -145,7 +145,7 @@ def _of_deployment(
             "nothing is sealed in these windows, so there is nothing to attest; `sketchstream profile -c` lists them"
         )
     claims = attestation.of_deployment(published.deployment(), published.source.frontiers(), (since, until))
-    return bodies, attestation.state(bodies, claims)
+    return bodies, attestation.statement_of(bodies, claims)
 
 
 def _record(published: PublishedWindows, operator: Path) -> dict[str, object]:

@@ -32,7 +32,7 @@ def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format
     from sketchstream.published import Release
 
     with sketches.lock(sketch) as predecessor:
-        waiting = sketches.finish_interrupted(sketch)
+        waiting = sketches.read_interrupted_seal(sketch)
         written = waiting is not None and output.exists() and sketches.read_bytes(output) == waiting.to_bytes()
         if not written:
             sketches.require_free(output)

@@ -224,7 +224,7 @@ def join_windows(
     spec = current.spec
     known = spec.length if length is None else length
     if spec.mode != "linear" or spec.origin or current.before is not None:
-        raise EstimateError("joined needs answers of mode 'linear' and origin 0 that were not completed before")
+        raise EstimateError("only answers of mode 'linear' and origin 0 that were not completed before can be joined")
     lags = min(current.filter.partial, len(current.values))
     if not lags:
         return current

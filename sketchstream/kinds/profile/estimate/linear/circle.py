@@ -1,6 +1,6 @@
 """Unbiased linear estimates with their variances on the circle Z_p: unit item, randomized response.
 
-In: an `Observed`, a level. Out: see `linear.Line`. Touches: nothing.
+In: an `Observed`, a level. Out: see `linear.line.Line`. Touches: nothing.
 Source: docs/theory/profile.md 2, 5; variances: `docs/theory/reconstruction.md`.
 """
 
