@@ -67,7 +67,7 @@ class PairDomain(ClosedDomain):
     def __init__(self, users: ClosedDomain, features: ClosedDomain, k: int) -> None:
         super().__init__(size=users.size * k)
         lists = [one.items for one in (users, features) if one.listed]
-        known = [listed for listed in lists if listed is not None]
+        known = [names for names in lists if names is not None]
         both = tuple(item for items in known for item in items)
         object.__setattr__(self, "items", both if known and len(known) == len(lists) else None)
         object.__setattr__(self, "users", users)

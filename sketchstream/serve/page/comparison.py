@@ -200,13 +200,13 @@ def picture(changes: Changes, labels: tuple[str, str]) -> Panel | None:
         labels: labels of the two windows.
     """
     counts = [change for change in changes if change["metric"].partition(".")[0] in COUNTS]
-    drawn = [count for count in counts or changes if count["difference"]["value"] is not None]
+    drawn = [change for change in counts or changes if change["difference"]["value"] is not None]
     if len(drawn) < 2:
         return None
-    numbers = ends([draw["difference"] for draw in drawn])
+    numbers = ends([change["difference"] for change in drawn])
     caption = f"{labels[0]} minus {labels[1]}, with 95% intervals: a bar whose interval does not hold 0 shows a change."
-    spell = spelling("distinct" if all(draw.get("spelled") for draw in drawn) and counts else "")
-    titles = [draw["title"] for draw in drawn]
+    spell = spelling("distinct" if all(change.get("spelled") for change in drawn) and counts else "")
+    titles = [change["title"] for change in drawn]
     return draw_numbers(
         "differences", "What has changed", titles, numbers, ("number", "difference"), caption, spell=spell
     )

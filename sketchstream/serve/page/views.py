@@ -803,8 +803,8 @@ class Views:
                     "headline": sentence,
                     "status": wording.still_open(data["closed"], spec.positions_of(window)),
                     "pictures": [
-                        replace(_with_files(draw, f"{address}/{draw.name}", where), name=f"{mark}-{draw.name}")
-                        for draw in drawn
+                        replace(_with_files(panel, f"{address}/{panel.name}", where), name=f"{mark}-{panel.name}")
+                        for panel in drawn
                     ],
                     "links": links.downloads(name, "closed", where),
                     "lines": self._elsewhere(request, name).open(where),

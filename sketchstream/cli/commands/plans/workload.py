@@ -119,9 +119,9 @@ def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
 
     blocks = read_toml_file(config_file).get("sketch", [])
     ours = [block for block in blocks if isinstance(block, dict) and block.get("kind") == "workload"]
-    meant = [our for our in ours if name is None or our.get("name") == name]
+    meant = [block for block in ours if name is None or block.get("name") == name]
     if len(meant) != 1:
-        known = ", ".join(str(our.get("name")) for our in ours) or "none"
+        known = ", ".join(str(block.get("name")) for block in ours) or "none"
         raise ConfigError(f"--sketch must name one [[sketch]] of kind 'workload'; there are: {known:.200}")
     try:
         table: Any = read_block(meant[0])
