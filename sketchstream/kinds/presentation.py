@@ -85,7 +85,7 @@ class Presentation:
         """
         return None
 
-    def chained(self, answers: Sequence[AnswerData]) -> list[Panel]:
+    def chain_windows(self, answers: Sequence[AnswerData]) -> list[Panel]:
         """Answers of consecutive windows as one series, for kinds whose answers run on from window to window.
 
         Args:
@@ -143,8 +143,8 @@ def known_names(answer: AnswerData) -> list[str]:
 
 
 def chain_pictures(answers: Sequence[AnswerData]) -> list[Panel]:
-    """See `Presentation.chained`; nothing without answers."""
-    return of(answers[-1]).chained(answers) if answers else []
+    """See `Presentation.chain_windows`; nothing without answers."""
+    return of(answers[-1]).chain_windows(answers) if answers else []
 
 
 def card(answer: AnswerData, note: str = "", beside: AnswerData | None = None) -> str:

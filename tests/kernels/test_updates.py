@@ -306,7 +306,7 @@ ON_A_NARROW_MACHINE = """
 import sys
 import numpy as np
 from sketchstream.kernels import compile_first, machine_code
-assert machine_code.together() == 1
+assert machine_code.vectors_interleaved() == 1
 compile_first()
 from sketchstream.items.domains import Index
 from sketchstream.items.hashing import Key

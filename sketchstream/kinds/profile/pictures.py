@@ -176,7 +176,7 @@ def headline(data: Mapping[str, Any]) -> str:
     last = "or more" if high is None else f"to {high:,.0f}"
     ends = "" if low is None else f" (95% interval {low:,.0f} {last})"
     again = find(data, "at_least.2")
-    share, at_least = "", "At least" if distinct.get("bound") == "lower" else "SketchFacts"
+    share, at_least = "", "At least" if distinct.get("bound") == "lower" else "About"
     if again is not None and again["value"] is not None and distinct["value"] >= 1:
         share = f"; {again['value'] / distinct['value']:.0%} of them more than once"
     counted = naming.of(data)("distinct items were counted")

@@ -146,13 +146,13 @@ def test_one_group_has_its_own_noise_and_all_costs_and_no_pattern() -> None:
     assert np.array_equal(group.noised, rows[1])
     data = group.to_bytes()
     assert read(data).to_bytes() == data
-    (seen,) = ss.kinds.profile.observations.observed(group)
+    (seen,) = ss.kinds.profile.observations.observed_counts(group)
     assert seen.cost == F(3, 4)
     with pytest.raises(EstimateError, match="overlap = true"):
         group.overlap()
     assert group.profile(method="inverse").distinct.value >= 0
     early = filled(one).release("3/2").group("7")
-    (seen,) = ss.kinds.profile.observations.observed(early)
+    (seen,) = ss.kinds.profile.observations.observed_counts(early)
     assert seen.cost == F(1, 2)
     assert read(early.to_bytes()).to_bytes() == early.to_bytes()
 
