@@ -9,7 +9,7 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
@@ -65,7 +65,7 @@ def number(value: float | None) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """Format a table: the first column is left-aligned, the others right-aligned, without trailing blanks."""
+    """Print a table: the first column is left-aligned, the others right-aligned, without trailing blanks."""
     import rich.box
     import rich.console
     import rich.table
@@ -112,18 +112,23 @@ def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def print_data(form: str, data: object, columns: Sequence[str], rows: Iterable[Row]) -> bool:
-    """Print data as JSON, or rows as CSV, if that is asked for; return whether a table is still to be printed."""
+def print_data(
+    form: str, data: Callable[[], object], columns: Sequence[str], rows: Callable[[], Iterable[Row]]
+) -> bool:
+    """Print data as JSON, or rows as CSV, if that is asked for; return whether a table is still to be printed.
+
+    Data and rows are made only where they are printed: to sum up a deployment, or to compare plans, takes time.
+    """
     if form == "json":
-        click.echo(as_json(data))
+        click.echo(as_json(data()))
     elif form == "csv":
-        click.echo(as_csv(columns, rows))
+        click.echo(as_csv(columns, rows()))
     return form == "table"
 
 
 def facts(data: Mapping[str, Any], form: str) -> None:
     """Print facts: two columns, or one JSON object, or CSV with one line a fact. Lists of facts are tables below."""
-    if not print_data(form, data, ("field", "value"), flatten(data)):
+    if not print_data(form, lambda: data, ("field", "value"), lambda: flatten(data)):
         return
     tables = {name: value for name, value in data.items() if _is_table(value)}
     print_pairs(flatten({name: value for name, value in data.items() if name not in tables}))

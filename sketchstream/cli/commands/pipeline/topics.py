@@ -78,5 +78,5 @@ def acls(config_file: Path, form: show.Format) -> None:
 
 def print_rows(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], form: show.Format) -> None:
     """Print rows in the chosen format; JSON is a list of objects."""
-    if show.print_data(form, [dict(zip(columns, row, strict=True)) for row in rows], columns, rows):
+    if show.print_data(form, lambda: [dict(zip(columns, row, strict=True)) for row in rows], columns, lambda: rows):
         show.print_table(columns, rows)

@@ -58,7 +58,7 @@ def command(
     """
     errors = forecast_errors(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
     rows = [(name, value["rmse"], value["relative"]) for name, value in errors["methods"].items()]
-    if not show.print_data(form, errors, ("method", "rmse", "relative"), rows):
+    if not show.print_data(form, lambda: errors, ("method", "rmse", "relative"), lambda: rows):
         return
     click.echo(
         f"epsilon {errors['epsilon']}, delta {errors['delta']:g}, unit {errors['unit']}, {size:,} slots, "

@@ -304,7 +304,7 @@ def _print_sets(
     figures = forecast(spec, expected["items"], shared=shared, parts=expected["parts"])
     planned = PlannedDeployment(figures.spec, figures.items, figures.parts, figures.merges, windows)
     rows = [[row[name] for name in COLUMNS] for row in figures.rows()]
-    if not show.print_data(form, figures.to_dict() | planned.to_dict(), COLUMNS, rows):
+    if not show.print_data(form, lambda: figures.to_dict() | planned.to_dict(), COLUMNS, lambda: rows):
         return
     click.echo(
         f"epsilon {spec.epsilon}, epsilon_overlap {figures.overlap.epsilon}, {len(figures.overlap.groups)} groups of "

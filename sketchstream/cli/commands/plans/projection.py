@@ -75,10 +75,12 @@ def command(
         warnings.simplefilter("ignore", IdentityRowsWarning)  # the plan reports it with numbers
         spec: Any = ProjectionSpec(rows, features, columns or 8, epsilon, delta, matrix=family, **given)
     sized = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
-    tried = [{"k": str(size.k), "rmse": size.distance} for size in sized.tried]
-    facts = plain_forecast(sized.spec, lambda _: ("squared distance", sized.best.distance), tried)
-    table = sized.rows()
-    if show.print_data(form, facts | sized.to_dict(), list(table[0]), table):
+
+    def data() -> dict[str, Any]:
+        tried = [{"k": str(size.k), "rmse": size.distance} for size in sized.tried]
+        return plain_forecast(sized.spec, lambda _: ("squared distance", sized.best.distance), tried) | sized.to_dict()
+
+    if show.print_data(form, data, list(sized.rows()[0]), sized.rows):
         _print(sized)
 
 

@@ -42,6 +42,6 @@ def command(path: Path, item_type: str, form: show.Format) -> None:
         (", ".join(f"{k} {v}" for k, v in row.items() if k != "rmse"), row["rmse"]) for row in facts["alternatives"]
     ]
     rows = [("as described", facts["rmse"]), *others]
-    if show.print_data(form, facts, ("spec", "rmse"), rows):
+    if show.print_data(form, lambda: facts, ("spec", "rmse"), lambda: rows):
         show.print_table(("spec", f"error of one {facts['quantity']}"), [(name, f"{rmse:,.4g}") for name, rmse in rows])
         click.echo(f"\n{facts['advice'][:1].upper()}{facts['advice'][1:]}.")

@@ -88,7 +88,7 @@ def _print_deployment(deployment: Deployment, form: show.Format, unseen: Sequenc
     """The ledger of a deployment, and booked windows of which nobody saw a body."""
     more = {"booked_without_body": unseen} if unseen else {}
     columns = ("sketch", "revision", "unit", "windows", "partitions", "one window", "all windows")
-    if show.print_data(form, {**deployment.to_dict(), **more}, columns, deployment.rows()):
+    if show.print_data(form, lambda: {**deployment.to_dict(), **more}, columns, deployment.rows):
         click.echo(str(deployment))
         for row in unseen:
             click.echo(
@@ -126,4 +126,4 @@ def _of_file(file: Path, form: show.Format) -> None:
     ]
     worst = max(ledgers, key=lambda ledger: ledger.order)
     facts = {"unit": worst.unit, "sealed": worst.sealed, **worst.totals(), "history": rows}
-    show.print_data(form, facts, columns, rows)
+    show.print_data(form, lambda: facts, columns, lambda: rows)

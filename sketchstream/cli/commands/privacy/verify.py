@@ -45,6 +45,6 @@ def command(quick: bool, only: tuple[str, ...], form: show.Format) -> int:
             report = audit.run(quick, watch, only)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-    if show.print_data(form, report.to_dict(), COLUMNS, report.rows()):
+    if show.print_data(form, report.to_dict, COLUMNS, report.rows):
         click.echo(str(report))
     return exits.OK if report.passed else exits.INPUT
