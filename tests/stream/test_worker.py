@@ -314,7 +314,12 @@ def test_a_partition_whose_records_cannot_be_decoded_stalls_until_they_can(caplo
     assert not d.worker.gauges().ready
     assert d.worker.progress().stalled == 1
     d.worker.step(0.0)
+    source.poll = lambda timeout_s: [PartitionError(0, BrokerError("leader away"))]  # type: ignore[method-assign]
+    d.worker.step(0.0)
+    (gauge,) = d.worker.gauges().partitions
+    assert (gauge.status, d.worker.progress().stalled) == ("restoring", 0), "a dropped state waits for no schema"
     source.poll = poll  # type: ignore[method-assign]
+    d.clock.advance(1)
     send(d, 1, EPOCH, 0)
     d.run()
     assert d.worker.gauges().partitions[0].status == "running"

@@ -219,7 +219,7 @@ class Views:
             "sketch.html",
             **values,
             signs=calendar.SIGNS,
-            completeness=wording.completeness([described_window for described_window, _ in described]),
+            completeness=wording.completeness([facts for facts, _ in described]),
             calendars=calendar.calendars(described, zone, self._href(name)),
             pages=links.links_around(name, stored, more, since, query, zone),
             links=downloads,

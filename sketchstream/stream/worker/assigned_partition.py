@@ -226,7 +226,7 @@ class AssignedPartition:
 
     def run(self, now: float, rewrite_at: float | None) -> None:
         """Start reading: the state is durable."""
-        self.status, self.reason, self.failures.error, self.schema_awaited = "running", "", None, None
+        self.status, self.reason, self.failures.error = "running", "", None
         self.saved_at = now
         self._rewrite_at, self.rewriting = rewrite_at, False
         self.ended, self._ask_ends_at = False, None
@@ -298,6 +298,7 @@ class AssignedPartition:
         if self.computation is not None:
             self.computation.steps.close()
         self.state, self.computation, self.interrupted = None, None, False
+        self.schema_awaited = None
         self._held.clear()
         self.refusals.n_bytes = 0
 
