@@ -329,6 +329,7 @@ def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
         return np.empty(0, np.int32)
     if getattr(weights, "shape", None) == () or not hasattr(weights, "__len__"):  # a number, or an array of one
         raise WeightError(f"weights must hold one integer for each item, found one {type(weights).__name__}")
+    require_no_mask(weights)
     if isinstance(weights, np.ndarray) and weights.dtype in (np.int32, np.int64) and weights.ndim == 1:
         out: Weights = weights
     elif len(weights) == 0:
@@ -345,6 +346,12 @@ def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
     if len(out) != n:
         raise WeightError(f"weights must hold one integer for each item, found {len(out)} weights for {n} items")
     return out
+
+
+def require_no_mask(weights: object) -> None:
+    """Require that no weight is hidden: a masked array has numbers also where it shows none."""
+    if isinstance(weights, np.ma.MaskedArray):
+        raise WeightError("weights must not be a masked array; drop the masked entries first, and their items")
 
 
 def _whole_weights(weights: Any) -> Ints:
@@ -536,11 +543,11 @@ def _from_arrow_array(array: Any, before: int) -> Items:
     """A batch from one pyarrow Array whose first item has position `before`."""
     import pyarrow as pa
 
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()  # a null may be among its values
     if array.null_count:
         position = before + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
         raise ItemError(f"{_WANTED}, found null at position {position}; {_MISSING}")
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
     if str(array.type) in ("string_view", "binary_view"):  # pyarrow 15 has no other way to request them
         array = array.cast(pa.large_string() if str(array.type) == "string_view" else pa.large_binary())
     n, offset, arrow_type = len(array), array.offset, array.type

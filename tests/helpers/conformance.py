@@ -231,6 +231,17 @@ def bad_events_are_refused_or_nothing(case: Case) -> None:
         assert (sketch._state == twin._state).all()
 
 
+def weights_that_a_mask_hides_are_refused(case: Case) -> None:
+    """A masked array has numbers also where it shows none: neither a weight nor nothing is what the caller meant."""
+    good = case.items[:2]
+    for numbers in ([1, 1], [1.0, 1.0]):
+        sketch = case.sketch()
+        before = sketch._state.copy()
+        with pytest.raises(WeightError, match="masked"):
+            sketch.update(list(good), np.ma.masked_array(numbers, [0, 1]))
+        assert (sketch._state == before).all()
+
+
 def views_leave_the_state(case: Case) -> None:
     """Law 8, and what is published can be read again."""
     sketch = case.sketch()
@@ -381,6 +392,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
     updates_are_linear,
     sums_count_as_their_events,
     bad_events_are_refused_or_nothing,
+    weights_that_a_mask_hides_are_refused,
     views_leave_the_state,
     lives_are_accounted_for,
     publications_are_charged,

@@ -184,6 +184,17 @@ REFUSED = [
     (pa.array([1, None, None]), "null at position 1"),
     (pa.chunked_array([[1], [2, None]]), "null at position 2"),
     (pa.array(["a", None]), "null at position 1"),
+    (pa.DictionaryArray.from_arrays([0, 1], ["a", None]), "null at position 1"),
+    (pa.DictionaryArray.from_arrays([0, None], [3, 4]), "null at position 1"),
+    (
+        pa.chunked_array(
+            [
+                pa.DictionaryArray.from_arrays([0], [3]),
+                pa.DictionaryArray.from_arrays([0], pa.array([None], pa.int64())),
+            ]
+        ),
+        "position 1",
+    ),
     (pa.array([1 << 63], pa.uint64()), "64 bits"),
     (pa.array([["a"]]), "list"),
     (pa.scalar(1), "found"),

@@ -83,6 +83,13 @@ def test_a_field_that_no_record_has_is_a_mistake(tmp_path: Path, wanted: Wanted,
     assert "zebra" not in str(mistakes) + str(fewer.verdict())
 
 
+def test_of_a_single_record_it_is_said_what_it_lacks(tmp_path: Path) -> None:
+    (said,) = sample(tmp_path, [EVENT], BAD[0][0]).verdict()[1]
+    assert said.startswith("no record of a sample of one has the field 'userid' (input.item)")
+    (said,) = sample(tmp_path, [5], GOOD).verdict()[1]
+    assert said.startswith("no record of a sample of one is a JSON object")
+
+
 def test_one_record_with_the_field_is_no_mistake_but_many_without_are_a_doubt(tmp_path: Path) -> None:
     other = {name: value for name, value in EVENT.items() if name != "user_id"}
     found = sample(tmp_path, [EVENT, *[other] * 199], GOOD)

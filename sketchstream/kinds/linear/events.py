@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.array_types import Flags, Ints
-from sketchstream.items.arrays import Items, as_weights
+from sketchstream.items.arrays import Items, as_weights, require_no_mask
 from sketchstream.items.batch import refuse_first
 from sketchstream.items.lattice import MAX_FRACTION_BITS, Lattice, Units, exact_number
 
@@ -63,6 +63,7 @@ def in_units(lattice: Lattice, weights: object, n: int) -> tuple[Ints, Flags]:
         return np.full(n, unit, np.int64), np.full(n, unit <= lattice.most)
     if getattr(weights, "ndim", 1) != 1 or not hasattr(weights, "__len__") or len(weights) != n:
         as_weights(weights, n, alone=True)  # refuses them
+    require_no_mask(weights)
     values: Any = weights
     values = values.to_pylist() if hasattr(values, "to_pylist") else values
     units, good = lattice.weights(values)

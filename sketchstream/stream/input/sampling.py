@@ -299,7 +299,8 @@ class Sample:
 
     def _none(self) -> str:
         """The beginning of a mistake."""
-        return f"none of the {self.records:,} records of a sample" if self.records > 1 else "the only record"
+        several = f"none of the {self.records:,} records of a sample"
+        return several if self.records > 1 else "no record of a sample of one"
 
     def _advice(self, name: str) -> str:
         """Fields that most records have, and the one that was probably meant; or why no path leads to this one."""
