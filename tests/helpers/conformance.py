@@ -333,6 +333,9 @@ def releases_fit_their_spec(case: Case) -> None:
     for wrong in (shown[..., :-1].copy(), np.concatenate([shown, shown], axis=-1), shown.astype(other)):
         with pytest.raises(FormatError):
             ss.load(replace(release, noised=wrong).to_bytes())
+    for wrong in (release.slots + 1, 2 * release.slots, 1 << 31):
+        with pytest.raises(FormatError, match=r"slots|counters"):
+            ss.load(replace(release, slots=wrong).to_bytes())
 
 
 def _with(ledger: Any, entries: tuple[Any, ...], seal: int | None = None) -> Any:

@@ -211,8 +211,8 @@ class TallyKind(Kind[TallySpec]):
         noise.discrete_laplace(state, cost)
 
     def require_view(self, spec: TallySpec, header: Mapping[str, Any], body: Any) -> None:
-        if body.shape != (1,) or body.dtype != np.int64:
-            msg = "a tally is one count"
+        if body.shape != (1,) or body.dtype != np.int64 or header["slots"] != 1:
+            msg = "a tally is one count: its counters are those of one slot"
             raise FormatError(msg)
 
     def estimate(self, published: Any, **options: Any) -> Tally:

@@ -273,6 +273,7 @@ class ProfileKind(Kind[ProfileSpec], Grouping, Deferring, Adding, Summarising, R
         """Require edges of a known rule, and one count for each edge and level."""
         if header["form"] != spec.form or header["edges_version"] != EDGES_VERSION:
             raise FormatError("the histogram's edges follow a rule that this version does not know")
+        _require_slots(spec, header["slots"])
         shape = mechanism.published_shape(spec, final=bool(header["final"]))
         if body.dtype != np.int64 or body.shape != shape:
             raise FormatError(f"expected {' x '.join(map(str, shape))} counts, found another shape")
@@ -280,8 +281,7 @@ class ProfileKind(Kind[ProfileSpec], Grouping, Deferring, Adding, Summarising, R
     def require_state(self, spec: ProfileSpec, slots: int, body: npt.NDArray[Any]) -> None:
         """Require the same number of slots in each level of each group."""
         super().require_state(spec, slots, body)
-        if body.size % (spec.group_count * spec.levels):
-            raise FormatError("the counters do not have the type or number that their header says")
+        _require_slots(spec, slots)
 
     # What it answers.
 
@@ -351,6 +351,12 @@ def _filters(where: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[str,
     from sketchstream.items.columns import Choices
 
     return tuple((name, Choices(values)) for name, values in where)
+
+
+def _require_slots(spec: ProfileSpec, slots: int) -> None:
+    """Require as many slots as a sketch of this spec can have: in a part of a closed domain fewer, but never more."""
+    if slots > spec.slots or slots % (spec.group_count * spec.levels):
+        raise FormatError(f"a sketch of this spec has at most {spec.slots:,} slots, in equal parts; found {slots:,}")
 
 
 KIND: Final = ProfileKind()
