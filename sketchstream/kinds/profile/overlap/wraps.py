@@ -24,6 +24,10 @@ KNOTS = 500
 """Loads between which factors are interpolated."""
 USED_FROM = 4.0
 """Standard errors by which a number of items with a count must be above 0 to be used for the tail."""
+ALL_OR_NOTHING = 0.55
+"""Standard error of a tail of unknown shape, in parts of it: its 95% interval begins below none at all."""
+RATIOS = np.linspace(0.0, 1.0, 201)
+"""Ratios of a geometric tail that are tried."""
 UNSURE = 0.1
 """Part of the correction that may be wrong."""
 MIN_WAVE = 1e-3
@@ -162,21 +166,52 @@ def law_of_counts(
 
 
 def _with_tail(numbers: Floats, error: float) -> CountLaw | None:
-    """Numbers of items by count, the ones that noise hides and multiples of p continued geometrically, as a law."""
+    """Numbers of items by count as a law, in which a geometric tail stands for those that noise hides.
+
+    Args:
+        numbers: (p,) measured numbers of items; index 0, for multiples of p, is not read.
+        error: standard error of each.
+    """
     modulus = len(numbers)
-    sure = numbers[1:] > USED_FROM * error
-    last = int(np.argmin(sure)) if not sure.all() else modulus - 1
-    out = np.zeros(modulus)
-    if last == 0:
+    sure = np.flatnonzero(numbers[1:] > USED_FROM * error) + 1
+    if not sure.size:
         return None
-    out[1 : last + 1] = numbers[1 : last + 1]
+    last = int(sure[-1])
+    hidden = modulus - 1 - last
+    ratio, spread, known = _tail_ratio(numbers, last, error)
+    tail = numbers[last] * ratio ** np.arange(1, hidden + 2)
+    counts = np.concatenate([tail[-1:], np.maximum(numbers[1 : last + 1], 0.0), tail[:-1]])
+    longer = numbers[last] * ((ratio + spread) ** (hidden + 1) - ratio ** (hidden + 1))
+    other_shape = error / np.sqrt(hidden) if hidden else 0.0 if known else ALL_OR_NOTHING * counts[0]
+    total = counts.sum()
+    doubt = np.sqrt((error * ratio ** (hidden + 1)) ** 2 + longer**2 + other_shape**2)
+    return CountLaw(counts / total, float(min(doubt / total, 1 / modulus)))
+
+
+def _tail_ratio(numbers: Floats, last: int, error: float) -> tuple[float, float, bool]:
+    """Ratio of a geometric tail after the last sure count, its standard error, and whether the counts say so.
+
+    The sure counts before it give one ratio, the counts after it, which noise hides one by one, another. Where they
+    differ the law has an end, as with at most three events a day, and the later ones are right. Where no count comes
+    after it, sure counts that do not fall geometrically leave open what the tail is.
+    """
     first = max(1, last - 3)
-    ratio = min((numbers[last] / numbers[first]) ** (1 / (last - first)), 1.0) if last > first else 0.0
-    beyond = numbers[last] * ratio ** np.arange(1, modulus - last + 1)
-    out[last + 1 :] = beyond[:-1]
-    out[0] = beyond[-1]
-    total = out.sum()
-    steps = (modulus - last) / (last - first) if last > first else 0.0
-    part = error * np.hypot((1 + steps) / numbers[last], steps / numbers[first])  # error of a geometric tail's last
-    doubt = out[0] * part if last > first else error
-    return CountLaw(out / total, float(min(doubt / total, 1 / modulus)))
+    after = numbers[last + 1 :]
+    before = None
+    if last > first and numbers[first] > USED_FROM * error:
+        rise = float((numbers[last] / numbers[first]) ** (1 / (last - first)))
+        spread = rise * error * float(np.hypot(1 / numbers[last], 1 / numbers[first])) / (last - first)
+        before = min(rise, 1.0), spread
+    if not after.size:
+        ratio, spread = before or (0.0, error / float(numbers[last]))
+        straight = numbers[first] * ratio ** np.arange(last - first + 1)
+        fits = bool(np.abs(numbers[first : last + 1] - straight).max() <= USED_FROM * error)
+        return ratio, spread, before is not None and fits and ratio + 2 * spread < 1
+    steps = np.arange(1, after.size + 1)
+    squares = ((after - numbers[last] * RATIOS[:, None] ** steps) ** 2).sum(axis=1)
+    ratio = float(RATIOS[squares.argmin()])
+    spread = error / float(numbers[last] * np.linalg.norm(steps * ratio ** (steps - 1)))
+    if before is not None and abs(before[0] - ratio) <= 2 * np.hypot(before[1], spread):
+        weights = np.array([before[1], spread]) ** -2.0
+        ratio, spread = float(weights @ [before[0], ratio] / weights.sum()), float(weights.sum() ** -0.5)
+    return ratio, spread, True

@@ -16,7 +16,7 @@ from sketchstream.kinds.profile.overlap.channel import MEETING, Channel, JointCh
 from sketchstream.kinds.profile.overlap.covariance import SumCovariance, information
 from sketchstream.kinds.profile.overlap.fit import fit, start
 from sketchstream.kinds.profile.overlap.law import PatternLaw, Patterns, Scoring, expected_cells
-from sketchstream.kinds.profile.overlap.wraps import CountLaw, Wraps, law_of_counts
+from sketchstream.kinds.profile.overlap.wraps import CountLaw, Wraps, _with_tail, law_of_counts
 
 REGIONS = np.array([40_000.0, 90_000, 10_000, 180_000, 20_000, 60_000, 10_000])
 """Of three groups: only C, only B, B and C, only A, A and C, A and B, all."""
@@ -309,6 +309,25 @@ def test_counts_are_found_in_slots_that_several_items_share() -> None:
     assert found.counts == pytest.approx(law, abs=2e-3)
     assert 0 < found.doubt < 0.01
     assert law_of_counts(rows, [100.0] * 3, shares, [kept] * 3, [2.0] * 3, items) is None
+
+
+def test_what_noise_hides_of_counts_is_within_its_doubt() -> None:
+    """Laws that end, have gaps or go on: the share of items whose counts wrap, which no slot shows."""
+    rng, cap = np.random.default_rng(4), [1.0, 1.0, 1.0]
+    laws = {"once": [1.0], "three": cap, "one or five": [1, 0, 0, 0, 1], "on": [0.5**count for count in range(60)]}
+    for modulus in (4, 8, 16, 32):
+        for name, law in laws.items():
+            folded = np.zeros(modulus)
+            np.add.at(folded, np.arange(1, len(law) + 1) % modulus, law)
+            folded /= folded.sum()
+            for error in (3.0, 20.0, 60.0):
+                found = [_with_tail(1000 * folded + rng.normal(0, error, modulus), error) for _ in range(100)]
+                told = [law for law in found if law is not None]
+                held = [abs(law.counts[0] - folded[0]) <= 2 * law.doubt + 1e-9 for law in told]
+                assert len(told) > 90, (modulus, name, error)
+                assert np.mean(held) > 0.85, (modulus, name, error)
+                if modulus > 4:
+                    assert np.mean([law.counts[0] for law in told]) == pytest.approx(folded[0], abs=0.01)
 
 
 def test_counts_that_wrap_are_allowed_for() -> None:
