@@ -133,7 +133,7 @@ def record(
                 "replaced by no-ops. To replace a unit by another one costs at most twice as much.",
                 "privacy_parameters": parameters,
                 "privacy_parameters_details": f"Largest of all UTC days. Over everything published so far: "
-                f"{_losses_as_text(whole)}. Of that worst day: {_losses_as_text(worst)}.",
+                f"{_losses_as_text(whole, unit)}. Of that worst day: {_losses_as_text(worst, unit)}.",
             },
             "deployment_model": {
                 "model_name": "Central",
@@ -201,6 +201,8 @@ def no_less(value: Fraction | float) -> float:
     return math.nextafter(number, math.inf) if Fraction(number) < value else number
 
 
-def _losses_as_text(total: Total) -> str:
-    """The losses of a total as text."""
-    return ", ".join(f"{name} {value}" for name, value in total.to_dict().items() if isinstance(value, str))
+def _losses_as_text(total: Total, unit: str) -> str:
+    """The losses of a total as text; those of an item only where all sketches bound it."""
+    losses = {name: value for name, value in total.to_dict().items() if isinstance(value, str)}
+    stated = ", ".join(f"{name} {value}" for name, value in losses.items() if unit == "item" or name[:4] != "item")
+    return stated if unit == "item" else f"{stated}, no bound on what an item loses"

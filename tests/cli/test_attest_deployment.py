@@ -243,6 +243,25 @@ def test_a_loss_without_bound_is_no_record() -> None:
         deployment_record.record(Deployment(()), {}, operator)
 
 
+def test_a_record_states_losses_of_items_only_where_every_sketch_bounds_them() -> None:
+    operator = {name: ["x"] if kind is list else "x" for name, kind in deployment_record.NEEDED.items()}
+    specs = {unit: ss.ProfileSpec("1", unit, domain=ss.ClosedDomain(size=4)) for unit in ("item", "event")}  # type: ignore[arg-type]
+    bodies = {
+        name: ss.Sketch.create(spec, origin=Origin(name, window=(0, HOUR), partition=0)).seal()
+        for name, spec in specs.items()
+    }
+    told = {
+        units: deployment_record.record(Deployment.of([bodies[unit] for unit in units]), specs, operator)
+        for units in (("item",), ("item", "event"), ("event",))
+    }
+    details = {units: made["deployment"]["privacy_loss"]["privacy_parameters_details"] for units, made in told.items()}
+    assert "item 1, " in details["item",]
+    assert "bound" not in details["item",]
+    for units in (("item", "event"), ("event",)):
+        assert "item 1" not in details[units]
+        assert "no bound on what an item loses" in details[units]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -450,7 +450,8 @@ class Deployment:
         wide = {name: max(len(name), *(len(row[name]) for row in rows)) if rows else len(name) for name in names}
         lines = ["  ".join(name.ljust(wide[name]) for name in names).rstrip()]
         lines += ["  ".join(row[name].ljust(wide[name]) for name in names).rstrip() for row in rows]
-        total = self.total()
+        total, unbounded = self.total(), self.unbounded_for_items()
+        bounded = {"event": "", "item": ' and of unit "item"' if unbounded else ""}
         mixed = " of pure epsilon" if any(record.gaussian for record in self.records) else ""
         lines.append(f"one event loses at most {show(total.event)} in all sketches{mixed} together")
         days = self.by_day()
@@ -459,7 +460,8 @@ class Deployment:
             less = to_approximate(total.item_zcdp, DELTA) < total.item
             lines.append(
                 f"one item loses at most {show(worst.item)} by what it does in one UTC day and {show(total.item)} over "
-                f"everything published" + (f" ({approximate(total.item_zcdp)} by zCDP)" if less else "")
+                f"everything published{bounded['item'].removeprefix(' and')}"
+                + (f" ({approximate(total.item_zcdp)} by zCDP)" if less else "")
             )
         for unit, loss, together, pure in (
             ("event", total.event_gaussian, total.event_at, total.event),
@@ -467,11 +469,15 @@ class Deployment:
         ):
             if loss.mu2:
                 text = f"mu^2 {show(loss.mu2)}, {loss.at(_DELTA)}" if loss.mu2 != math.inf else "no bound"
-                lines.append(f"one {unit} loses at most {text} in all sketches counted in mu^2 together")
+                lines.append(f"one {unit} loses at most {text} in all sketches counted in mu^2{bounded[unit]} together")
                 if pure:
-                    lines.append(f"one {unit} loses at most {together(_DELTA)} in all sketches of both measures")
-        for name in self.unbounded_for_items():
-            lines.append(f"{name or 'the sketch'}: somebody with m events loses up to m times an event's loss")
+                    both = f"of both measures{bounded[unit]}"
+                    lines.append(f"one {unit} loses at most {together(_DELTA)} in all sketches {both}")
+        for name in unbounded:
+            lines.append(
+                f"{name or 'the sketch'}: no bound on what one item loses: somebody with m events loses up to m times "
+                "an event's loss"
+            )
         if self.limit is not None:
             lines.append(f"privacy.max_epsilon is {self.limit}")
         if self.budget is not None:
@@ -479,7 +485,7 @@ class Deployment:
             over = ": ABOVE THE BUDGET" if max(event, item) > self.budget.epsilon else ""
             lines.append(
                 f"privacy.budget is {self.budget}; in one period one event lost at most {show(event)}, one item at "
-                f"most {show(item)}{over}"
+                f"most {show(item)}{bounded['item'].removeprefix(' and')}{over}"
             )
         for record in self.conflicts():
             lines.append(

@@ -462,7 +462,7 @@ class Views:
         days = sorted(deployment.by_day().items(), reverse=True)
         by_day = report.ReportTable(
             f"By day (UTC) of what a unit did, the last {min(len(days), 31)} of {len(days)}",
-            ("day", "one event", "one item"),
+            ("day", "one event", 'one item, unit "item"' if deployment.unbounded_for_items() else "one item"),
             [(day, show(loss.event), show(loss.item)) for day, loss in days[:31]],
         )
         text = str(deployment).splitlines()[1 + len(rows) :] if rows else ["Nothing is published yet."]
