@@ -131,10 +131,12 @@ def wanted_fields(config: Config) -> Wanted:
 
 
 def look_at_file(config: Config) -> tuple[list[str], list[str]]:
-    """Mistakes and warnings that the first records of the input file give rise to; nothing where there is no file."""
+    """Mistakes and warnings that the first records of the input file give rise to; nothing for standard input."""
     path = config.input_file
-    if path is None or not path.exists():
+    if path is None:
         return [], []
+    if not path.exists():
+        return [], [f"input.file = {config.input.file!r}: there is no such file, and a worker ends without it"]
     return sample_of(path, file_layout(config), wanted_fields(config)).verdict()
 
 

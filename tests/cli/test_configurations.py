@@ -137,6 +137,24 @@ def test_validate_says_what_sketches_cost_together(run: Run, key: Path, tmp_path
     assert "daily" in table
 
 
+def test_validate_names_an_input_file_that_is_missing_and_an_output_that_is_no_folder(
+    run: Run, key: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "c.toml").write_text(FILE)
+    missing = run("validate", "-c", "c.toml")
+    assert missing.code == 0, missing.err
+    assert "warning: input.file = 'e.jsonl': there is no such file, and a worker ends without it" in missing.err
+    (tmp_path / "e.jsonl").write_text('{"user_id": "zebra", "ts": "2024-01-01T00:00:00Z"}\n')
+    assert "no such file" not in run("validate", "-c", "c.toml").err
+    (tmp_path / "taken").write_text("")
+    (tmp_path / "c.toml").write_text(FILE.replace("[[sketch]]", '[output]\ndirectory = "taken/below"\n[[sketch]]'))
+    for command in ("validate", "worker"):
+        done = run(command, "-c", "c.toml")
+        assert done.code == 2, done.err
+        assert "output.directory must be a folder, or where one can be made, but " in done.err
+        assert done.err.rstrip().endswith("taken is a file")
+
+
 def test_validate_warns_of_unkeyed_topics_and_of_many_partitions(run: Run, key: Path, tmp_path: Path) -> None:
     text = GOOD.replace('partitioned_by = "item"', 'partitioned_by = "none"')
     (tmp_path / "c.toml").write_text(text + 'publish = "state"\nintrusion = false\n')

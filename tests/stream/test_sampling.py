@@ -90,6 +90,14 @@ def test_of_a_single_record_it_is_said_what_it_lacks(tmp_path: Path) -> None:
     assert said.startswith("no record of a sample of one is a JSON object")
 
 
+@pytest.mark.parametrize("unit", UNITS_PER_S)
+def test_numbers_that_are_no_times_are_named(tmp_path: Path, unit: TimeUnit) -> None:
+    found = sample(tmp_path, [EVENT | {"n": at % 7} for at in range(200)], Wanted("user_id", None, "n", time_unit=unit))
+    (said,) = found.verdict()[1]
+    assert said.startswith("most times of 'n' in a sample (input.time) lie in the first weeks of 1970")
+    assert sample(tmp_path, [EVENT] * 200, Wanted("user_id", None, "ts", time_unit=unit)).verdict() == ([], [])
+
+
 def test_one_record_with_the_field_is_no_mistake_but_many_without_are_a_doubt(tmp_path: Path) -> None:
     other = {name: value for name, value in EVENT.items() if name != "user_id"}
     found = sample(tmp_path, [EVENT, *[other] * 199], GOOD)
@@ -148,7 +156,9 @@ def test_times_in_another_unit_than_the_expected_one_are_a_mistake_that_names_th
 @pytest.mark.parametrize("time", [-7_000_000_000_000, 0, 1, 500_000_000, 631_152_000_000, 1_700_000_000_000, 4.1e12])
 def test_milliseconds_of_any_year_are_no_mistake(tmp_path: Path, time: float) -> None:
     found = sample(tmp_path, [{"user_id": "z", "ts": int(time) + n} for n in range(200)], Wanted("user_id", None, "ts"))
-    assert found.verdict() == ([], [])
+    mistakes, warnings = found.verdict()
+    assert mistakes == []
+    assert len(warnings) == (0 <= time < 1e9), "only numbers so near to 0 are told, as they may be no times"
 
 
 @given(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -61,6 +62,8 @@ def parts(
         if final and growing and path is not None and form == "jsonl":
             data = data[: _whole_lines(data)]
         starts, ends, used = split(data, final)
+        if position == 0 and form != "msgpack" and data.startswith(BOM_UTF8) and used:
+            starts[0] = len(BOM_UTF8) if ends[0] > len(BOM_UTF8) else -1  # no part of the first line
         if len(data) - used > MAX_RECORD_BYTES:
             raise FormatError(
                 f"a record of more than {MAX_RECORD_BYTES >> 20} MiB at byte {position + used}: is this {form}?"

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sketchstream import files
-from sketchstream.errors import DataLossError, FormatError
+from sketchstream.errors import ConfigError, DataLossError, FormatError
 from sketchstream.stream.interfaces import Frontier, Publisher, SealedEntry
 from sketchstream.stream.published import frontiers
 from sketchstream.stream.windows.boundary import Boundary, Claim
@@ -93,10 +93,17 @@ class DirectoryPublisher:
 
     Args:
         root: folder of sealed sketches, made when something is published.
+
+    Raises:
+        ConfigError: no folder can be there.
     """
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+        there = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            found = "is a folder that this user cannot write to" if there.is_dir() else "is a file"
+            raise ConfigError(f"output.directory must be a folder, or where one can be made, but {there} {found}")
         self._swept: set[Path] = set()
 
     def _folder(self, sketch: str, revision: int) -> Path:

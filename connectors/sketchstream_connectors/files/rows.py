@@ -5,7 +5,6 @@ In: a file, a layout, the first row to read. Out: chunks. Touches: the file or s
 
 from __future__ import annotations
 
-import codecs
 import csv
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +59,7 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
             continue
         data, starts, ends = part
         if header is None:
-            line = data[max(int(starts[0]), 0) : int(ends[0])].removeprefix(codecs.BOM_UTF8)
+            line = data[max(int(starts[0]), 0) : int(ends[0])]
             separator = separator_of(line)
             header = _header(path, line, separator)
             try:

@@ -45,6 +45,8 @@ TOLERATED: Final = 20
 """Up to one record in 20 may be unusable; more are a warning."""
 YEAR_MS: Final = 366 * DAY_MS
 """Distance from the records' own timestamps from which event times are suspected to be in another unit."""
+EARLY_MS: Final = 100 * DAY_MS
+"""Distance from the beginning of 1970 below which a number is no time of an event of today, but a count, say."""
 UNIT_NAMES: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 RECENT_S: Final = (631_152_000, 4_102_444_800)
 """Seconds since 1970 of the years 1990 to 2099. Read as milliseconds, seconds are 6 weeks of 1970, and microseconds and
@@ -97,6 +99,7 @@ class Sample:
     with_time: int = field(default=0, repr=False)
     far: int = field(default=0, repr=False)
     behind: int = field(default=0, repr=False)
+    early: int = field(default=0, repr=False)
     in_unit: Counter[str] = field(default_factory=Counter, repr=False)
     texts: int = field(default=0, repr=False)
     objects: int = field(default=0, repr=False)
@@ -138,6 +141,7 @@ class Sample:
         timed = events.times != NO_TIME
         times = events.times[timed]
         self.with_time += times.size
+        self.early += int(np.count_nonzero(np.abs(times) < EARLY_MS))
         self._time(times, None if stamps is None else stamps[timed])
         if self.wanted.lateness_ms is not None and self.wanted.plans:
             width = min(plan.shortest_ms for plan in self.wanted.plans)
@@ -204,8 +208,8 @@ class Sample:
             return [], []
         mistakes = list(self._mistakes())
         sure = self.records >= MIN_RECORDS or (self.arrays > 0 and not self.usable)
-        empty = [] if mistakes else [text for sketch in self.sketches for text in sketch.nothing()]
-        return (mistakes, []) if sure and mistakes else ([], mistakes + empty)
+        nothing = [] if mistakes else [*self._early(), *(text for sketch in self.sketches for text in sketch.nothing())]
+        return (mistakes, []) if sure and mistakes else ([], mistakes + nothing)
 
     def require(self) -> list[str]:
         """Return the warnings of a sample without mistakes.
@@ -260,6 +264,15 @@ class Sample:
                 f"the times {place} in a sample ({called('time')}) are {UNIT_NAMES[unit]} since 1970: as "
                 f"{UNIT_NAMES[wanted.time_unit]}, which are expected, they would lie {read}; "
                 + (f'set {called("time_unit")} = "{unit}"' if wanted.time else "write milliseconds")
+            )
+
+    def _early(self) -> Iterator[str]:
+        """Times that are none, such as counts, which would open windows in 1970."""
+        if self.wanted.timed and 2 * self.early > self.with_time:
+            place = f"of {self.wanted.time!r}" if self.wanted.time else "of the records themselves"
+            yield (
+                f"most times {place} in a sample ({self.wanted.called('time')}) lie in the first weeks of 1970, where "
+                "no events of today are: check that the field holds times"
             )
 
     def _doubts(self) -> Iterator[str]:

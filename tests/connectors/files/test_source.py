@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
 import json
 import math
@@ -225,6 +226,23 @@ def test_lines_and_packed_maps(tmp_path: Path) -> None:
         (3, 1, 1000),
         (7, -2, 2000),
     ]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, suffix: str) -> None:
+    layout = Layout(suffix, "u", weight="n", time="t")  # type: ignore[arg-type]
+    plain = write(tmp_path / f"x.{suffix}", ROWS)
+    marked, packed = tmp_path / f"y.{suffix}", tmp_path / f"z.{suffix}.gz"
+    marked.write_bytes(codecs.BOM_UTF8 + plain.read_bytes())
+    packed.write_bytes(gzip.compress(marked.read_bytes()))
+    assert read(marked, layout) == read(packed, layout) == read(plain, layout)
+
+
+def test_of_lines_a_byte_order_mark_is_none(tmp_path: Path) -> None:
+    for text, items in ((b"a\nb\n", [b"a", b"b"]), (b"\na\n", [None, b"a"]), (b"a", [b"a"]), (b"", [])):
+        (tmp_path / "x.txt").write_bytes(codecs.BOM_UTF8 + text)
+        found = [row[0] for row in read(tmp_path / "x.txt", Layout("lines"))]
+        assert found == items or (not text and found == [None])
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "msgpack"])

@@ -83,6 +83,10 @@ def command(
         facts["sealed_topic"] = ", ".join(topic_config.sealed_topic or "" for topic_config in config.apart()) or None
     if config.budget is not None:
         facts["budget"] = config.check_budget()
+    if config.sealed_directory is not None:
+        from sketchstream_connectors.files.publisher import DirectoryPublisher
+
+        DirectoryPublisher(config.sealed_directory)  # which requires a folder that can be written
     retention_ms: float | None = None
     mistakes: list[str] = []
     unreachable: str | None = None
