@@ -31,6 +31,9 @@ MAX_TIMES: Final = 1000
 class HierarchySpec(PlaceCountingSpec):
     """Counts of all nodes of a declared tree, which add up on all levels.
 
+    Items of `Sketch.update` are leaves: texts of the names on the way to one, with tabs between them, or whole numbers,
+    which are positions among the sorted paths, whatever order they were declared in.
+
     Args:
         levels: names of the levels below the root, such as ("country", "region", "city"); or a `Tree` with its paths.
         paths: names on the way from the top to each leaf, ("DE", "Bayern", "Fürth"), or one text with tabs.
