@@ -216,6 +216,16 @@ class SketchTable(ConfigTable):
         return epsilon
 
 
+class LinearTable(SketchTable):
+    """One `[[sketch]]` of a linear kind. A key with the name of an argument of the spec is that argument."""
+
+    delta: Number
+    epsilon_publish: Number | None = None
+    delta_publish: Number | None = None
+    intrusion: bool = True
+    epsilon_records: Number | None = None
+
+
 def table_of(kind: object) -> type[SketchTable] | None:
     """The model of a block of this kind; None where no such kind can be configured."""
     module = kinds.part(kind, "table") if isinstance(kind, str) and kind in kinds.names() else None

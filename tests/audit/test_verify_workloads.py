@@ -17,7 +17,7 @@ from helpers.verify import verify
 from sketchstream import kinds
 from sketchstream import sketch as sketches
 from sketchstream.items.lattice import Lattice
-from sketchstream.kinds.linear import index
+from sketchstream.kinds.linear import events
 from sketchstream.kinds.workload import kind, spec
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.strategy import Strategy
@@ -67,7 +67,7 @@ def noise_that_is_not_added(patch: Patch) -> None:
 
 
 def an_update_that_takes_any_weight(patch: Patch) -> None:
-    patch.setattr(index.ColumnIndex, "_lattice", Lattice(0, Fraction(1 << 40)))
+    patch.setattr(events.ColumnIndex, "_lattice", Lattice(0, Fraction(1 << 40)))
 
 
 def a_release_that_charges_nothing(patch: Patch) -> None:

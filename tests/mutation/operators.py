@@ -30,7 +30,7 @@ MODULES = (
     "stream/state/evidence", "stream/published/evidence",
     *(f"noise/{name}" for name in ("laplace", "response", "gaussian", "varied", "thresholds", "entropy", "selection")),
     *(f"kinds/profile/{name}" for name in ("mechanism", "ranking", "groups", "kind", "observations")),
-    *(f"kinds/linear/{name}" for name in ("kind", "index")),
+    *(f"kinds/linear/{name}" for name in ("kind", "events")),
     "kinds/gaussian/kind",
     *(f"kinds/workload/{name}" for name in (
         "strategies/mechanism", "kind", "strategies/pure", "strategies/ball",

@@ -41,7 +41,7 @@ from sketchstream.kinds.convolution.noises.scheme import (
     Publish,
     Request,
 )
-from sketchstream.kinds.linear.fields import parse_delta
+from sketchstream.kinds.linear.spec import parse_delta
 from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import (

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.config_tables import Number, TableContext
+from sketchstream.kinds.config_tables import LinearTable, Number, TableContext
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.linear.table import LinearTable
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 

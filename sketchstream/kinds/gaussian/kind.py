@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.array_types import Flags
+from sketchstream.array_types import Flags, Ints
 from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component
-from sketchstream.errors import FormatError
+from sketchstream.errors import EstimateError, FormatError
 from sketchstream.items.domains import Index
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.exports import USUAL, AnswerRows, Types
-from sketchstream.kinds.gaussian.parts import join_parts
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.interface import Kind
+from sketchstream.kinds.linear.answers import parts_of
 from sketchstream.kinds.linear.events import hint_of, in_units, valid_events
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
-from sketchstream.kinds.linear.publication import parts_of
 from sketchstream.kinds.options import require_options
 from sketchstream.privacy.deployments.guarantee import PACKED, RELATION, assumptions
 from sketchstream.privacy.losses.sketch_history import SketchHistory, show
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Origin, Published
 
+
+Variances = tuple[Fraction, ...]
 
 OPTIONS: Final = ("target", "nonnegative", "total", "whole", "items", "kept")
 """Options that `estimate` takes beside the method."""
@@ -180,6 +181,56 @@ def lattice_weights(spec: GaussianSpec, weights: object, n: int, *, alone: bool)
         return units
     valid_events(np.zeros(n, np.bool_), good, "noop" if alone else "skip", lattice.max_weight, hint=hint_of(lattice))
     return np.where(good, units, lattice.most + 1)
+
+
+def join_parts(
+    spec: GaussianSpec, parts: Sequence[tuple[Ints, Variances]], kept: Sequence[Flags] | None = None
+) -> tuple[Ints, Variances, Ints | None]:
+    """Join the parts of a stack, or a single part, into one vector.
+
+    The count of an item in several parts is the sum of its counts.
+
+    Args:
+        kept: (size,) bool of each part, the items that have slots in it; None: all parts have all items.
+
+    Returns:
+        (n,) int64, noise included; parameters of all noise in each count; (n,) int64, ascending, the item of each
+        count by its place in the domain, or None: all items.
+    """
+    size = spec.domain.size
+    if kept is None:
+        if any(len(state) != size for state, _ in parts):
+            raise EstimateError(
+                "this part has slots for some items of the domain: say which, with kept=[mask, ...], one (size,) bool "
+                "array for each part; `sketchstream estimate -c` does so"
+            )
+        kept = [np.ones(size, np.bool_)] * len(parts)
+    if len(kept) != len(parts) or any(
+        mask.dtype != np.bool_ or mask.shape != (size,) or int(mask.sum()) != len(state)
+        for mask, (state, _) in zip(kept, parts, strict=False)
+    ):
+        raise EstimateError(
+            f"kept must be one bool array of {size} entries for each of {len(parts)} parts, true for its slots"
+        )
+    total = np.zeros(size, np.int64)
+    noise = np.zeros(size, np.int64)  # index of the variances in `laws`
+    laws: list[Variances] = [()]
+    for mask, (state, variances) in zip(kept, parts, strict=True):
+        total[mask] += state
+        earlier = noise.copy()
+        for before in np.unique(earlier[mask]).tolist():
+            after = tuple(sorted((*laws[before], *variances)))
+            if after not in laws:
+                laws.append(after)
+            noise[mask & (earlier == before)] = laws.index(after)
+    has = noise > 0
+    if len(np.unique(noise[has])) != 1:
+        raise EstimateError(
+            "the counts of this stack have different noise: its parts were made with different epsilon, or items lie "
+            "in several of them; estimate its parts one by one"
+        )
+    variances = laws[int(noise[has][0])]
+    return (total, variances, None) if has.all() else (total[has], variances, np.flatnonzero(has))
 
 
 KIND: Final = GaussianKind()

@@ -16,8 +16,7 @@ import msgpack
 
 from sketchstream.errors import SpecError
 from sketchstream.items.lattice import MAX_FRACTION_BITS, MAX_UNITS, Lattice
-from sketchstream.kinds.linear.fields import parse_epsilon, stored_closed
-from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrate_shift
+from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrate_shift, parse_epsilon, stored_closed
 from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_discrete, verify_discrete
 from sketchstream.privacy.losses.gaussian import Part, UnitShift
 from sketchstream.spec import (

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Literal
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.config_tables import DomainTable, Number, TableContext
+from sketchstream.kinds.config_tables import DomainTable, LinearTable, Number, TableContext
 from sketchstream.kinds.gaussian.spec import GaussianSpec
-from sketchstream.kinds.linear.table import LinearTable
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 TOTAL_SHARE = "1/40"

@@ -23,8 +23,7 @@ from sketchstream.kinds.answers import LEVEL, Column
 from sketchstream.kinds.estimates import Estimate, checked_level
 from sketchstream.kinds.hierarchy.fit import fit_unbiased, nonnegative
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
-from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.linear.tails import BELOW_ZERO, below_zero
+from sketchstream.kinds.linear.answers import BELOW_ZERO, LinearAnswers, below_zero
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,10 +21,9 @@ from sketchstream.kinds.hierarchy.answers import METHODS, HierarchyAnswers, esti
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.hierarchy.tree import BETWEEN
 from sketchstream.kinds.intake import Intake
-from sketchstream.kinds.linear.events import place_indices
-from sketchstream.kinds.linear.index import ColumnIndex
+from sketchstream.kinds.linear.answers import added_up, parts_of
+from sketchstream.kinds.linear.events import ColumnIndex, place_indices
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
-from sketchstream.kinds.linear.publication import added_up, parts_of
 from sketchstream.kinds.options import require_method, require_options
 from sketchstream.privacy.deployments.guarantee import RELATION, assumptions
 

@@ -12,10 +12,9 @@ from typing import Literal
 
 from sketchstream.errors import ConfigError
 from sketchstream.items.item_lists import read_items
-from sketchstream.kinds.config_tables import Number, TableContext, Value
+from sketchstream.kinds.config_tables import LinearTable, Number, TableContext, Value
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.linear.spec import CAPACITY
-from sketchstream.kinds.linear.table import LinearTable
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 

@@ -1,4 +1,1 @@
-"""What kinds of the form `A x + noise` share: rules of their parameters, budgets, weights, the base of their kinds.
-
-In: nothing. Out: `spec.LinearSpec`, `kind.LinearKind`, `fields`, `events`. Touches: nothing.
-"""
+"""What kinds of the form `A x + noise` share: privacy, budgets, events, and the bases of specs, kinds and answers."""

@@ -1,29 +1,73 @@
-"""The base of answers of linear kinds: what they say of the sketch, the noise and the guarantee, and their card.
+"""Answers of linear kinds: the parts of a publication, the base of answers and their card, intervals by kurtosis.
 
-In: a publication. Out: see `sketchstream.kinds.answers`. Touches: nothing.
+In: a release, a sealed state, or a stack of either. Out: see `sketchstream.kinds.answers`. Touches: nothing.
+Source: Madan & Seneta 1990 (the variance-gamma law); docs/theory/workload.md, section 9.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import numpy as np
+
 from sketchstream import kinds
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL, Answers
 from sketchstream.kinds.estimates import Estimate, estimate_of
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.linear.publication import parts_of
 from sketchstream.privacy.losses.history import parameter_name
 
 if TYPE_CHECKING:
+    from sketchstream.array_types import State
+    from sketchstream.kinds.interface import Kind
     from sketchstream.kinds.linear.spec import LinearSpec
-    from sketchstream.published import Published
-
+    from sketchstream.published import Origin, Published
 
 MAX_NAMES: Final = 5
 """Names of numbers that an error lists."""
+BELOW_ZERO: Final = (
+    "some answers are below 0 by more than noise explains: weights below 0 were counted that no earlier event makes up "
+    "for"
+)
+"""Sentence that answers carry where `below_zero` is true."""
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedPart:
+    """One published part."""
+
+    origin: Origin
+    key_id: bytes | None
+    numbers: State
+    layers: tuple[Fraction, ...]
+    fresh: tuple[Fraction, ...]
+
+    @property
+    def parameters(self) -> tuple[Fraction, ...]:
+        """Parameters of all noise: of the layers, then of the publication."""
+        return self.layers + self.fresh
+
+
+def parts_of(kind: Kind[Any], published: Published) -> list[PublishedPart]:
+    """The parts of a publication."""
+    out = []
+    parts: Sequence[Any] = published.parts
+    for part in parts:
+        layers = tuple(layer.parameter for layer in part.layers)
+        numbers = part.state if part.cost is None else part.noised
+        own = () if part.cost is None else (kind.accounting.parameter(part.spec, part.cost),)
+        out.append(PublishedPart(part.origin, part.key_id, numbers, layers, own))
+    return out
+
+
+def added_up(spec: Any, parts: Sequence[PublishedPart]) -> State:
+    """The sum of the numbers of parts of one sketch."""
+    return kinds.add(spec, [part.numbers for part in parts])
 
 
 class LinearAnswers(Answers):
@@ -94,3 +138,41 @@ class LinearAnswers(Answers):
     def _noted(self) -> str:
         """Sentence below a notebook's card."""
         return " ".join(str(self).splitlines()[:1])
+
+
+def below_zero(values: Floats, stderr: Floats, *, gaussian: bool) -> bool:
+    """Whether an unbiased answer is so far below 0 that its true value cannot be 0 or more.
+
+    Chance does that with less than 1e-14 for an answer (Gaussian noise), or 1e-9 (one Laplace variable).
+    """
+    return bool(((values + (8.0 if gaussian else 16.0) * stderr) < 0).any())
+
+
+@lru_cache(maxsize=64)
+def quantiles(level: float) -> tuple[Floats, Floats]:
+    """Number of standard deviations for an interval of this level, for excess kurtosis 0 to 3.
+
+    The noise of an answer is treated as the symmetric variance-gamma law with its variance and kurtosis. That is exact
+    for one Laplace variable, for means of equal ones, and for every direction of the ball's noise; 0 is normal.
+
+    Returns:
+        (61,) kurtosis, and (61,) factors.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import erfc, gammaincinv, ndtri
+
+    grid = np.linspace(0.0, 3.0, 61)
+    factors = np.empty_like(grid)
+    factors[0] = ndtri(0.5 + level / 2)
+    # Midpoints of 4,000 equally likely parts, finer towards a small mixing variable.
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    levels, shares = (nodes + 1) / 2, weights / 2
+    for i, kurtosis in enumerate(grid[1:], 1):
+        shape = 3 / kurtosis
+        mixing = gammaincinv(shape, levels) / shape
+
+        def outside(x: float, mixing: Floats = mixing) -> float:
+            return float(shares @ erfc(x / np.sqrt(2 * mixing))) - (1 - level)
+
+        factors[i] = brentq(outside, 1e-9, 60.0)
+    return grid, factors

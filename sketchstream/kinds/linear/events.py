@@ -1,13 +1,17 @@
-"""Places of items, and weights of events in lattice units, each judged from that event alone.
+"""Events of linear kinds: places of items and weights in lattice units, each judged from that event alone.
 
-In: items and weights as `Sketch.update` received them. Out: places; int64 lattice units, and which are of events.
-Touches: nothing.
+In: items and weights as `Sketch.update` received them, a state. Out: places; int64 lattice units, and which are of
+events; the state, to which the columns of places are added. Touches: the states it is given.
 Source: docs/theory/gaussian.md, section 5.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,7 +22,8 @@ from sketchstream.items.batch import refuse_first
 from sketchstream.items.lattice import MAX_FRACTION_BITS, Lattice, Units, exact_number
 
 if TYPE_CHECKING:
-    from sketchstream.items.batch import Invalid
+    from sketchstream.items.batch import Invalid, Outside
+    from sketchstream.kinds.linear.spec import PlaceCountingSpec
 
 WHOLE: Final = "; weights with fractions need a spec with fraction_bits above 0"
 
@@ -108,3 +113,47 @@ def _is_whole(weights: Any) -> Flags:
         return np.asarray(weights == np.trunc(weights))
     numbers = (exact_number(weight, MAX_FRACTION_BITS + 1) for weight in weights)
     return np.fromiter((number is not None and number.denominator == 1 for number in numbers), np.bool_, len(weights))
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnIndex(ABC):
+    """Finds the place of each item, such as a cell or a leaf, and adds the columns of places."""
+
+    spec: PlaceCountingSpec
+
+    @property
+    def slots(self) -> int:
+        """Counters of a sketch."""
+        return int(self.spec.slots)
+
+    @abstractmethod
+    def locate(self, items: Items) -> Ints:
+        """(n,) place of each item; -1: it has none."""
+
+    @abstractmethod
+    def add(self, state: Ints, places: Ints, weights: Ints | None) -> None:
+        """Add the column of each place times its weight, wrapping; place -1 does nothing, no weights are ones."""
+
+    @cached_property
+    def _lattice(self) -> Lattice:
+        return Lattice(0, Fraction(self.spec.max_weight))
+
+    def apply(self, state: Ints, items: Items, weights: object, *, invalid: Invalid, counters: Ints) -> None:
+        """See `ItemIndex`."""
+        places = self.locate(items)
+        lattice = self._lattice
+        units, good = (None, None) if weights is None else in_units(lattice, weights, len(items))
+        valid = valid_events(places < 0, good, invalid, lattice.max_weight, hint=hint_of(lattice))
+        self.add(state, places if invalid != "noop" or units is None else np.where(valid, places, -1), units)
+        if counters.size:
+            counters[0] += np.count_nonzero(valid)
+
+    def apply_sums(
+        self, state: Ints, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
+    ) -> None:
+        """See `ItemIndex`."""
+        places = self.locate(items)
+        valid = valid_events(places < 0, None, invalid)
+        self.add(state, places, sums)
+        if counters.size:
+            counters[0] += events[valid].sum()

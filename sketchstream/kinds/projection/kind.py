@@ -23,9 +23,8 @@ from sketchstream.kinds.capabilities import Listing, Scoped
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.intake import Intake
-from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.kinds.linear.answers import LinearAnswers, added_up, parts_of
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
-from sketchstream.kinds.linear.publication import added_up, parts_of
 from sketchstream.kinds.options import require_method
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.forecast import expected_errors

@@ -21,8 +21,7 @@ import msgpack
 from sketchstream.errors import SpecError
 from sketchstream.items.hashing import Key
 from sketchstream.items.lattice import Lattice
-from sketchstream.kinds.linear.fields import stored_closed
-from sketchstream.kinds.linear.spec import EventCountingSpec
+from sketchstream.kinds.linear.spec import EventCountingSpec, stored_closed
 from sketchstream.kinds.projection.matrices.matrix import FAMILIES, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import MAX_PASSED
 from sketchstream.spec import (

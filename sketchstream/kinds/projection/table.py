@@ -12,8 +12,7 @@ from typing import Final, Literal
 
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.items.item_lists import read_items
-from sketchstream.kinds.config_tables import ConfigTable, DomainTable, Number, TableContext
-from sketchstream.kinds.linear.table import LinearTable
+from sketchstream.kinds.config_tables import ConfigTable, DomainTable, LinearTable, Number, TableContext
 from sketchstream.kinds.projection.matrices.matrix import Family
 from sketchstream.kinds.projection.spec import CAPACITY, MatrixSeed, ProjectionSpec
 from sketchstream.spec import ClosedDomain, OpenDomain

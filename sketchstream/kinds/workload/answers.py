@@ -18,8 +18,7 @@ import numpy as np
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import Column
-from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.linear.tails import BELOW_ZERO, below_zero, quantiles
+from sketchstream.kinds.linear.answers import BELOW_ZERO, LinearAnswers, below_zero, quantiles
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.workload import pictures
 from sketchstream.kinds.workload.queries.queries import ProductTable

@@ -19,10 +19,9 @@ from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import Progress
-from sketchstream.kinds.linear.events import place_indices
-from sketchstream.kinds.linear.index import ColumnIndex
+from sketchstream.kinds.linear.answers import added_up, parts_of
+from sketchstream.kinds.linear.events import ColumnIndex, place_indices
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
-from sketchstream.kinds.linear.publication import added_up, parts_of
 from sketchstream.kinds.options import require_method, require_options
 from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
 from sketchstream.kinds.workload.forecast import forecast

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from sketchstream.errors import ConfigError, FormatError, SpecError
-from sketchstream.kinds.config_tables import ConfigTable, Number, TableContext
-from sketchstream.kinds.linear.table import LinearTable
+from sketchstream.kinds.config_tables import ConfigTable, LinearTable, Number, TableContext
 from sketchstream.kinds.workload.queries.queries import Workload, read_queries
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec

@@ -13,8 +13,7 @@ import sketchstream as ss
 from helpers.gaussian_attack import verified
 from helpers.noise.words import Seeded
 from sketchstream.components import Component
-from sketchstream.kinds.gaussian.kind import KIND
-from sketchstream.kinds.gaussian.parts import join_parts
+from sketchstream.kinds.gaussian.kind import KIND, join_parts
 from sketchstream.kinds.linear import kind as linear
 from sketchstream.noise import discrete_gaussian
 from sketchstream.privacy.calibration.discrete import calibrate_parts, verify_parts

@@ -15,7 +15,7 @@ import pytest
 import sketchstream as ss
 from helpers.noise.words import Seeded
 from sketchstream.errors import EstimateError, FormatError, SpecError
-from sketchstream.kinds.linear.tails import quantiles
+from sketchstream.kinds.linear.answers import quantiles
 from sketchstream.kinds.workload.answers import break_even, estimate
 from sketchstream.kinds.workload.forecast import forecast
 from sketchstream.kinds.workload.queries.queries import Workload, marginals

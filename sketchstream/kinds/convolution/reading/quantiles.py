@@ -19,8 +19,8 @@ from sketchstream.kinds.convolution.filtering.mechanism import phases
 from sketchstream.kinds.convolution.noises.positions import Blocks, Counts
 from sketchstream.kinds.convolution.noises.scheme import FilteredSpec, NoiseLayer, NoiseScheme
 from sketchstream.kinds.convolution.noises.spectral import Spectral
+from sketchstream.kinds.linear.answers import quantiles
 from sketchstream.kinds.linear.causal import dense_rows
-from sketchstream.kinds.linear.tails import quantiles
 from sketchstream.noise.laws import DiscreteLaplace
 
 INVERTED_TERMS: Final = 64

@@ -28,8 +28,7 @@ from sketchstream.kinds.convolution.reading.answers import (
 )
 from sketchstream.kinds.convolution.reading.quantiles import Term
 from sketchstream.kinds.estimates import checked_level
-from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.linear.publication import added_up, parts_of
+from sketchstream.kinds.linear.answers import LinearAnswers, added_up, parts_of
 from sketchstream.kinds.options import require_method, require_options
 
 if TYPE_CHECKING:
