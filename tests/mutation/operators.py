@@ -33,7 +33,7 @@ MODULES = (
     *(f"kinds/linear/{name}" for name in ("kind", "events")),
     "kinds/gaussian/kind",
     *(f"kinds/workload/{name}" for name in (
-        "strategies/mechanism", "kind", "strategies/pure", "strategies/ball",
+        "strategies/mechanism", "kind", "strategies/ball",
     )),
     *(f"kinds/convolution/{name}" for name in (
         "filtering/mechanism", "kind", "noises/independent", "state/update", "noises/synthesis",

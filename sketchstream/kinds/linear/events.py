@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -36,19 +36,16 @@ def place_indices(items: Items, places: int, find: Callable[[str], int] | None) 
         find: the place of a text, or -1; None: no text has one.
     """
     out = np.full(len(items), -1, np.int64)
-    seen: dict[bytes, int] = {}
+    find_once = None if find is None else lru_cache(maxsize=None)(find)
     for position, piece in items.pieces():
         if items.kind == "int":
             (values,) = piece.arrays
             outside = (values < 0) | (values >= places)
             out[position : position + len(piece)] = np.where(outside, -1, values)
-        elif find is not None and items.kind == "str":
+        elif find_once is not None and items.kind == "str":
             buffer, starts, ends = piece.arrays
             for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True), position):
-                text = buffer[start:end].tobytes()
-                if text not in seen:
-                    seen[text] = find(text.decode(errors="replace"))
-                out[at] = seen[text]
+                out[at] = find_once(buffer[start:end].tobytes().decode(errors="replace"))
     return out
 
 

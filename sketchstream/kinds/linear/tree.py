@@ -50,6 +50,13 @@ def checked_levels(levels: object) -> Levels:
     return tuple((width, weight) for width, weight in pairs)
 
 
+def tree_matrix(size: int, levels: Levels, padded: int) -> Ints:
+    """(m, N) for each level its weight times the indicators of its blocks, of cells up to `padded`."""
+    cells = np.arange(size)
+    parts = [weight * (cells // width == np.arange(-(-padded // width))[:, None]) for width, weight in levels]
+    return np.concatenate(parts).astype(np.int64)
+
+
 @dataclass(frozen=True)
 class BlockTree:
     """Sums of blocks, each times the weight of its level.

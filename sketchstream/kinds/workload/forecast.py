@@ -18,7 +18,6 @@ from sketchstream.kinds.workload.answers import break_even
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.kinds.workload.strategies.mechanism import candidates
-from sketchstream.kinds.workload.strategies.strategy import Strategy, causal_bound, causal_total
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +112,7 @@ class WorkloadPlan:
         strategy = self.spec.strategy
         if isinstance(strategy, Implicit):
             return (self.chosen.rmse / self.chosen.lower) ** 2 - 1 if self.chosen.lower else None
-        lower = least_total(strategy)
-        if self.spec.pure or not lower:
-            return None
-        return (causal_total(strategy) if strategy.form == "causal" else strategy.upper) / lower - 1
+        return None if self.spec.pure or not strategy.least_total else strategy.total / strategy.least_total - 1
 
 
 def plan(spec_of: Callable[..., WorkloadSpec], *, parts: int = 1) -> WorkloadPlan:
@@ -137,13 +133,6 @@ def plan(spec_of: Callable[..., WorkloadSpec], *, parts: int = 1) -> WorkloadPla
     return WorkloadPlan(spec, forecasts[0][1], tuple(sorted(forecasts, key=lambda pair: pair[1].rmse)))
 
 
-def least_total(strategy: Strategy) -> float:
-    """Lower bound of the sum of the answers' variances for L2 sensitivity 1; 0 if none is known."""
-    if isinstance(strategy, Implicit):
-        return strategy.least_total
-    return causal_bound(strategy) if strategy.form == "causal" else strategy.lower
-
-
 def forecast(spec: WorkloadSpec, *, parts: int = 1) -> WorkloadForecast:
     """Expected errors of what `seal` publishes, of this number of states that are added up."""
     laws = [spec.layer(), *([spec.fresh()] if spec.intrusion else [])] * parts
@@ -162,7 +151,7 @@ def forecast(spec: WorkloadSpec, *, parts: int = 1) -> WorkloadForecast:
         rmse=math.sqrt(float(np.mean(stderr**2))),
         worst=float(stderr.max()),
         layers=len(laws),
-        lower=math.sqrt(unit * least_total(spec.strategy) / spec.workload.count) if bounded else 0.0,
+        lower=math.sqrt(unit * spec.strategy.least_total / spec.workload.count) if bounded else 0.0,
         counters=spec.length,
         state_rmse=bound,
         break_even=break_even(spec),

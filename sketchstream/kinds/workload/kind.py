@@ -26,7 +26,7 @@ from sketchstream.kinds.options import require_method, require_options
 from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
 from sketchstream.kinds.workload.forecast import forecast
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, add_noise
+from sketchstream.kinds.workload.strategies.mechanism import PURE_LAWS, LawName, LayerLaw, add_noise
 from sketchstream.kinds.workload.strategies.strategy import declared_size
 from sketchstream.privacy.deployments.guarantee import RELATION
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from sketchstream.privacy.losses.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published
 
-LAWS: Final = {"laplace": "discrete-laplace", "l2ball": "discrete-ball"}
-"""Law of each mechanism with pure noise; the others are Gaussian."""
 MAX_PUBLISHED_BYTES: Final = 48 << 20
 """Bytes of a strategy and its workload, at most: published objects carry them in their header."""
 METHODS: Final = ("auto", "unbiased", "cap", "simplex", "sym")
@@ -64,8 +62,8 @@ class TableCells(ColumnIndex):
 class WorkloadAccounting(LinearAccounting[WorkloadSpec]):
     """Costs are mu^2, or epsilons of pure noise."""
 
-    def law(self, spec: WorkloadSpec) -> str:
-        return LAWS.get(spec.mechanism, "discrete-gaussian")
+    def law(self, spec: WorkloadSpec) -> LawName:
+        return PURE_LAWS.get(spec.mechanism, "discrete-gaussian")
 
     def noise_cost(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         if not spec.pure and not delta:
@@ -79,7 +77,7 @@ class WorkloadAccounting(LinearAccounting[WorkloadSpec]):
     def cost(self, spec: WorkloadSpec, parameter: Fraction) -> Fraction:
         if spec.mechanism == "l2ball":
             return parameter
-        return spec.cost(LayerLaw(self.law(spec), parameter, spec.length))  # type: ignore[arg-type]
+        return spec.cost(LayerLaw(self.law(spec), parameter, spec.length))
 
 
 class WorkloadIntake(Intake[WorkloadSpec]):

@@ -20,13 +20,20 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.linear.causal import CausalFactor
 from sketchstream.kinds.linear.spec import CAPACITY, PlaceCountingSpec
-from sketchstream.kinds.workload.queries.cells import CellLocator
 from sketchstream.kinds.workload.queries.queries import Workload
-from sketchstream.kinds.workload.queries.universe import Universe
+from sketchstream.kinds.workload.queries.universe import CellLocator, Universe
 from sketchstream.kinds.workload.strategies.implicit import Implicit, read_strategy
-from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, LayerLaw, Mechanism, Task, choose, layer_law
+from sketchstream.kinds.workload.strategies.mechanism import (
+    MECHANISMS,
+    PURE_LAWS,
+    LayerLaw,
+    Mechanism,
+    Task,
+    choose,
+    law_of_cost,
+    layer_law,
+)
 from sketchstream.kinds.workload.strategies.optimise import Objective
 from sketchstream.kinds.workload.strategies.strategy import MAX_SPREAD, Strategy
 from sketchstream.kinds.workload.update import StrategyColumns
@@ -151,7 +158,7 @@ class WorkloadSpec(PlaceCountingSpec):
             raise SpecError(f"a spec with a given strategy needs its mechanism, not {mechanism!r:.40}")
         elif strategy.workload_digest != self.workload.digest:
             raise SpecError("the strategy was made for another workload")
-        if min(self.delta, self.delta_publish) == 0 and mechanism not in ("laplace", "l2ball"):
+        if min(self.delta, self.delta_publish) == 0 and mechanism not in PURE_LAWS:
             raise SpecError("delta must be > 0 for Gaussian noise; use mechanism='laplace' or 'l2ball'")
         self._put(mechanism=mechanism, strategy=strategy)
 
@@ -202,7 +209,7 @@ class WorkloadSpec(PlaceCountingSpec):
 
     def law(self, epsilon: Fraction, delta: Fraction) -> LayerLaw:
         """The law of a layer, or of a release's fresh noise, of this privacy; pure mechanisms have no delta."""
-        if self.pure and self.counted_share:
+        if self.pure:
             return self.law_of(epsilon)
         alone = layer_law(self.mechanism, self.strategy, epsilon, delta, self.weight)
         if not self.counted_share:
@@ -223,8 +230,7 @@ class WorkloadSpec(PlaceCountingSpec):
         if isinstance(self.strategy, Implicit):
             return self.strategy.variances
         if self.strategy.form == "causal":
-            ones, size = np.ones(self.strategy.width), self.strategy.size
-            return CausalFactor(ones, size).variances(ones, np.arange(size), size) / 4.0**self.strategy.bits
+            return self.strategy.causal_variances / 4.0**self.strategy.bits
         if self.workload.size > MAX_SPREAD:
             return self.workload.power_sums(self.strategy.decoder, 2)
         return np.maximum(self.workload.variances(self.strategy.spread), 0.0)
@@ -250,7 +256,7 @@ class WorkloadSpec(PlaceCountingSpec):
 
     @property
     def measure(self) -> Literal["mu2", "epsilon"]:
-        return "epsilon" if self.mechanism in ("laplace", "l2ball") else "mu2"
+        return "epsilon" if self.mechanism in PURE_LAWS else "mu2"
 
     def cost(self, law: LayerLaw) -> Fraction:
         """Cost of a layer or a view with this law in the ledger: mu^2 for Gaussian noise, epsilon for pure noise."""
@@ -269,13 +275,7 @@ class WorkloadSpec(PlaceCountingSpec):
         Args:
             cost: mu^2 for Gaussian noise, epsilon for pure noise; of the queries' counters and all others.
         """
-        cost *= 1 - self.counted_share
-        square = self.strategy.sensitivity2 * self.weight**2
-        if self.mechanism == "laplace":
-            return LayerLaw("discrete-laplace", cost / (self.weight * self.strategy.sensitivity1), self.length)
-        if self.mechanism == "l2ball":
-            return LayerLaw("discrete-ball", cost * cost / square, self.length)
-        return LayerLaw("discrete-gaussian", square / cost, self.length)
+        return law_of_cost(self.mechanism, self.strategy, self.weight, cost * (1 - self.counted_share))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: it contains the queries and the strategy, so that any reader can answer."""

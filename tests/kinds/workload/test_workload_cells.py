@@ -15,8 +15,7 @@ from sketchstream.items.arrays import Items
 from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kinds.workload.kind import KIND
-from sketchstream.kinds.workload.queries.cells import CellLocator
-from sketchstream.kinds.workload.queries.universe import Column
+from sketchstream.kinds.workload.queries.universe import CellLocator, Column
 from sketchstream_connectors.decode.json_values import find_fields
 
 EDGES = ("-1/3", "-0.125", 0, "0.1", "2.5", 3, 100, "1e9", "1e30")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import ChecksumError, FormatError, SpecError
-from sketchstream.kinds.linear.tree import Levels
+from sketchstream.kinds.linear.tree import Levels, tree_matrix
 from sketchstream.kinds.workload.answers import estimate
 from sketchstream.kinds.workload.forecast import forecast
 from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
@@ -20,13 +20,13 @@ from sketchstream.kinds.workload.strategies import mechanism
 from sketchstream.kinds.workload.strategies.mechanism import (
     Task,
     add_noise,
+    best_tree,
     candidates,
     choose,
     layer_law,
     projected_errors,
 )
 from sketchstream.kinds.workload.strategies.optimise import optimise, reduce_matrix, triangle
-from sketchstream.kinds.workload.strategies.pure import best_tree, tree_matrix
 from sketchstream.kinds.workload.strategies.strategy import Strategy, attained_objective, from_matrix, from_shape
 from sketchstream.noise.laws import DiscreteLaplace
 
@@ -309,7 +309,7 @@ def test_queries_are_a_strategy_up_to_the_largest_number_of_them(monkeypatch: py
 def tree_error(text: str, levels: Levels, epsilon: Fraction) -> float:
     """Total variance of the answers with a tree, from its matrix."""
     workload = Workload.named(text)
-    blocks = tree_matrix(workload.size, levels).astype(np.float64)
+    blocks = tree_matrix(workload.size, levels, workload.size).astype(np.float64)
     unit = float(np.trace(np.linalg.solve(blocks.T @ blocks, workload.gram())))
     return unit * DiscreteLaplace(epsilon / sum(weight for _, weight in levels)).variance
 

@@ -1,10 +1,14 @@
-"""From the fields of a record to a cell of the table, and back to names.
+"""From the fields of records to cells of the table, and back to names.
 
-In: columns with their rules, field values. Out: cell numbers, names of the cells. Touches: nothing.
+In: columns with their rules, values of fields, or columns of a chunk as a decoder found them. Out: cell numbers, names
+of the cells. Touches: nothing.
 
 A column is a list of categories, or buckets of numbers between edges. A value that is in none belongs to the cell
 "other" if the column has one; else the record has no cell, and does nothing. Each record is decided from that record
 alone. Comparisons with edges are exact: numbers are read as rationals, floats by their shortest decimal form.
+
+Of the columns of a chunk, whole numbers and listed texts are located in compiled code; so are numbers with fractions,
+unless they lie at an edge. Those, and numbers spelled in strings, are read as fractions, each text once a chunk.
 """
 
 from __future__ import annotations
@@ -12,23 +16,28 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
 
-from sketchstream.array_types import Ints
+from sketchstream.array_types import Flags, Floats, Ints
 from sketchstream.errors import SpecError
+from sketchstream.items.columns import Choices, RecordColumn
+from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream.kinds.workload.queries.factors import MAX_CELLS
 from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.spec import checked_int, exact_rational, flag
 
 OTHER: Final = "other"
 NOWHERE: Final = -1
+BITS: Final = 8
+"""Numbers with fractions are compared with edges in units of 2^-BITS first."""
+MAX_INTEGER: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -252,18 +261,18 @@ class Universe:
         Raises:
             SpecError: a field is missing, or lengths differ.
         """
-        cells: Ints | None = None
         for column in self.columns:
             if column.field not in fields:
                 raise SpecError(f"the batch has no field {column.field!r:.40}")
-            seen: dict[object, int] = {}
-            places = np.array([_remembered_cell(column, value, seen) for value in fields[column.field]], np.int64)
-            if cells is not None and len(cells) != len(places):
-                raise SpecError("the fields of a batch must have equal lengths")
-            before = np.zeros(len(places), np.int64) if cells is None else cells
-            cells = np.where((before < 0) | (places < 0), NOWHERE, before * column.size + places)
-        assert cells is not None
-        return cells
+        if len({len(fields[column.field]) for column in self.columns}) > 1:
+            raise SpecError("the fields of a batch must have equal lengths")
+        return self.combine([_places(column, fields[column.field]) for column in self.columns])
+
+    def combine(self, places: Sequence[Ints]) -> Ints:
+        """(n,) cells of records by the place of each in every column; -1 for records that lack one."""
+        stacked = np.stack(places)
+        cells: Ints = np.ravel_multi_index(tuple(np.maximum(stacked, 0)), self.shape).astype(np.int64)
+        return np.where((stacked < 0).any(axis=0), NOWHERE, cells)
 
     def describe(self, cell: int) -> dict[str, str]:
         """The names of a cell, one for each column."""
@@ -284,14 +293,97 @@ class Universe:
         return cls([Column.from_dict(column) for column in data["columns"]])
 
 
-def _remembered_cell(column: Column, value: object, seen: dict[object, int]) -> int:
-    """The cell of a value; equal values of one type are decided once."""
-    if not isinstance(value, (str, int, float, np.generic)):
-        return column.locate(value)
-    key = (type(value), value)
-    if key not in seen:
-        seen[key] = column.locate(value)
-    return seen[key]
+class CellLocator:
+    """Locates records of a chunk in a table; each gets the cell that `Universe.locate` gives its texts."""
+
+    def __init__(self, universe: Universe) -> None:
+        self._universe = universe
+        self._locators = [
+            _value_locator(column) if column.values else _EdgeLocator(column).locate for column in universe.columns
+        ]
+
+    def locate(self, columns: Mapping[str, RecordColumn]) -> Ints:
+        """(n,) cell of each record; -1: it has none."""
+        places = []
+        for column, locate in zip(self._universe.columns, self._locators, strict=True):
+            inside = locate(columns[column.name])
+            places.append(np.where(inside < 0, column.size - 1, inside) if column.other else inside)
+        return self._universe.combine(places)
+
+
+def _value_locator(column: Column) -> Callable[[RecordColumn], Ints]:
+    """Function that gives the (n,) places of records' values in the list of categories, or -1."""
+    choices = Choices(column.values)
+    return lambda records: records.codes(choices).astype(np.int64)
+
+
+class _EdgeLocator:
+    """Finds buckets of numbers between edges."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+
+    @cached_property
+    def _whole(self) -> Ints:
+        """Smallest whole number in each bucket, and one past the last: x >= edge if and only if x >= its ceiling."""
+        return np.array([min(max(math.ceil(edge), -MAX_INTEGER), MAX_INTEGER) for edge in self._column.edges], np.int64)
+
+    @cached_property
+    def _units(self) -> Ints:
+        """Edges in units of 2^-BITS, rounded down, and cut to 2^41 units, which no number reaches."""
+        most = 1 << 41
+        return np.array(
+            [min(max(math.floor(edge * (1 << BITS)), -most), most) for edge in self._column.edges], np.int64
+        )
+
+    def locate(self, column: RecordColumn) -> Ints:
+        """(n,) bucket of each record's number, or -1."""
+        if column.floats is not None:
+            return self._of_floats(column.floats, column.kinds == DECIMAL)
+        numbers, whole = column.integers()
+        out = np.where(whole, _bucket(self._whole, numbers), NOWHERE)
+        rest = ~whole & ((column.kinds == DECIMAL) | (column.kinds == INTEGER) | (column.kinds == STRING))
+        if rest.any():
+            self._of_texts(column, np.flatnonzero(rest), out)
+        return out
+
+    def _of_texts(self, column: RecordColumn, places: Ints, out: Ints) -> None:
+        """Locate numbers that are not 64-bit integers: by their units if no edge is near, else as fractions."""
+        part = column.take(places)
+        units, read = part.decimals(BITS)
+        # the number lies between units - 1 and units + 1, an edge above its floor by less than one unit
+        below, above = (np.searchsorted(self._units, units + far, side="right") for far in (-2, 0))
+        sure = read & (below == above)
+        out[places[sure]] = _bucket(self._units, units[sure])
+        locate = lru_cache(maxsize=None)(self._locate)
+        for place in places[~sure].tolist():
+            text = column.buffer[column.starts[place] : column.ends[place]].tobytes()
+            out[place] = locate(text.decode(errors="replace"))
+
+    def _of_floats(self, floats: Floats, good: Flags) -> Ints:
+        """Floats count as their shortest decimal form; each value is decided once."""
+        values, which = np.unique(np.where(good, floats, np.nan), return_inverse=True)
+        buckets = np.array([self._locate(value) for value in values.tolist()], np.int64)
+        out: Ints = buckets[which]
+        return out
+
+    def _locate(self, value: Any) -> int:
+        """The bucket of a number; -1 if it is in none, whether or not the column has a cell for those."""
+        place = self._column.locate(value)
+        return NOWHERE if place == len(self._column.edges) - 1 else place
+
+
+def _bucket(edges: Ints, numbers: Ints) -> Ints:
+    """(n,) bucket i with edges[i] <= x < edges[i + 1], or -1."""
+    places = np.searchsorted(edges, numbers, side="right") - 1
+    return np.where(places >= len(edges) - 1, NOWHERE, places).astype(np.int64)
+
+
+def _places(column: Column, values: Iterable[object]) -> Ints:
+    """(n,) the cell of each value; equal values of one type are decided once."""
+    locate = lru_cache(maxsize=None, typed=True)(column.locate)
+    quick = (str, int, float, np.generic)
+    return np.array([(locate if isinstance(value, quick) else column.locate)(value) for value in values], np.int64)
 
 
 def _text(value: object) -> str | None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import FormatError, SpecError
-from sketchstream.kinds.linear.tree import WHOLE, BlockTree, Levels, best_levels, checked_levels
+from sketchstream.kinds.linear.tree import WHOLE, BlockTree, Levels, best_levels, checked_levels, tree_matrix
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.runs import ROUNDING
 from sketchstream.kinds.workload.strategies.optimise import reduce_matrix, smallest_total
@@ -81,9 +81,7 @@ class Implicit(Strategy):
             )
         if not self.levels:
             return self.workload.runs.dense().astype(np.int64)
-        blocks, cells = self.tree.cells, np.arange(self.size)
-        parts = [weight * (cells // width == np.arange(blocks // width)[:, None]) for width, weight in self.levels]
-        return np.concatenate(parts).astype(np.int64)
+        return tree_matrix(self.size, self.levels, self.tree.cells)
 
     @cached_property
     def largest(self) -> int:
@@ -192,10 +190,10 @@ class Implicit(Strategy):
 
     @cached_property
     def least_total(self) -> float:
-        """Lower bound of the sum of the answers' variances for L2 sensitivity 1, of any strategy; 0: none is known.
+        """See `Strategy`, here of any strategy: the larger of two bounds, not known for several columns and for unions.
 
-        The larger of two: the optimum of the mean columns of blocks of cells, which ask less, and the bound of the
-        nuclear norm from products of pairs of queries. Not known for several columns, and for unions.
+        They are the optimum of the mean columns of blocks of cells, which ask less, and the bound of the
+        nuclear norm from products of pairs of queries.
         """
         if not self.workload.flat:
             return 0.0

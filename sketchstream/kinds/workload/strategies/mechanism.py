@@ -4,12 +4,16 @@ In: a workload, exact privacy parameters, the unit's weight. Out: a mechanism's 
 layer, and its noise. Touches: the states it is given, and entropy.
 Source: Balle & Wang 2018 (calibration); Canonne, Kamath & Steinke 2020 (discrete Gaussian); Ghosh, Roughgarden &
 Sundararajan 2009 (discrete Laplace); docs/theory/workload.md, sections 5 and 7.
+
+Pure epsilon privacy implies (epsilon, delta) privacy, and where the L1 sensitivity of a good strategy is not much above
+its L2 sensitivity, Laplace noise is smaller than Gaussian noise.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -20,8 +24,8 @@ import numpy as np
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS
+from sketchstream.kinds.linear.tree import Levels, best_levels, tree_matrix
 from sketchstream.kinds.workload.queries.queries import Workload
-from sketchstream.kinds.workload.strategies import pure
 from sketchstream.kinds.workload.strategies.ball import MAX_RANK as BALL_RANK
 from sketchstream.kinds.workload.strategies.ball import add_ball_noise
 from sketchstream.kinds.workload.strategies.ellipsoid import paper_shape, plain_shape
@@ -32,7 +36,6 @@ from sketchstream.kinds.workload.strategies.strategy import (
     MAX_SPREAD,
     Strategy,
     causal,
-    causal_total,
     causal_width,
     from_matrix,
     from_shape,
@@ -49,6 +52,8 @@ Mechanism = Literal["auto", "gaussian", "laplace", "l2ball", "paper", "plain"]
 LawName = Literal["discrete-gaussian", "discrete-laplace", "discrete-ball"]
 
 MECHANISMS: Final = ("auto", "gaussian", "laplace", "l2ball", "paper", "plain")
+PURE_LAWS: Final[Mapping[str, LawName]] = {"laplace": "discrete-laplace", "l2ball": "discrete-ball"}
+"""Law of each mechanism with pure noise; the others are Gaussian."""
 GAUSSIAN_TIE: Final = 1.03
 """Gaussian noise is taken if its error is at most this factor above the least one: it composes better."""
 LATTICE_COST: Final = 4
@@ -168,9 +173,9 @@ class Task:
         if workload.integer and workload.writable and workload.count <= MAX_RANK:
             strategies.append(from_matrix(workload, workload.dense().astype(np.int64), "queries", rank=rank))
         if len(workload.shape) == 1 and size > 1:
-            levels = pure.best_tree(gram, self.epsilon / self.weight)
+            levels = best_tree(gram, self.epsilon / self.weight)
             if len(levels) > 1:
-                strategies.append(from_matrix(workload, pure.tree_matrix(size, levels), "tree", rank=rank))
+                strategies.append(from_matrix(workload, tree_matrix(size, levels, size), "tree", rank=rank))
         tried = []
         for strategy in strategies:
             noise = self.laplace_variance(strategy)
@@ -183,6 +188,23 @@ class Task:
         return tried
 
 
+def best_tree(gram: Floats, epsilon: Fraction) -> Levels:
+    """(cells of a block, integer weight) of each level of the best tree over ordered cells.
+
+    Args:
+        epsilon: privacy of a layer, for one unit of weight.
+    """
+    sums = np.zeros((len(gram) + 1, len(gram) + 1))
+    np.cumsum(np.cumsum(gram, axis=0), axis=1, out=sums[1:, 1:])
+
+    def energy(width: int) -> float:
+        first = np.arange(0, len(gram), width)
+        last = np.minimum(first + width, len(gram))
+        return float(np.sum(sums[last, last] - 2 * sums[first, last] + sums[first, first]))
+
+    return best_levels(len(gram), energy, lambda reach: DiscreteLaplace(epsilon / reach).variance)
+
+
 def layer_law(
     mechanism: Mechanism, strategy: Strategy, epsilon: Fraction, delta: Fraction, weight: int, *, looks: int = 2
 ) -> LayerLaw:
@@ -193,13 +215,20 @@ def layer_law(
         weight: the unit's weight, W.
         looks: views over which one unit can spread its shift, for the dimension of the lattice's correction.
     """
+    if mechanism in PURE_LAWS:
+        return law_of_cost(mechanism, strategy, weight, epsilon)
+    sigma2 = _verified_variance(epsilon, delta, strategy.sensitivity2 * weight * weight, looks * strategy.length)
+    return LayerLaw("discrete-gaussian", sigma2, strategy.length)
+
+
+def law_of_cost(mechanism: Mechanism, strategy: Strategy, weight: int, cost: Fraction) -> LayerLaw:
+    """The law of a layer that costs this mu^2 of Gaussian noise, or this epsilon of pure noise, for the whole unit."""
     if mechanism == "laplace":
-        return LayerLaw("discrete-laplace", epsilon / (weight * strategy.sensitivity1), strategy.length)
+        return LayerLaw("discrete-laplace", cost / (weight * strategy.sensitivity1), strategy.length)
     square = strategy.sensitivity2 * weight * weight
     if mechanism == "l2ball":
-        return LayerLaw("discrete-ball", epsilon * epsilon / square, strategy.length)
-    sigma2 = _verified_variance(epsilon, delta, square, looks * strategy.length)
-    return LayerLaw("discrete-gaussian", sigma2, strategy.length)
+        return LayerLaw("discrete-ball", cost * cost / square, strategy.length)
+    return LayerLaw("discrete-gaussian", square / cost, strategy.length)
 
 
 def add_noise(law: LayerLaw, state: Ints, entropy: WordSource | None = None) -> None:
@@ -338,7 +367,7 @@ def candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
         # The best covariance has at most 2.5% less variance, takes minutes from thousands of cells on, and its last
         # digits depend on the machine.
         root = causal(workload)
-        tried = [task.gaussian(root, causal_total(root))] if task.delta > 0 else []
+        tried = [task.gaussian(root, root.total)] if task.delta > 0 else []
         tried += task.laplace_candidates(workload.size) if mechanism == "auto" else []
     else:
         tried = _optimised_candidates(task, mechanism)

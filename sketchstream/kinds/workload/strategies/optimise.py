@@ -286,10 +286,17 @@ def _product_of(shapes: list[Optimum]) -> Optimum:
 
 def _largest_need(columns: Floats, covariance: Floats) -> float:
     """The largest c' covariance^-1 c over the columns c."""
+    solved = triangular_solution(np.linalg.cholesky(covariance), columns, lower=True)
+    return float(np.einsum("ij,ij->j", solved, solved).max())
+
+
+def triangular_solution(
+    triangle: npt.NDArray[Any], right: Floats, *, lower: bool = False, transposed: bool = False
+) -> Floats:
+    """The x with triangle x = right; the transpose of the triangle in its place where that is said."""
     from scipy.linalg import solve_triangular
 
-    solved = solve_triangular(np.linalg.cholesky(covariance), columns, lower=True)
-    return float(np.einsum("ij,ij->j", solved, solved).max())
+    return np.asarray(solve_triangular(triangle.astype(np.float64), right, lower=lower, trans=int(transposed)))
 
 
 def _require_rank(rank: int, known: str = "") -> None:

@@ -26,7 +26,7 @@ from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS, CausalFactor
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
 from sketchstream.kinds.workload.queries.queries import Workload
-from sketchstream.kinds.workload.strategies.optimise import Objective, Optimum
+from sketchstream.kinds.workload.strategies.optimise import Objective, Optimum, triangular_solution
 
 Form = Literal["cells", "rows", "rounded", "identity", "queries", "tree", "causal"]
 
@@ -99,23 +99,21 @@ class Strategy:
     @cached_property
     def sensitivity2(self) -> int:
         """Largest squared L2 norm of a column, exactly."""
-        return max(_column_sums(self.matrix, self.largest, squared=True))
+        return _largest_sum(self.matrix, self.largest, squared=True)
 
     @cached_property
     def sensitivity1(self) -> int:
         """Largest L1 norm of a column, exactly."""
-        return max(_column_sums(self.matrix, self.largest, squared=False))
+        return _largest_sum(self.matrix, self.largest, squared=False)
 
     @cached_property
     def decoder(self) -> Floats:
         """(N, m) estimates of the cells from the state; exact for every query of the workload."""
-        from scipy.linalg import qr, solve_triangular
-
-        floats = self.matrix.astype(np.float64)
         if self.form == "identity":
             return np.eye(self.size)
+        floats = self.matrix.astype(np.float64)
         if self.form in ("cells", "causal"):
-            return np.asarray(solve_triangular(floats, np.eye(self.size), lower=self.form == "causal"))
+            return triangular_solution(floats, np.eye(self.size), lower=self.form == "causal")
         if self.form == "tree":
             out = np.zeros((self.size, self.length))
             for cells, words, inverse in self._blocks():
@@ -123,25 +121,23 @@ class Strategy:
             return out
         if self.form == "queries":
             return pseudo_inverse(floats)
+        from scipy.linalg import qr
+
         q, r = qr(floats.T, mode="economic")
-        return np.asarray(q @ solve_triangular(r, np.eye(len(r))).T)
+        return np.asarray(q @ triangular_solution(r, np.eye(len(r))).T)
 
     def estimate(self, point: Floats) -> Floats:
         """(N,) estimates of the cells from a state; for form "causal" without the decoder."""
-        if self.form != "causal":
-            return np.asarray(self.decoder @ point)
-        from scipy.linalg import solve_triangular
-
-        return np.asarray(solve_triangular(self.matrix.astype(np.float64), point, lower=True))
+        if self.form == "causal":
+            return triangular_solution(self.matrix, point, lower=True)
+        return np.asarray(self.decoder @ point)
 
     @cached_property
     def backwards(self) -> Floats:
         """(m,) coefficients of the counters in the sum of the cells' estimates."""
-        if self.form != "causal":
-            return np.asarray(self.decoder.sum(axis=0))
-        from scipy.linalg import solve_triangular
-
-        return np.asarray(solve_triangular(self.matrix.astype(np.float64), np.ones(self.size), lower=True, trans="T"))
+        if self.form == "causal":
+            return triangular_solution(self.matrix, np.ones(self.size), lower=True, transposed=True)
+        return np.asarray(self.decoder.sum(axis=0))
 
     @cached_property
     def spread(self) -> Floats:
@@ -152,6 +148,31 @@ class Strategy:
                 out[cells, cells] = inverse
             return out
         return self.decoder @ self.decoder.T
+
+    @property
+    def causal_variances(self) -> Floats:
+        """(N,) variances of the answers for L2 sensitivity 1, of form "causal"."""
+        ones = np.ones(self.width)
+        return CausalFactor(ones, self.size).variances(ones, np.arange(self.size), self.size)
+
+    @property
+    def total(self) -> float:
+        """Sum of the answers' variances for L2 sensitivity 1, before rounding; 0 for Laplace strategies."""
+        return float(self.causal_variances.sum()) if self.form == "causal" else self.upper
+
+    @cached_property
+    def least_total(self) -> float:
+        """Lower bound of that sum for all Gaussian noise; 0: none is known.
+
+        For prefixes it is the square of the nuclear norm, over N. The singular values of their matrix are
+        1 / (2 sin((2k - 1) pi / (4N + 2))).
+        """
+        if self.form != "causal":
+            return self.lower
+        if self.width != self.size:
+            return 0.0
+        angles = (2 * np.arange(1, self.size + 1) - 1) * np.pi / (4 * self.size + 2)
+        return float(np.sum(0.5 / np.sin(angles)) ** 2 / self.size)
 
     def _blocks(self) -> Iterator[tuple[slice, Ints, Floats]]:
         """Widest blocks of a tree: their cells, the counters of them, and the inverse of their Gram matrix."""
@@ -326,24 +347,6 @@ def causal(workload: Workload) -> Strategy:
     return Strategy(matrix, "causal", BITS, workload.digest, rank=size, width=width)
 
 
-def causal_total(strategy: Strategy) -> float:
-    """Sum of the answers' variances for L2 sensitivity 1, of a strategy of form "causal"."""
-    ones, size = np.ones(strategy.width), strategy.size
-    return float(CausalFactor(ones, size).variances(ones, np.arange(size), size).sum())
-
-
-def causal_bound(strategy: Strategy) -> float:
-    """Lower bound of that sum for all Gaussian noise: the square of the nuclear norm, over N (prefixes; 0 for others).
-
-    The singular values of the matrix of prefixes are 1 / (2 sin((2k - 1) pi / (4N + 2))).
-    """
-    size = strategy.size
-    if strategy.width != size:
-        return 0.0
-    angles = (2 * np.arange(1, size + 1) - 1) * np.pi / (4 * size + 2)
-    return float(np.sum(0.5 / np.sin(angles)) ** 2 / size)
-
-
 def _causal_matrix(size: int, width: int, bits: int) -> Ints:
     """(N, N) the columns of the factor, rounded."""
     return np.ascontiguousarray(CausalFactor(np.ones(width), size).columns(np.arange(size), 1 << bits).T)
@@ -379,9 +382,7 @@ def from_shape(
         exact = _rows_root(coordinates @ root / weights)
     else:
         form = "rounded"
-        from scipy.linalg import solve_triangular
-
-        exact = solve_triangular(root, reduced.columns, lower=True)
+        exact = triangular_solution(root, reduced.columns, lower=True)
         independent = chosen = None
     for scale in range(bits, MAX_BITS + 1, 4):
         rounded = np.rint(np.ldexp(exact, scale))
@@ -437,22 +438,19 @@ def independent_rows(workload: Workload, rank: int) -> Ints:
 
 def _cells_root(root: Any, columns: Floats) -> Floats:
     """The upper triangular C with C' C = columns' covariance^-1 columns, and a positive diagonal."""
-    from scipy.linalg import qr, solve_triangular
-
-    (triangle,) = qr(solve_triangular(root, columns, lower=True), mode="r")
-    return _positive(triangle)
+    return _upper_root(triangular_solution(root, columns, lower=True))
 
 
 def _rows_root(half: Floats) -> Floats:
     """The inverse of the lower triangular K with K K' = half half', and a positive diagonal."""
-    from scipy.linalg import qr, solve_triangular
-
-    (triangle,) = qr(half.T, mode="r")
-    return np.asarray(np.tril(solve_triangular(_positive(triangle), np.eye(len(triangle))).T))
+    return np.tril(triangular_solution(_upper_root(half.T), np.eye(len(half))).T)
 
 
-def _positive(triangle: Floats) -> Floats:
-    """An upper triangle with the signs of its rows turned so that the diagonal is positive."""
+def _upper_root(matrix: Floats) -> Floats:
+    """The upper triangular R with R' R = matrix' matrix, and a positive diagonal."""
+    from scipy.linalg import qr
+
+    (triangle,) = qr(matrix, mode="r")
     return np.asarray(np.triu(triangle * np.where(np.diagonal(triangle) < 0, -1.0, 1.0)[:, None]))
 
 
@@ -466,14 +464,8 @@ def _integer_product(rounded: Floats, rows: Floats | None) -> Ints:
     return product
 
 
-def _column_sums(matrix: Ints, largest: int, *, squared: bool) -> list[int]:
-    """Sum of the entries' squares, or of their absolute values, of each column, in integers of any size."""
+def _largest_sum(matrix: Ints, largest: int, *, squared: bool) -> int:
+    """Largest sum over a column of its entries' squares, or of their absolute values, in integers of any size."""
     bound = (largest * largest if squared else largest) * len(matrix)
-    if bound < 1 << 62:
-        sums = np.einsum("ij,ij->j", matrix, matrix) if squared else np.abs(matrix).sum(axis=0)
-        return [int(one) for one in sums]
-    totals = [0] * matrix.shape[1]
-    for row in matrix.tolist():
-        for j, value in enumerate(row):
-            totals[j] += value * value if squared else abs(value)
-    return totals
+    exact = matrix if bound < 1 << 62 else matrix.astype(object)
+    return int(max(np.einsum("ij,ij->j", exact, exact) if squared else np.abs(exact).sum(axis=0)))
