@@ -75,15 +75,11 @@ def command(
     spec = ConvolutionSpec(kernel, noise="auto", layout=figures[0].layout, **arguments)
     advice = forecast.advice(spec)
     filters = [filter_.name for filter_ in spec.filters]
-    if form == "json":
-        facts: dict[str, Any] = {"filters": filters, "length": spec.length, "parts": parts}
-        facts |= {"figures": [figure.to_dict() for figure in figures], "advice": advice}
-        click.echo(show.as_json(plain_forecast(spec) | facts))
-        return
+    facts: dict[str, Any] = {"filters": filters, "length": spec.length, "parts": parts}
+    facts |= {"figures": [figure.to_dict() for figure in figures], "advice": advice}
     table = [_row(figure) for figure in figures]
     names = ("noise", "layout", *(f"error {name}" for name in filters), "M", "words", "changed by an event")
-    if form == "csv":
-        click.echo(show.as_csv(names, table))
+    if not show.print_data(form, lambda: plain_forecast(spec) | facts, names, lambda: table):
         return
     click.echo(_title(spec, parts))
     click.echo()

@@ -35,16 +35,7 @@ COLUMNS: Final = ("method", "error of a count", "of all", "")
 @click.option("--windows", type=click.IntRange(min=1), default=1, show_default=True, help="Windows that are merged.")
 @options.result_format()
 def command(
-    size: int,
-    epsilon: str,
-    delta: str,
-    items: int,
-    mean: float,
-    law: str,
-    exponent: float,
-    windows: int,
-    form: show.Format,
-    **promise: Any,
+    size: int, items: int, mean: float, law: str, exponent: float, windows: int, form: show.Format, **given: Any
 ) -> None:
     r"""Compute the expected error of one published count, and of all counts for every method.
 
@@ -56,7 +47,7 @@ def command(
       sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
       sketchstream plan --kind gaussian --size 4000 --epsilon 1/2 --delta 1e-6 --items 400 --law zipf --format json
     """
-    errors = forecast_errors(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
+    errors = forecast_errors(size, items, mean, law, exponent, windows, given)
     rows = [(name, value["rmse"], value["relative"]) for name, value in errors["methods"].items()]
     if not show.print_data(form, lambda: errors, ("method", "rmse", "relative"), lambda: rows):
         return
@@ -77,9 +68,9 @@ def command(
 
 
 def forecast_errors(
-    size: int, items: int, mean: float, law: str, exponent: float, windows: int, options: dict[str, Any]
+    size: int, items: int, mean: float, law: str, exponent: float, windows: int, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Expected errors as plain data; `options` are values of the spec, None where the user gave none."""
+    """Expected errors as plain data; `given` are values of the spec, None where the user gave none."""
     from sketchstream.denoising.expected import expected_errors
     from sketchstream.kinds.forecast import plain_forecast
     from sketchstream.kinds.gaussian.spec import GaussianSpec
@@ -89,7 +80,7 @@ def forecast_errors(
 
     if items > size:
         raise ConfigError(f"--items must be at most --size = {size}, found {items}")
-    arguments = {name: value for name, value in options.items() if value is not None}
+    arguments = {name: value for name, value in given.items() if value is not None}
     arguments.setdefault("total_share", TOTAL_SHARE if arguments["unit"] == "event" else "0")
     spec = GaussianSpec(domain=ClosedDomain(size=size), **arguments)
     scale = 1 << spec.fraction_bits

@@ -15,13 +15,12 @@ from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
     from sketchstream.kinds.projection.forecast import RowsPlan
-    from sketchstream.kinds.projection.matrices.matrix import Family
 
 COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
 
 
 @click.command()
-@click.option("--rows", type=click.IntRange(min=1), required=True, help="Rows (users).")
+@click.option("--rows", "users", type=click.IntRange(min=1), required=True, help="Rows (users).")
 @click.option("--features", type=click.IntRange(min=1), required=True, help="Features of a row.")
 @click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".')
 @click.option("--delta", required=True, help='Delta of the state, such as "1e-6".')
@@ -31,30 +30,21 @@ COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
     required=True,
     help="Squared distance of two typical rows.",
 )
-@click.option("-k", "columns", type=click.IntRange(min=1), help="Columns.  [default: the best of 8, 16, ... 4096]")
+@click.option("-k", type=click.IntRange(min=1), help="Columns.  [default: the best of 8, 16, ... 4096]")
 @options.unit()
 @click.option("--max-weight", help="Unit event: largest absolute weight.  [default: 1]")
 @click.option("--max-total", help="Unit item, a promise: the absolute weights of one row add up to at most this.")
 @click.option("--max-norm", help="Unit item, a promise: the L2 norm of a row is at most this.")
 @click.option("--max-features", type=click.IntRange(min=1), help="With --max-norm, a promise: features of a row.")
-@options.choice("--family", ("gaussian", "rademacher", "srht"), "Distribution of the matrix.", "gaussian")
+@options.choice(
+    "--family", ("gaussian", "rademacher", "srht"), "Distribution of the matrix.", "gaussian", name="matrix"
+)
 @options.choice("--matrix-seed", ("public", "secret"), "Whether the matrix is known.", "public")
 @options.fraction_bits(30)
 @options.publication
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are merged.")
 @options.result_format()
-def command(
-    rows: int,
-    features: int,
-    epsilon: str,
-    delta: str,
-    squared_distance: float,
-    columns: int | None,
-    family: Family,
-    parts: int,
-    form: show.Format,
-    **promise: Any,
-) -> None:
+def command(squared_distance: float, k: int | None, parts: int, form: show.Format, **given: Any) -> None:
     r"""Compute the expected error of squared distances for every number of columns, and without a projection.
 
     Rows without a projection are those of `matrix = "identity"`, under the same promise. Nothing is drawn and no
@@ -70,11 +60,11 @@ def command(
     from sketchstream.kinds.projection.forecast import plan
     from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 
-    given = {name: value for name, value in promise.items() if value is not None}
+    arguments = {name: value for name, value in given.items() if value is not None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IdentityRowsWarning)  # the plan reports it with numbers
-        spec: Any = ProjectionSpec(rows, features, columns or 8, epsilon, delta, matrix=family, **given)
-    sized = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
+        spec = ProjectionSpec(k=k or 8, **arguments)
+    sized = plan(spec, squared_distance, parts=parts, candidates=None if k is None else (k,))
 
     def data() -> dict[str, Any]:
         tried = [{"k": str(size.k), "rmse": size.distance} for size in sized.tried]
@@ -88,19 +78,18 @@ def _print(sized: RowsPlan) -> None:
     """Print the table and what follows from it."""
     from sketchstream.stream.windows.units import spell_bytes
 
-    lines: list[tuple[str, ...]] = []
-    for size in sized.tried:
-        mark = "best" if size.k == sized.best.k and len(sized.tried) > 1 else ""
-        lines.append(_line(str(size.k), size.distance, sized, spell_bytes(8 * sized.spec.users.size * size.k), mark))
-    cells = sized.spec.users.size * sized.spec.features.size
-    mark = "more accurate" if sized.best.identity_better else ""
-    lines.append(_line("no projection", sized.best.identity, sized, spell_bytes(8 * cells), mark))
-    show.print_table(COLUMNS, lines)
+    spec, best = sized.spec, sized.best
+    rows = [
+        (str(size.k), size.distance, size.k, "best" if size.k == best.k and len(sized.tried) > 1 else "")
+        for size in sized.tried
+    ]
+    mark = "more accurate" if best.identity_better else ""
+    rows.append(("no projection", best.identity, spec.features.size, mark))
+    cells = [
+        (name, f"{error:,.4g}", f"{error / sized.distance2:.1%}", spell_bytes(8 * spec.users.size * width), mark)
+        for name, error, width, mark in rows
+    ]
+    show.print_table(COLUMNS, cells)
     click.echo()
     for sentence in sized.sentences():
         click.echo(sentence)
-
-
-def _line(name: str, error: float, sized: RowsPlan, memory: str, mark: str) -> tuple[str, ...]:
-    """One line of the table."""
-    return name, f"{error:,.4g}", f"{error / sized.distance2:.1%}", memory, mark

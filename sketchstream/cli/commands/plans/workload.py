@@ -6,7 +6,7 @@ file; no data and no sketch are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sketchstream.kinds.workload.strategies.strategy import Strategy
     from sketchstream.kinds.workload.table import WorkloadTable
 
-ERRORS: Final = ("queries", "answers", "rmse", "smallest", "largest")
 TRIED: Final = ("mechanism", "strategy", "counters", "rmse", "worst", "")
 
 
@@ -65,36 +64,27 @@ def command(
     """
     from sketchstream.kinds.forecast import plain_forecast
     from sketchstream.kinds.workload import forecast
+    from sketchstream.kinds.workload.queries.queries import Workload
+    from sketchstream.kinds.workload.spec import WorkloadSpec
 
     if (workload is None) == (config_file is None) or (workload is not None and epsilon is None):
         raise ConfigError("give either --workload with --epsilon, or -c")
     block, folder = None, Path()
+    spec: Callable[..., WorkloadSpec]
     if config_file is not None:
         block, folder = _block(config_file, sketch)
         spec = _of_block(block, folder)
     else:
         if write or sketch:
             raise ConfigError("--sketch and --write belong to -c")
-        spec = _of_options(workload, epsilon, promise)
+        spec = partial(WorkloadSpec, Workload.named(workload), str(epsilon), **promise)
     ready = forecast.plan(spec, parts=parts)
-    if form == "json":
-        click.echo(show.as_json(plain_forecast(ready.spec) | ready.to_dict()))
-    elif form == "csv":
-        rows = ready.tables()
-        click.echo(show.as_csv(list(rows[0]), rows))
-    else:
+    columns = list(ready.tables()[0])
+    if show.print_data(form, lambda: plain_forecast(ready.spec) | ready.to_dict(), columns, ready.tables):
         _print(ready, parts)
     if write:
         assert block is not None
         _write(ready.spec, block, folder)
-
-
-def _of_options(workload: Any, epsilon: Any, promise: Mapping[str, Any]) -> Callable[..., WorkloadSpec]:
-    """The spec of the options, with any mechanism."""
-    from sketchstream.kinds.workload.queries.queries import Workload
-    from sketchstream.kinds.workload.spec import WorkloadSpec
-
-    return partial(WorkloadSpec, Workload.named(workload), epsilon, **promise)
 
 
 def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]:
@@ -151,7 +141,8 @@ def _print(ready: WorkloadPlan, parts: int) -> None:
         f"{spec.mechanism} noise in {ready.chosen.counters:,} counters" + (f", {parts} partitions" if parts > 1 else "")
     )
     click.echo("\nexpected standard errors")
-    show.print_table(ERRORS, [[_shorten_number(row[name]) for name in ERRORS] for row in ready.tables()])
+    tables = ready.tables()
+    show.print_table(list(tables[0]), [list(map(_shorten_number, row.values())) for row in tables])
     click.echo("\nmechanisms")
     rows = [
         [*(_shorten_number(row[name]) for name in TRIED[:-1]), "chosen" if row["chosen"] else ""]
