@@ -277,9 +277,9 @@ def plain_column(column: Column) -> Sequence[Any]:
 
 def _finite(ends: Floats) -> list[list[float | None]]:
     """Ends of intervals in plain data: None for one that is not known."""
-    pairs: list[list[float | None]] = ends.tolist()
-    if not np.isfinite(ends).all():
-        pairs = [[end if np.isfinite(end) else None for end in pair] for pair in ends.tolist()]
+    known = ends.astype(object)
+    known[~np.isfinite(ends)] = None
+    pairs: list[list[float | None]] = known.tolist()
     return pairs
 
 

@@ -111,10 +111,12 @@ def _quantile(epsilons: Draws, sigma2s: Draws, alpha: float) -> float:
     return float(max(first - 1, 0) * step + (step - 1))
 
 
-def fieller(value: float, variance: float, items: float, items_variance: float, z: float) -> tuple[float, float]:
-    """Fieller's interval of value / items, two independent estimates; unbounded if `items` may be 0."""
+def fieller(
+    value: float, variance: float, items: float, items_variance: float, z: float, covariance: float = 0.0
+) -> tuple[float, float]:
+    """Fieller's interval of value / items, two estimates of this covariance; unbounded if `items` may be 0."""
     a = items**2 - z**2 * items_variance
-    b = value * items
+    b = value * items - z**2 * covariance
     c = value**2 - z**2 * variance
     inside = b * b - a * c
     if items <= 0.0 or a <= 0.0:

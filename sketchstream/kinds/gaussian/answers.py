@@ -226,9 +226,9 @@ class GaussianEstimate(LinearAnswers):
             raise EstimateError(f"k must be a whole number from 1 to {len(self._state)}, found {k!r:.40}")
         half = self._selected_width(int(k), 1 - checked_level(level)) * self._step
         order = np.argsort(-self._state.astype(np.float64), kind="stable")[:k]
-        items = self.labels["item"]
+        places, items = self.labels["slot"], self.labels["item"]
         return [
-            Ranked(value, value - half, value + half, None, self._error, rank, self._place(slot), items[slot])
+            Ranked(value, value - half, value + half, None, self._error, rank, int(places[slot]), items[slot])
             for rank, (slot, value) in enumerate(zip(order.tolist(), self.raw[order].tolist(), strict=True), 1)
         ]
 
@@ -318,10 +318,6 @@ class GaussianEstimate(LinearAnswers):
         if slot == len(self._positions) or self._positions[slot] != place:
             raise DomainError("an item of the domain has no slot in this part; ask the stack of all partitions")
         return slot
-
-    def _place(self, slot: int) -> int:
-        """Position in the domain of the item of a slot."""
-        return slot if self._positions is None else int(self._positions[slot])
 
     @cached_property
     def _places(self) -> dict[tuple[type, Item], int]:

@@ -7,12 +7,12 @@ Numbers: "sum" of all counts, and "count.P", the published count of the item at 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.kinds.presentation import index_of
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import Number, Panel, draw_numbers, item_name
 
@@ -42,14 +42,10 @@ def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     """A number by its name."""
-    what, _, place = name.partition(".")
     if name == "sum":
         return SUM, answer["sum"]
-    if what != "count" or not place.isdecimal():
-        return None
-    slots = answer["labels"]["slot"]
-    at = bisect_left(slots, int(place))
-    if at == len(slots) or slots[at] != int(place):
+    at = index_of(name, "count", answer["labels"]["slot"])
+    if at is None:
         return None
     low, high = answer["intervals"][at]
     return _title(answer, at), {"value": answer["raw"][at], "low": low, "high": high}

@@ -297,13 +297,8 @@ class GaussianSpec(LinearSpec):
         exact = parse_epsilon(epsilon, "epsilon", self.epsilons), exact_delta(delta)
         if self.total_share:
             return calibrate_shift(*exact, self.shift)
-        return _calibrate_again(*exact, self._reach)
-
-    @cached_property
-    def _reach(self) -> tuple[tuple[Shape, ...] | None, int, int]:
-        """Shapes if they are listed, squared sensitivity, coordinates."""
         shapes = self.shapes()
-        return None if shapes is None else tuple(shapes), self.sensitivity2, self.coordinates
+        return _calibrate_again(*exact, None if shapes is None else tuple(shapes), self.sensitivity2, self.coordinates)
 
     def to_dict(self) -> dict[str, Any]:
         out = self._plain("kind", "epsilon", "delta", "unit", "domain", "max_weight", "fraction_bits", "capacity")
@@ -340,15 +335,13 @@ class GaussianSpec(LinearSpec):
 
 @lru_cache(maxsize=128)
 def _calibrate_again(
-    epsilon: Fraction, delta: Fraction, reach: tuple[tuple[Shape, ...] | None, int, int]
+    epsilon: Fraction, delta: Fraction, shapes: tuple[Shape, ...] | None, sensitivity2: int, coordinates: int
 ) -> DiscreteCalibration:
-    """Calibrate noise, and verify its final parameter again as it will be used."""
-    shapes, sensitivity2, coordinates = reach
-    if shapes is not None:
-        calibration = calibrate_discrete(epsilon, delta, shapes)
-        return verify_discrete(epsilon, delta, calibration.sigma2, shapes)
-    calibration = calibrate_discrete(epsilon, delta, sensitivity2=sensitivity2, coordinates=coordinates)
-    return verify_discrete(epsilon, delta, calibration.sigma2, sensitivity2=sensitivity2, coordinates=coordinates)
+    """Calibrate noise, and verify its final parameter again as it will be used; by the shapes if they are listed."""
+    reach: dict[str, Any] = {"shapes": shapes}
+    if shapes is None:
+        reach = {"sensitivity2": sensitivity2, "coordinates": coordinates}
+    return verify_discrete(epsilon, delta, calibrate_discrete(epsilon, delta, **reach).sigma2, **reach)
 
 
 def _partitions(total: int, largest: int) -> Iterator[Shape]:

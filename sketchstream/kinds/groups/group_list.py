@@ -19,12 +19,7 @@ import numpy.typing as npt
 from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
-from sketchstream.spec import (
-    checked_int,
-    exact_noise,
-    flag,
-    require_choice,
-)
+from sketchstream.spec import checked_int, exact_noise, flag, require_choice
 
 if TYPE_CHECKING:
     from sketchstream.items.columns import Choices, RecordColumn
@@ -183,15 +178,9 @@ class Groups(GroupRule):
             raise SpecError(
                 "max_groups and group_of_item exclude each other: a group that follows from the item is one group"
             )
-        object.__setattr__(self, "names", listed)
-        object.__setattr__(self, "other", other)
         most = None if max_groups is None else checked_int(max_groups, "max_groups", 1, len(listed) + other)
-        object.__setattr__(self, "max_groups", most)
-        object.__setattr__(self, "of_item", bool(of_item))
-        object.__setattr__(self, "limit", limit)
-        object.__setattr__(
-            self, "period_ms", None if period_ms is None else checked_int(period_ms, "period_ms", 1, 1 << 40)
-        )
+        period = None if period_ms is None else checked_int(period_ms, "period_ms", 1, 1 << 40)
+        vars(self).update(names=listed, other=other, max_groups=most, of_item=of_item, limit=limit, period_ms=period)
         self._check_limit()
         if period_ms is not None and (other or of_item or self.ranked):
             raise SpecError(

@@ -24,6 +24,7 @@ from sketchstream.kinds import exports
 from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.estimates import Estimate, normal_quantile
 from sketchstream.kinds.groups.expression import member, quote_name, regions_of
+from sketchstream.kinds.noise_sums import fieller
 from sketchstream.pictures import upset
 from sketchstream.spec import checked_int
 
@@ -338,11 +339,8 @@ class Overlap:
         plus, minus = self.spread.parts(np.array([part, every], np.float64)[:, 1:])
         (xx, xy), (_, yy) = (plus @ plus.T - minus @ minus.T).tolist()
         value = above / below if below > 0 else 0.0
-        squared = normal_quantile(level) ** 2
-        a, b, c = y * y - squared * yy, x * y - squared * xy, x * x - squared * xx
         sd = math.sqrt(max(xx - 2 * value * xy + value**2 * yy, 0.0)) / y if y > 0 else math.inf
-        if a <= 0 or y <= 0:
+        low, high = fieller(x, xx, y, yy, normal_quantile(level), xy)
+        if math.isinf(high):
             return SetEstimate(value, 0.0, 1.0, stderr=sd)
-        root = math.sqrt(max(b * b - a * c, 0.0))
-        low, high = max((b - root) / a, 0.0), min((b + root) / a, 1.0)
-        return SetEstimate(value, min(low, value), max(high, value), stderr=sd)
+        return SetEstimate(value, min(max(low, 0.0), value), max(min(high, 1.0), value), stderr=sd)

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 METHODS: Final = ("auto", "nonnegative", "unbiased")
 ROOT: Final = "all"
 """Name of the root's level."""
-MAX_LINES: Final = 10
-"""Lines of the text of answers, at most."""
 
 
 @dataclass(frozen=True, eq=False)

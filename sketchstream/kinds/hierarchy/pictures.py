@@ -7,12 +7,12 @@ Numbers: "count.N", the count of node N of the tree; the root is 0, then follow 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.kinds.presentation import index_of
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import Number, Panel, draw_numbers
 
@@ -35,12 +35,8 @@ def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     """The count of a node by its number."""
-    what, _, place = name.partition(".")
-    if what != "count" or not place.isdecimal():
-        return None
-    nodes = answer["nodes"]
-    at = bisect_left(nodes, int(place))
-    if at == len(nodes) or nodes[at] != int(place):
+    at = index_of(name, "count", answer["nodes"])
+    if at is None:
         return None
     low, high = answer["intervals"][at]
     value = {"value": answer["values"][at], "stderr": answer["stderr"][at], "low": low, "high": high}

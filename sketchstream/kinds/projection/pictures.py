@@ -63,10 +63,9 @@ def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     """A squared norm by the place of its row."""
-    what, _, place = name.partition(".")
-    if what != "norm" or not place.isdecimal() or int(place) >= len(answer["values"]):
+    at = presentation.index_of(name, "norm", range(len(answer["values"])))
+    if at is None:
         return None
-    at = int(place)
     low, high = answer["intervals"][at]
     title = _title({"user": answer["labels"]["user"][at]})
     return title, {"value": answer["values"][at], "low": low, "high": high}

@@ -16,6 +16,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
+from sketchstream.kinds.presentation import index_of
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, draw_chart, draw_numbers, table
@@ -55,10 +56,9 @@ def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     """An answer by its place."""
-    what, _, place = name.partition(".")
-    if what != "answer" or not place.isdecimal() or int(place) >= len(answer["values"]):
+    at, intervals = index_of(name, "answer", range(len(answer["values"]))), answer.get("intervals")
+    if at is None:
         return None
-    at, intervals = int(place), answer.get("intervals")
     low, high = (None, None) if intervals is None else intervals[at]
     return _title(answer, at), {"value": answer["values"][at], "low": low, "high": high}
 

@@ -239,10 +239,8 @@ class Factor:
             )
         if fields.get("name") != "matrix":
             return cls(fields.pop("name"), fields.pop("size"), fields.pop("width", 0))
-        rows, size = (
-            checked_int(fields["rows"], "rows", 1, MAX_ENTRIES),
-            checked_int(fields["size"], "size", 1, MAX_CELLS),
-        )
+        rows = checked_int(fields["rows"], "rows", 1, MAX_ENTRIES)
+        size = checked_int(fields["size"], "size", 1, MAX_CELLS)
         _require_room(rows, size)
         if "integers" in fields:
             matrix: Any = unpack_integers(fields["integers"], rows * size)

@@ -200,13 +200,9 @@ class Runs:
 
     def to_dict(self) -> dict[str, Any]:
         """The object as plain data."""
-        counts, lengths = pack_integers(np.diff(self.starts)), pack_integers(self.highs - self.lows)
-        return {
-            "counts": counts,
-            "lows": pack_integers(self.lows),
-            "lengths": lengths,
-            "values": pack_integers(self.values),
-        }
+        counts, lengths = np.diff(self.starts), self.highs - self.lows
+        arrays = {"counts": counts, "lows": self.lows, "lengths": lengths, "values": self.values}
+        return {name: pack_integers(values) for name, values in arrays.items()}
 
     @classmethod
     def from_dict(cls, size: int, rows: int, data: Any) -> Runs:

@@ -86,14 +86,7 @@ class Column:
             )
         if ends and (len(ends) < 2 or any(low >= high for low, high in itertools.pairwise(ends))):
             raise SpecError(f"edges of column {name!r:.40} must be at least two, ascending")
-        for key, value in (
-            ("name", name),
-            ("values", words),
-            ("edges", ends),
-            ("other", other),
-            ("field", field or name),
-        ):
-            object.__setattr__(self, key, value)
+        vars(self).update(name=name, values=words, edges=ends, other=other, field=field or name)
 
     @classmethod
     def buckets(cls, name: str, start: Any, width: Any, count: int, *, other: bool = False, field: str = "") -> Column:
@@ -204,7 +197,7 @@ class Universe:
         listed = tuple(columns)
         if not listed or len({column.name for column in listed}) != len(listed):
             raise SpecError("a table needs at least one column, and columns with different names")
-        object.__setattr__(self, "columns", listed)
+        vars(self).update(columns=listed)
         checked_int(self.size, "number of cells of the table", 1, MAX_CELLS)
 
     @property
