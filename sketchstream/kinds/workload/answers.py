@@ -117,7 +117,7 @@ class WorkloadAnswers(LinearAnswers):
         """
         for table in self.tables:
             if table.name == name:
-                return self.values[table.offset : table.offset + table.count].reshape(table.shape)
+                return self.values[table.part].reshape(table.shape)
         raise EstimateError(f"no table of this name; there are {', '.join(table.name for table in self.tables)}")
 
     @cached_property
@@ -163,18 +163,13 @@ class WorkloadAnswers(LinearAnswers):
     def _noted(self) -> str:
         return " ".join(str(self).splitlines())
 
-    def _errors(self, table: ProductTable) -> tuple[float, float]:
-        """Smallest and largest standard error of a table's answers."""
-        part = self.stderr[table.offset : table.offset + table.count]
-        return float(part.min()), float(part.max())
-
     def __str__(self) -> str:
         how = "" if self.projected is None else f", projected on histograms of at most {self.n_bound:.6g}"
         lines = [f"{len(self.values)} answers, {self.spec.mechanism} noise, {self.layer_count} layer(s){how}"]
         for table in self.tables:
             sizes = " x ".join(map(str, table.shape)) or "1"
-            smallest, largest = self._errors(table)
-            lines.append(f"  {table.name}: {sizes}, standard error {smallest:.4g} to {largest:.4g}")
+            errors = self.stderr[table.part]
+            lines.append(f"  {table.name}: {sizes}, standard error {errors.min():.4g} to {errors.max():.4g}")
         return "\n".join([*lines, *self.notes])
 
 

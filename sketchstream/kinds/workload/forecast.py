@@ -63,7 +63,7 @@ class WorkloadPlan:
         cells = None if self.spec.universe is None else self.spec.universe.cells
         out = []
         for table in self.spec.workload.tables(cells):
-            part = self.chosen.stderr[table.offset : table.offset + table.count]
+            part = self.chosen.stderr[table.part]
             queries = " x ".join(
                 axis.column if axis.queries == "identity" else f"{axis.queries}:{axis.column}" for axis in table.axes
             )

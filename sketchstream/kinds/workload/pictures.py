@@ -139,8 +139,7 @@ def draw(
     figure = charts.notebook_figure(5.2 * across, 4.2 * down)
     panels = figure.subplots(down, across, squeeze=False).ravel()
     for axes, panelled_table in zip(panels, panelled, strict=False):
-        part = slice(panelled_table.offset, panelled_table.offset + panelled_table.count)
-        _draw(axes, panelled_table, values[part], ends[part])
+        _draw(axes, panelled_table, values[panelled_table.part], ends[panelled_table.part])
     for axes in panels[len(panelled) :]:
         axes.set_visible(False)
     rest = f", {len(panelled)} of {len(tables)} tables" if len(panelled) < len(tables) else ""

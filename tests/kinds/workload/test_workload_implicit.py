@@ -24,7 +24,7 @@ from sketchstream.kinds.workload import forecast
 from sketchstream.kinds.workload.queries import factors
 from sketchstream.kinds.workload.queries import runs as runs_module
 from sketchstream.kinds.workload.queries.factors import Factor
-from sketchstream.kinds.workload.queries.queries import Workload, marginals, product, union
+from sketchstream.kinds.workload.queries.queries import Workload, marginals, product_workload, union
 from sketchstream.kinds.workload.queries.runs import Runs
 from sketchstream.kinds.workload.strategies import implicit
 from sketchstream.kinds.workload.strategies.implicit import CELLS, Implicit, gaussian_levels, read_strategy
@@ -163,7 +163,7 @@ def test_few_queries_get_the_best_covariance(monkeypatch: pytest.MonkeyPatch) ->
         (Workload.named("identity:5000"), True),
         (Workload.named("windows:9000:3"), True),
         (Workload.named("ranges:100 x ranges:100"), True),
-        (product({"a": Factor("ranges", 50), "b": Factor("total", 20_000)}), False),
+        (product_workload({"a": Factor("ranges", 50), "b": Factor("total", 20_000)}), False),
         (marginals({"a": 100, "b": 100}, (1,)), False),
         (marginals({"a": 100, "b": 100}, (1, 2)), True),
         (listed(random_rows(1)), True),

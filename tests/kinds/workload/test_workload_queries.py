@@ -10,7 +10,7 @@ import scipy.sparse
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.factors import Factor
-from sketchstream.kinds.workload.queries.queries import Workload, marginals, product, union
+from sketchstream.kinds.workload.queries.queries import Workload, marginals, product_workload, union
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 
 RANDOM = np.random.default_rng(18)
@@ -58,8 +58,8 @@ def some_workloads() -> list[Workload]:
     matrix = Workload.of_matrix(RANDOM.normal(size=(4, 6)))
     tables = marginals({"a": 3, "b": 2, "c": 4}, (0, 1, 2))
     mixed = union(
-        product({"x": Factor("prefix", 4), "y": Factor("identity", 3)}),
-        product({"x": Factor("total", 4), "y": Factor("ranges", 3)}),
+        product_workload({"x": Factor("prefix", 4), "y": Factor("identity", 3)}),
+        product_workload({"x": Factor("total", 4), "y": Factor("ranges", 3)}),
     )
     return [matrix, tables, mixed, Workload.named("ranges:4 x windows:5:2"), Workload.named("marginals:3:1,2")]
 

@@ -84,9 +84,9 @@ class Workload:
             return cls.of_matrix(_read_matrix(Path(text)))
         if text.startswith("marginals:"):
             return _bit_marginals(text)
-        factors = tuple(_parse_factor(part) for part in text.split(" x "))
+        factors = [_parse_factor(part) for part in text.split(" x ")]
         names = [f"column{i}" for i in range(len(factors))] if len(factors) > 1 else ["cell"]
-        return cls(tuple(zip(names, (factor.size for factor in factors), strict=True)), (factors,))
+        return product_workload(dict(zip(names, factors, strict=True)))
 
     @classmethod
     def of_matrix(cls, matrix: object) -> Workload:
@@ -98,8 +98,7 @@ class Workload:
         Raises:
             SpecError: see `matrix_factor`.
         """
-        factor = matrix_factor(matrix)
-        return cls((("cell", factor.size),), ((factor,),))
+        return product_workload({"cell": matrix_factor(matrix)})
 
     @classmethod
     def of_runs(cls, size: int, query: object, low: object, high: object, coefficient: object = 1) -> Workload:
@@ -368,6 +367,11 @@ class ProductTable:
     count: int
 
     @property
+    def part(self) -> slice:
+        """Places of its answers among those of all tables."""
+        return slice(self.offset, self.offset + self.count)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Entries along each axis."""
         return tuple(len(axis.labels) for axis in self.axes)
@@ -431,7 +435,7 @@ def read_queries(texts: Sequence[str], columns: Mapping[str, int], ordered: Coll
     return union(*(_read_query(text, columns, ordered) for text in texts))
 
 
-def product(columns: Mapping[str, Factor]) -> Workload:
+def product_workload(columns: Mapping[str, Factor]) -> Workload:
     """All combinations of queries over different columns."""
     return Workload(tuple((name, factor.size) for name, factor in columns.items()), (tuple(columns.values()),))
 
@@ -449,16 +453,16 @@ def _parse_factor(text: str) -> Factor:
 
 def _read_query(text: str, columns: Mapping[str, int], ordered: Collection[str]) -> Workload:
     """The queries of one text."""
-    names = tuple(columns.items())
     if text.startswith("marginals:"):
         orders = text.removeprefix("marginals:").split(",")
         if not all(order.strip().isascii() and order.strip().isdigit() for order in orders):
             raise SpecError(f"tables over columns are written as 'marginals:1,2', found {text!r:.60}")
         return marginals(columns, map(int, orders))
     if text.endswith((".npy", ".npz")):
-        if len(names) != 1:
-            raise SpecError(f"a matrix needs exactly one column, whose cells are its columns, found {len(names)}")
-        return Workload(names, ((matrix_factor(_read_matrix(Path(text))),),))
+        if len(columns) != 1:
+            raise SpecError(f"a matrix needs exactly one column, whose cells are its columns, found {len(columns)}")
+        matrix = matrix_factor(_read_matrix(Path(text)))
+        return Workload(tuple(columns.items()), ((matrix,),))
     factors: dict[str, Factor] = {}
     for word in text.split(" x "):
         if word.strip() == "total":
@@ -471,7 +475,7 @@ def _read_query(text: str, columns: Mapping[str, int], ordered: Collection[str])
                 f"{factor.name} of column {column!r:.40} needs cells with an order: leave its cell 'other' out"
             )
         factors[column] = factor
-    return Workload(names, (tuple(factors.get(name, Factor("total", size)) for name, size in names),))
+    return product_workload({name: factors.get(name, Factor("total", size)) for name, size in columns.items()})
 
 
 def _read_word(word: str, columns: Mapping[str, int]) -> tuple[str, Factor]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.queries.queries import Workload, product_workload
 
 Objective = Literal["total", "max"]
 
@@ -166,9 +166,8 @@ def optimise(
     parts = workload.products[0]
     if len(workload.products) == 1 and len(parts) > 1:
         # The optimum of a product is the product of the optima, and so are the bounds: both are multiplicative.
-        alone = [Workload((("cell", factor.size),), ((factor,),)) for factor in parts]
-        shapes = [optimise(one, tolerance=tolerance / len(parts), most_steps=most_steps) for one in alone]
-        return _product_of(shapes)
+        alone = [product_workload({"cell": factor}) for factor in parts]
+        return _product_of([optimise(one, tolerance=tolerance / len(parts), most_steps=most_steps) for one in alone])
     return smallest_total(reduce(workload), tolerance=tolerance, most_steps=most_steps)
 
 

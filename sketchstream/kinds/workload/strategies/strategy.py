@@ -25,7 +25,7 @@ from sketchstream.errors import ChecksumError, FormatError, SpecError, Truncated
 from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS, CausalFactor
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
-from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.queries.queries import Workload, product_workload
 from sketchstream.kinds.workload.strategies.optimise import Objective, Optimum, triangular_solution
 
 Form = Literal["cells", "rows", "rounded", "identity", "queries", "tree", "causal"]
@@ -334,9 +334,9 @@ def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) 
 
 def causal_width(workload: Workload) -> int:
     """Cells of each sum, where the queries are sums of the last cells up to each; 0 for other workloads."""
-    if len(workload.products) != 1 or len(workload.products[0]) != 1 or workload.size > MAX_ROOT_POSITIONS:
+    if not workload.flat or workload.size > MAX_ROOT_POSITIONS:
         return 0
-    (factor,) = workload.products[0]
+    factor = workload.products[0][0]
     return {"prefix": factor.size, "trailing": factor.width}.get(factor.name, 0)
 
 
@@ -426,8 +426,8 @@ def independent_rows(workload: Workload, rank: int) -> Ints:
     if len(workload.products) == 1 and len(workload.products[0]) > 1:
         rows = []
         for factor in workload.products[0]:
-            alone = Workload((("cell", factor.size),), ((factor,),))
-            rows.append(independent_rows(alone, int(np.linalg.matrix_rank(factor.gram(), hermitian=True))))
+            rank = int(np.linalg.matrix_rank(factor.gram(), hermitian=True))
+            rows.append(independent_rows(product_workload({"cell": factor}), rank))
         return workload.product_rows(rows)
     matrix = workload.dense()
     if rank == len(matrix):
