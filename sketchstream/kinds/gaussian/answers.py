@@ -150,7 +150,6 @@ class GaussianEstimate(LinearAnswers):
         return {"slot": places, "item": items}
 
     def _parameters(self) -> Sequence[Fraction]:
-        """The variances that the counts were given with."""
         return self.variances
 
     def extra_columns(self, level: float) -> Mapping[str, Column]:

@@ -96,7 +96,6 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         )
 
     def relation(self, spec: GaussianSpec) -> tuple[str, ...]:
-        """Each item of a packed record is an event; to swap someone is two changes."""
         return (
             PACKED.format("item"),
             f"{RELATION}to swap someone for someone else, or to flip the sign of a weight: the shift doubles, so every "
@@ -104,7 +103,6 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         )
 
     def assumes(self, spec: GaussianSpec, ledger: SketchHistory, context: Context) -> tuple[str, ...]:
-        """Sentences that say how the noise was calibrated, and which share the counters beside the slots have."""
         exact = spec.calibration.route == "exact"
         how = "summed exactly for every shift" if exact else "bounded by a rounded Gaussian nearby"
         lines = [
@@ -124,7 +122,6 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
     # Publications.
 
     def require_state(self, spec: GaussianSpec, slots: int, body: npt.NDArray[Any]) -> None:
-        """Require at most as many slots as items."""
         Kind.require_state(self, spec, slots, body)
         if slots > spec.domain.size:
             raise FormatError(f"a sketch of this spec has at most {spec.domain.size} slots, found {slots}")

@@ -167,7 +167,7 @@ class GaussianSpec(LinearSpec):
     def _bound(self, value: Epsilon, name: str) -> Fraction:
         """An exact bound of at least one lattice unit."""
         exact = exact_rational(value, f"{name} must be a positive rational number")
-        if exact < Fraction(1, 1 << self.fraction_bits):
+        if exact < self.step:
             raise SpecError(f"{name} must be at least one lattice unit, 2^-{self.fraction_bits}, found {value!s:.40}")
         if name != "capacity" and exact * (1 << self.fraction_bits) >= MAX_UNITS:
             raise SpecError(

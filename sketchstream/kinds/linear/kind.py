@@ -84,19 +84,15 @@ class LinearAccounting(Accounting[L]):
         return self.account(spec)[1].sigma2(cost)
 
     def cost(self, spec: L, parameter: Fraction) -> Fraction:
-        """mu^2 of the whole sketch."""
         return self.account(spec)[1].cost(parameter)
 
     def unit_weight(self, spec: L) -> int:
-        """1: costs are those of the whole unit."""
         return 1
 
     def groups_of_item(self, spec: L) -> int:
-        """1: there are no groups."""
         return 1
 
     def shared_cost(self, spec: L, cost: Fraction, *, final: bool) -> Fraction:
-        """All of it: nothing else is shown."""
         return cost
 
     def components(self, spec: L) -> tuple[Component, ...]:
@@ -137,7 +133,6 @@ class LinearKind(Kind[L]):
     """Whether one promise bounds an item over all partitions of a window together."""
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> L:
-        """The spec that `to_dict` described, unless a list of items belongs to it."""
         return self.spec_type.from_dict(data)
 
     # What is said of it.
@@ -213,7 +208,6 @@ class LinearKind(Kind[L]):
         self.require_state(spec, header["slots"], body)
 
     def require_state(self, spec: L, slots: int, body: npt.NDArray[Any]) -> None:
-        """Require the number of counters that the spec has."""
         super().require_state(spec, slots, body)
         if slots != spec.slots:
             raise FormatError(f"a sketch of this spec has {spec.slots} counters, found {slots}")

@@ -124,14 +124,12 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         return unit_of_places(spec, "cell")
 
     def relation(self, spec: WorkloadSpec) -> tuple[str, ...]:
-        """Sentences of the statement: to move an event is two changes."""
         return (
             f"{RELATION}to move an event to another cell is two changes: twice the epsilon of pure noise, four times "
             "the mu^2 of Gaussian noise",
         )
 
     def assumes(self, spec: WorkloadSpec, ledger: SketchHistory, context: Context) -> tuple[str, ...]:
-        """The cipher, parameters that are public, and promises that are kept."""
         how = "delta = 0 up to the cipher" if spec.pure else "delta is stated above, and the cipher's is not counted"
         lines = [
             f"AES-256: this is computational differential privacy, {how}; the samplers are exact",

@@ -13,8 +13,8 @@ from sketchstream.errors import ChecksumError, FormatError, SpecError
 from sketchstream.kinds.linear.tree import Levels, tree_matrix
 from sketchstream.kinds.workload.answers import estimate
 from sketchstream.kinds.workload.forecast import forecast
-from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
 from sketchstream.kinds.workload.queries.queries import Workload, marginals
+from sketchstream.kinds.workload.queries.runs import pack_integers, unpack_integers
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies import mechanism
 from sketchstream.kinds.workload.strategies.mechanism import (

@@ -111,13 +111,11 @@ def _axis(
 
 
 def _row(figure: Figure) -> list[str]:
-    """One line of the table."""
     counted = (f"{number:,}" for number in (figure.transform_length, figure.words, figure.words_touched))
     return [figure.noise, figure.layout, *(f"{rmse:,.2f}" for rmse in figure.rmse), *counted]
 
 
 def _title(spec: ConvolutionSpec, parts: int) -> str:
-    """Title of the plan."""
     what = "cells" if spec.columns is not None else "positions"
     added = f", {parts} partitions added up" if parts > 1 else ""
     sealed = "fresh noise at seal" if spec.intrusion else "no fresh noise at seal"

@@ -106,18 +106,12 @@ def command(
     description: Description,
     deployment: DeploymentOptions,
     items: float | None,
-    mean: float,
-    law: Literal["geometric", "zipf"],
-    exponent: float,
-    parts: int,
-    merges: int,
-    windows: int,
-    runs: int,
     target: float | None,
     number: str,
     vary: Literal["slots", "epsilon"],
     shared: float,
     form: show.Format,
+    **expectation: Any,
 ) -> None:
     r"""Compute the expected error of every number of a sketch, and that of a curator with raw counts.
 
@@ -159,18 +153,9 @@ def command(
         description = replace(description, slots=MIN_SLOTS)
     spec = _add_groups(deployment, description.spec(), description.given())
     windows_given = deployment.windows(spec)
-    expected: dict[str, Any] = {
-        "items": deployment.items(items, spec.group_count),
-        "mean": mean,
-        "law": law,
-        "exponent": exponent,
-        "parts": parts,
-        "merges": merges,
-        "windows": windows,
-        "runs": runs,
-    }
+    expected = {"items": deployment.items(items, spec.group_count), **expectation}
     if deployment.overlap:
-        if target is not None or runs:
+        if target is not None or expected["runs"]:
             raise ConfigError("--target and --runs are not for --overlap: leave them out")
         _print_sets(spec, expected, shared, windows_given, form)
         return
@@ -187,16 +172,16 @@ def command(
         ledger = planned.ledger
         notes = tuple(note for note in plan.notes if " loses " not in note)
         plan = replace(plan, loss=ledger.loss(), loss_with_intrusion=ledger.loss(intrusion=True), notes=notes)
-    if form == "json":
+
+    def data() -> dict[str, Any]:
         forecast = plain_forecast(plan.spec, lambda tried: ("distinct items", _distinct(tried, plan, expected)))
-        data = forecast | plan.to_dict() | (planned.to_dict() if deployment.given else {})
+        facts = forecast | plan.to_dict() | (planned.to_dict() if deployment.given else {})
         if early is not None and released is not None:
             numbers = {name: number.to_dict() for name, number in released.numbers.items()}
-            data["early"] = {"most": early.most, "epsilon": str(early.epsilon), "numbers": numbers}
-        click.echo(show.as_json(data))
-        return
-    if form == "csv":
-        click.echo(as_csv(plan))
+            facts["early"] = {"most": early.most, "epsilon": str(early.epsilon), "numbers": numbers}
+        return facts
+
+    if not show.print_data(form, data, tuple(plan.COLUMNS), lambda: rows_of(plan)):
         return
     spec, domain = plan.spec, plan.spec.domain
     whose = "" if spec.groups is None else f" in one of {len(spec.groups):,} groups"
@@ -320,13 +305,12 @@ def _print_sets(
     _print_deployment(planned)
 
 
-def as_csv(plan: planner.Plan) -> str:
-    """The numbers of a plan as CSV."""
-    lines = [
+def rows_of(plan: planner.Plan) -> list[tuple[object, ...]]:
+    """The numbers of a plan as rows of CSV, in the columns of a plan."""
+    return [
         (name, number.value, number.sd, number.relative, number.simulated, number.central)
         for name, number in plan.numbers.items()
     ]
-    return show.as_csv(tuple(plan.COLUMNS), lines)
 
 
 def print_table(plan: planner.Plan) -> None:

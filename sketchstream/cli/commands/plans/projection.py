@@ -75,7 +75,6 @@ def command(squared_distance: float, k: int | None, parts: int, form: show.Forma
 
 
 def _print(sized: RowsPlan) -> None:
-    """Print the table and what follows from it."""
     from sketchstream.stream.windows.units import spell_bytes
 
     spec, best = sized.spec, sized.best

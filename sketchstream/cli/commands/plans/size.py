@@ -7,6 +7,7 @@ read.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -115,11 +116,8 @@ def command(
     context = Context(window_ms=Calendar(width).shortest_ms)
     guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.initial_ledger(sizing.spec), context)
     block = sizing.block(name, window, group_by, deployment.file_of_groups)
-    if form == "json":
-        click.echo(show.as_json(_facts(sizing, guarantee, block)))
-    elif form == "csv":
-        click.echo(planning.as_csv(sizing.plan))
-    else:
+    columns, rows = tuple(sizing.plan.COLUMNS), partial(planning.rows_of, sizing.plan)
+    if show.print_data(form, partial(_facts, sizing, guarantee, block), columns, rows):
         _print(sizing, guarantee, block)
 
 

@@ -134,7 +134,6 @@ def _write(spec: WorkloadSpec, block: WorkloadTable, folder: Path) -> None:
 
 
 def _print(ready: WorkloadPlan, parts: int) -> None:
-    """Print both tables, and what follows from them."""
     spec = ready.spec
     click.echo(
         f"{spec.workload.count:,} queries over {spec.workload.size:,} cells; {ready.chosen.layers} layers of "

@@ -20,8 +20,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
-from sketchstream.kinds.workload.queries.runs import Runs, require_few
+from sketchstream.kinds.workload.queries.runs import Runs, pack_integers, require_few, unpack_integers
 from sketchstream.spec import checked_int
 
 MAX_CELLS: Final = 1 << 24

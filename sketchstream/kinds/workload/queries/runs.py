@@ -5,6 +5,9 @@ Touches: nothing.
 
 A range is one run, a predicate some, a list of cells one for each. Time and memory are those of the runs and the cells,
 one after the other. Everything that privacy needs is computed in integers.
+
+Integers are written with the least number of bytes that holds each of an array. There is one way to write an array, so
+equal arrays have equal bytes on every machine.
 """
 
 from __future__ import annotations
@@ -16,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Floats, Ints
-from sketchstream.errors import SpecError
+from sketchstream.errors import FormatError, SpecError, TruncatedError
 from sketchstream.kernels import kernel
 from sketchstream.kinds.linear.tree import BlockTree
-from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
 
 Numbers = TypeVar("Numbers", bound=npt.NDArray[Any])
 
@@ -213,6 +215,36 @@ class Runs:
             unpack_integers(data[name], int(counts.sum())) for name in ("lows", "lengths", "values")
         )
         return cls.of(size, np.repeat(np.arange(rows), counts), lows, lows + lengths, values, queries=rows)
+
+
+def pack_integers(values: Ints) -> bytes:
+    """One byte with the width in bytes, then each integer, little endian, two's complement."""
+    flat = np.ascontiguousarray(values, "<i8").reshape(-1)
+    width = _width(int(flat.min(initial=0)), int(flat.max(initial=0)))
+    return bytes([width]) + flat.view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
+
+
+def unpack_integers(data: bytes, count: int) -> Ints:
+    """(count,) int64 that `pack_integers` wrote.
+
+    Raises:
+        FormatError: another length, or more bytes for each than are needed.
+    """
+    width = data[0] if data else 0
+    if not 1 <= width <= 8 or len(data) != 1 + width * count:
+        raise TruncatedError(f"expected {count} packed integers, found another number of bytes")
+    full = np.empty((count, 8), np.uint8)
+    full[:, :width] = np.frombuffer(data, np.uint8, offset=1).reshape(count, width)
+    full[:, width:] = np.where(full[:, width - 1] >= 128, 255, 0)[:, None]
+    out: Ints = full.reshape(-1).view("<i8").astype(np.int64)
+    if _width(int(out.min(initial=0)), int(out.max(initial=0))) != width:
+        raise FormatError("packed integers are not in their shortest form")
+    return out
+
+
+def _width(least: int, most: int) -> int:
+    """Bytes that hold both numbers with their sign."""
+    return max(1, 1 + max(most.bit_length(), (~least).bit_length()) // 8)
 
 
 def require_few(queries: int, runs: int) -> None:

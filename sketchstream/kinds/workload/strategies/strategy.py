@@ -24,8 +24,8 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import ChecksumError, FormatError, SpecError, TruncatedError, VersionError
 from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS, CausalFactor
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
-from sketchstream.kinds.workload.queries.packing import pack_integers, unpack_integers
 from sketchstream.kinds.workload.queries.queries import Workload, product_workload
+from sketchstream.kinds.workload.queries.runs import pack_integers, unpack_integers
 from sketchstream.kinds.workload.strategies.optimise import Objective, Optimum, triangular_solution
 
 Form = Literal["cells", "rows", "rounded", "identity", "queries", "tree", "causal"]
