@@ -127,7 +127,9 @@ class GaussianSpec(LinearSpec):
             raise SpecError("kind 'gaussian' answers for each item: leave sample_rate out")
         self._put(domain=domain, fraction_bits=checked_int(fraction_bits, "fraction_bits", 0, MAX_FRACTION_BITS))
         self._put_bounds(max_weight, max_total, max_per_slot)
-        self._put_counters(total_share, counted, epsilon_records)
+        share = exact_share(total_share, "total_share")
+        apart = keeps_counted(counted, self.max_weight != 1 or self.fraction_bits > 0, self.unit, share)
+        self._put(total_share=share, counted=apart, epsilon_records=exact_records(epsilon_records, self.unit))
         self._put(capacity=self._bound(capacity, "capacity"))
         if self.lattice.units(self.capacity) >= MAX_CAPACITY:
             raise SpecError(
@@ -157,12 +159,6 @@ class GaussianSpec(LinearSpec):
             weight = (slot or total) if max_weight is None else self._bound(max_weight, "max_weight")
             weight = min(weight, slot or total)
         self._put(max_weight=weight, max_total=total, max_per_slot=slot)
-
-    def _put_counters(self, total_share: Epsilon, counted: bool | None, epsilon_records: Epsilon) -> None:
-        """Check and set the counters beside the slots."""
-        share = exact_share(total_share, "total_share")
-        apart = keeps_counted(counted, self.max_weight != 1 or self.fraction_bits > 0, self.unit, share)
-        self._put(total_share=share, counted=apart, epsilon_records=exact_records(epsilon_records, self.unit))
 
     def _bound(self, value: Epsilon, name: str) -> Fraction:
         """An exact bound of at least one lattice unit."""

@@ -256,8 +256,7 @@ class EventCountingSpec(LinearSpec):
     `counted_share` is its share of the cost of every layer and every view; 0: there is none.
     """
 
-    if TYPE_CHECKING:  # a field of each
-        counted_share: Fraction
+    counted_share: Fraction
 
     @property
     def counted(self) -> bool:
@@ -285,9 +284,8 @@ class EventCountingSpec(LinearSpec):
 class PlaceCountingSpec(EventCountingSpec):
     """Base of specs whose events have whole weights of at most `max_weight`, whatever the unit."""
 
-    if TYPE_CHECKING:  # fields of each
-        max_weight: int
-        max_total: int | None
+    max_weight: int
+    max_total: int | None
 
     @property
     def weight(self) -> int:

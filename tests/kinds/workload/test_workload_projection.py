@@ -10,6 +10,7 @@ import pytest
 from helpers.discrepancy import color, herdisc_bounds
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.strategies import projection
 from sketchstream.kinds.workload.strategies.projection import all_nearest, nearest, project
 
 
@@ -84,10 +85,12 @@ def test_many_points_have_the_projections_of_each_alone() -> None:
         assert columns @ exact.histogram == pytest.approx(columns @ one, abs=1e-3)
 
 
-def test_a_search_that_ends_early_returns_its_gap() -> None:
+def test_a_search_that_ends_early_returns_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(2)
     columns, point = random.normal(size=(20, 40)), 5 * random.normal(size=20)
-    short = project(point, columns, 3.0, tolerance=0.0, most_steps=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(projection, "MAX_STEPS", 5)
+        short = project(point, columns, 3.0, tolerance=0.0)
     long = project(point, columns, 3.0, tolerance=1e-10)
     value = [np.sum((columns @ one.histogram - point) ** 2) / 2 for one in (short, long)]
     assert short.steps == 4

@@ -30,8 +30,8 @@ MAX_RANK: Final = 4096
 TOLERANCE: Final = 1e-3
 """Certified relative gap at which the search stops."""
 WORST_GAP: Final = 0.05
-"""Gap that is accepted when the search runs out of steps."""
 MAX_STEPS: Final = 2000
+"""Steps after which a gap of up to `WORST_GAP` is accepted."""
 DAMPING: Final = 1e-3
 """Least factor of a column's weight before it is raised to the power of the step."""
 
@@ -141,7 +141,6 @@ def optimise(
     objective: Objective = "total",
     row_weights: Floats | None = None,
     tolerance: float = TOLERANCE,
-    most_steps: int = MAX_STEPS,
 ) -> Optimum:
     """The best covariance of Gaussian noise for a workload, with its certificate.
 
@@ -149,7 +148,6 @@ def optimise(
         objective: "total" (the sum of the variances) or "max" (the largest).
         row_weights: (d,) importance of each query, positive; "total" only.
         tolerance: certified relative gap at which the search stops.
-        most_steps: iterations after which a gap of up to 5% is accepted.
 
     Raises:
         SpecError: the rank exceeds 4096, or the gap stays above 5%.
@@ -159,19 +157,19 @@ def optimise(
         17.866177
     """
     if objective == "max":
-        return smallest_maximum(workload.dense(), tolerance=tolerance, most_steps=most_steps)
+        return smallest_maximum(workload.dense(), tolerance=tolerance)
     if row_weights is not None:
         matrix = workload.dense() * np.sqrt(row_weights)[:, None]
-        return smallest_total(reduce_matrix(matrix), tolerance=tolerance, most_steps=most_steps)
+        return smallest_total(reduce_matrix(matrix), tolerance=tolerance)
     parts = workload.products[0]
     if len(workload.products) == 1 and len(parts) > 1:
         # The optimum of a product is the product of the optima, and so are the bounds: both are multiplicative.
         alone = [product_workload({"cell": factor}) for factor in parts]
-        return _product_of([optimise(one, tolerance=tolerance / len(parts), most_steps=most_steps) for one in alone])
-    return smallest_total(reduce(workload), tolerance=tolerance, most_steps=most_steps)
+        return _product_of([optimise(one, tolerance=tolerance / len(parts)) for one in alone])
+    return smallest_total(reduce(workload), tolerance=tolerance)
 
 
-def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps: int = MAX_STEPS) -> Optimum:
+def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE) -> Optimum:
     """The covariance with the smallest trace, by multiplicative ascent on the weights of the columns."""
     columns = reduced.columns
     used = np.einsum("ij,ij->j", columns, columns) > 0
@@ -181,7 +179,7 @@ def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps
     best: tuple[float, float, Floats] | None = None
     lower = 0.0
     steps = 0
-    for steps in range(most_steps + 1):  # noqa: B007 - returned
+    for steps in range(MAX_STEPS + 1):  # noqa: B007 - returned
         moment = (columns * weights) @ columns.T
         values, vectors = np.linalg.eigh(moment)
         roots = np.sqrt(np.maximum(values, 0.0))
@@ -208,10 +206,10 @@ def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps
     return Optimum(reduced, best[2], lower, best[0], steps)
 
 
-def smallest_maximum(matrix: Floats, *, tolerance: float = TOLERANCE, most_steps: int = MAX_STEPS) -> Optimum:
+def smallest_maximum(matrix: Floats, *, tolerance: float = TOLERANCE) -> Optimum:
     """The covariance whose largest variance of an answer is smallest; `upper` is the square of gamma_2."""
     reduced = reduce_matrix(matrix)
-    left, _, lower, upper, steps = factorisation(matrix, tolerance=tolerance, most_steps=most_steps)
+    left, _, lower, upper, steps = factorisation(matrix, tolerance=tolerance)
     coordinates = (matrix @ reduced.right) / reduced.singular
     inner = coordinates.T @ left
     covariance = inner @ inner.T
@@ -220,9 +218,7 @@ def smallest_maximum(matrix: Floats, *, tolerance: float = TOLERANCE, most_steps
     return Optimum(reduced, covariance * need, lower * lower, upper * upper * need, steps)
 
 
-def factorisation(
-    matrix: Floats, *, tolerance: float = TOLERANCE, most_steps: int = MAX_STEPS
-) -> tuple[Floats, Floats, float, float, int]:
+def factorisation(matrix: Floats, *, tolerance: float = TOLERANCE) -> tuple[Floats, Floats, float, float, int]:
     """A = B C with the smallest product of B's largest row norm and C's largest column norm, which is gamma_2.
 
     Returns:
@@ -238,7 +234,7 @@ def factorisation(
     best: tuple[float, Floats, Floats] | None = None
     lower = 0.0
     steps = 0
-    for steps in range(most_steps + 1):  # noqa: B007 - returned
+    for steps in range(MAX_STEPS + 1):  # noqa: B007 - returned
         a, b, c = np.linalg.svd(np.sqrt(q)[:, None] * core * np.sqrt(p), full_matrices=False)
         a, b, c = a[:, :rank], b[:rank], c[:rank]
         norm = float(b.sum())

@@ -62,7 +62,6 @@ def project(
     *,
     feasible: FeasibleSet = "cap",
     tolerance: float,
-    most_steps: int = MAX_STEPS,
 ) -> Projected:
     """The x in the set that minimises |columns x - point|.
 
@@ -89,7 +88,7 @@ def project(
 
     here = image(start)
     gap, step = np.inf, 0
-    for step in range(most_steps):
+    for step in range(MAX_STEPS):
         slope = here - point
         scores = bound * (columns.T @ slope)
         along = float(slope @ here)
