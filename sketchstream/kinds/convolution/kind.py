@@ -154,7 +154,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
 
     # What is said of it.
 
-    def described(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
+    def facts_of_kind(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
         what = "cells" if spec.columns is not None else "positions"
         return [
             ("filters", ", ".join(one.name for one in spec.filters)),
@@ -162,7 +162,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
             ("noise", f"{spec.noise}, layout {spec.layout}, {slots:,} words"),
         ]
 
-    def unit_said(self, spec: ConvolutionSpec) -> str:
+    def unit_in_words(self, spec: ConvolutionSpec) -> str:
         if spec.unit == "event":
             return (
                 f"one event: whether it counted, at which position, and with which weight up to {spec.bound} in "

@@ -426,7 +426,7 @@ class ConvolutionSpec(FilteredSpec):
         Raises:
             SpecError: unknown fields, or derived fields that come out otherwise on this machine.
         """
-        fields = cls._stored(data)
+        fields = cls._read_fields(data)
         derived = {name: fields.pop(name, None) for name in ("transform_length", "grid", "support")}
         if fields.get("mode") == "linear":  # other releases may choose others
             fields["transform_length"] = derived["transform_length"]
@@ -439,7 +439,7 @@ class ConvolutionSpec(FilteredSpec):
             fields.setdefault("root", 0)
         if fields.get("noise") == "laplace_pure":  # chosen by "auto" for a delta that it does not spend
             fields["delta"] = 0
-        made = cls._made(**fields)
+        made = cls._from_fields(**fields)
         if fields.get("noise") == "laplace_pure" and delta is not None:
             made._put(delta=parse_delta(delta, "delta", zero=True))
         here = {"transform_length": made.transform_length, "grid": made.grid, "support": made.support_digest}

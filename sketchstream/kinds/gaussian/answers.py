@@ -107,13 +107,13 @@ class GaussianEstimate(LinearAnswers):
         self._state = state
         self._step = float(spec.step)
         goal = None if target is None else np.asarray(target, np.float64) / self._step
-        self._denoised: Denoised = self._by(method, goal)
+        self._denoised: Denoised = self._denoise(method, goal)
         scaled = None if total is None else total / self._step
         lattice = apply_facts(self._denoised.values, nonnegative=nonnegative, total=scaled, whole=whole)
         self.values = lattice * self._step
         self.method = self._denoised.method  # what "auto" stands for here
 
-    def _by(self, method: str, goal: Floats | None) -> Denoised:
+    def _denoise(self, method: str, goal: Floats | None) -> Denoised:
         """Denoised counts, lattice units; noise that is far from normal allows none but the published ones."""
         little = self._variance < MIN_VARIANCE
         if little and method in METHODS[2:]:
@@ -246,10 +246,10 @@ class GaussianEstimate(LinearAnswers):
         from sketchstream.pictures import charts
 
         ranked = self.top(min(k, len(self._state)))
-        value, low, high = np.array([(one.value, one.low, one.high) for one in ranked]).T
+        value, low, high = np.array([(count.value, count.low, count.high) for count in ranked]).T
         title = f"The {len(ranked)} largest of {len(self._state):,} counts, {LEVEL:.0%} intervals for all of them"
         return charts.bars_figure(
-            title, charts.Bars([_name_of_ranked(one) for one in ranked], value, low, high), "counts"
+            title, charts.Bars([_name_of_ranked(count) for count in ranked], value, low, high), "counts"
         )
 
     def __str__(self) -> str:
@@ -258,10 +258,9 @@ class GaussianEstimate(LinearAnswers):
             f"{len(self.values):,} counts by {self.method}, estimated error {self.estimated_rmse:.4g} a count "
             f"(published counts: {self._error:.4g})"
         ]
-        for slot in self.top(min(10, len(self.values))):
-            lines.append(
-                f"{slot.rank:3d}. {_name_of_ranked(slot)}: {slot.value:,.6g} [{slot.low:,.6g}, {slot.high:,.6g}]"
-            )
+        for count in self.top(min(10, len(self.values))):
+            ends = f"[{count.low:,.6g}, {count.high:,.6g}]"
+            lines.append(f"{count.rank:3d}. {_name_of_ranked(count)}: {count.value:,.6g} {ends}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -331,11 +330,11 @@ class GaussianEstimate(LinearAnswers):
         return int(value)
 
 
-def _name_of_ranked(one: Ranked) -> str:
+def _name_of_ranked(count: Ranked) -> str:
     """Text of a ranked item; without items, of its slot."""
-    if one.item is None:
-        return f"slot {one.slot}"
-    return one.item.hex() if isinstance(one.item, bytes) else str(one.item)
+    if count.item is None:
+        return f"slot {count.slot}"
+    return count.item.hex() if isinstance(count.item, bytes) else str(count.item)
 
 
 def _error_of_each(miss: float, slots: int) -> float:

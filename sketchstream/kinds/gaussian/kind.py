@@ -80,10 +80,10 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
     # What is said of it.
 
-    def described(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
+    def facts_of_kind(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
         return [("domain", f"closed, {slots:,} slots")]
 
-    def unit_said(self, spec: GaussianSpec) -> str:
+    def unit_in_words(self, spec: GaussianSpec) -> str:
         if spec.unit == "event":
             return (
                 f"one event: whether it counted, for which item, and with which weight up to {spec.max_weight} in "
@@ -154,7 +154,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
         require_options(self.name, options.keys() - {"method"}, OPTIONS)
         spec = published.spec if items is None else self.read_spec(published.spec.to_dict(), items)
-        parts = [(one.numbers, (*sorted(one.layers), *one.fresh)) for one in parts_of(self, published)]
+        parts = [(part.numbers, (*sorted(part.layers), *part.fresh)) for part in parts_of(self, published)]
         state, variances, positions = join_parts(spec, parts, kept)
         return GaussianEstimate(spec, variances, state, positions=positions, **options).computed_from(published)
 

@@ -215,7 +215,7 @@ class GaussianSpec(LinearSpec):
         """
         if self.unit == "event":
             most = self.lattice.most
-            return [(one,) for one in range(1, most + 1)] if most <= LISTED_WEIGHT else None
+            return [(weight,) for weight in range(1, most + 1)] if most <= LISTED_WEIGHT else None
         assert self.max_total is not None
         total = self.lattice.units(self.max_total)
         if total > LISTED_TOTAL:
@@ -223,8 +223,8 @@ class GaussianSpec(LinearSpec):
         largest = self.largest_shape[0]
         return [
             parts
-            for whole_ in range(1, total + 1)
-            for parts in _partitions(whole_, largest)
+            for whole in range(1, total + 1)
+            for parts in _partitions(whole, largest)
             if len(parts) <= self.coordinates and sum(part * part for part in parts) <= self.sensitivity2
         ]
 
@@ -318,9 +318,9 @@ class GaussianSpec(LinearSpec):
         Raises:
             SpecError: the data do not describe a spec of this kind, or have another list of items.
         """
-        fields = cls._stored(data)
+        fields = cls._read_fields(data)
         domain = stored_closed(fields.pop("domain", None), items, "the domain of kind 'gaussian'")
-        return cls._made(domain=domain, **fields)
+        return cls._from_fields(domain=domain, **fields)
 
     def _canonical(self) -> bytes:
         """The spec as MessagePack with sorted keys, those of the domain too."""

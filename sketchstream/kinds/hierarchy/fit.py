@@ -28,20 +28,20 @@ def fit_unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tup
         counts: (nodes,) what each counter says; anything where its precision is 0.
         precisions: one over the variance of the noise of each level's counters; above 0 for the leaves.
     """
-    own = _by_level(tree, counts)
+    counters = _by_level(tree, counts)
     # Up: each node from its own counter and those below it.
-    mean, variance = own[-1], np.full(tree.leaves, 1 / precisions[-1])
+    mean, variance = counters[-1], np.full(tree.leaves, 1 / precisions[-1])
     sums: list[tuple[Floats, Floats]] = []  # sums over the children of each node, the last level's parents first
     means = [(mean, variance)]
-    for level in range(len(own) - 2, -1, -1):
-        total, spread = (np.add.reduceat(one, tree.first[level]) for one in (mean, variance))
+    for level in range(len(counters) - 2, -1, -1):
+        total, spread = (np.add.reduceat(values, tree.first[level]) for values in (mean, variance))
         sums.append((total, spread))
         variance = 1 / (precisions[level] + 1 / spread)
-        mean = (precisions[level] * own[level] + total / spread) * variance
+        mean = (precisions[level] * counters[level] + total / spread) * variance
         means.append((mean, variance))
     # Down: what a node is by its own counter and by all that is not below it, then both sides together.
     out = [means[-1]]
-    estimate, precision = own[0], np.full(1, float(precisions[0]))
+    estimate, precision = counters[0], np.full(1, float(precisions[0]))
     for level, parents in enumerate(tree.parents, 1):
         (total, spread), (below, narrow) = sums[-level], means[-1 - level]
         weight = np.zeros(len(parents))
@@ -49,14 +49,15 @@ def fit_unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tup
             weight = 1 / ((1 / precision + spread)[parents] - narrow)
         outside = (estimate - total)[parents] + below
         precision = precisions[level] + weight
-        estimate = (precisions[level] * own[level] + weight * outside) / np.where(precision > 0, precision, 1)
+        estimate = (precisions[level] * counters[level] + weight * outside) / np.where(precision > 0, precision, 1)
         if level == len(tree.parents):
             out.append((estimate, 1 / precision))
             break
         total, spread = sums[-level - 1]
         variance = 1 / (precision + 1 / spread)
         out.append(((precision * estimate + total / spread) * variance, variance))
-    return np.concatenate([one for one, _ in out]), np.concatenate([one for _, one in out])
+    estimates, variances = zip(*out, strict=True)
+    return np.concatenate(estimates), np.concatenate(variances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,20 +94,20 @@ def nonnegative(tree: Tree, counts: Floats, precisions: Sequence[float], whole: 
         precisions: see `fit_unbiased`.
         whole: the root's count, at least 0.
     """
-    own = _by_level(tree, counts)
-    prices = -precisions[-1] * own[-1]
+    counters = _by_level(tree, counts)
+    prices = -precisions[-1] * counters[-1]
     rises = np.full(tree.leaves, 1 / precisions[-1])
     node = np.arange(tree.leaves)
     levels: list[_Totals] = []
-    for level in range(len(own) - 2, -1, -1):
+    for level in range(len(counters) - 2, -1, -1):
         node = tree.parents[level][node]
         order = np.lexsort((prices, node))
         node, prices, rises = node[order], prices[order], rises[order]
-        first = np.searchsorted(node, np.arange(len(own[level])))
+        first = np.searchsorted(node, np.arange(len(counters[level])))
         slope = _running(rises, first, node)
         total = _running(np.diff(prices, prepend=prices[:1]) * np.roll(slope, 1), first, node, skip=True)
         precision = precisions[level]
-        shifted = prices + precision * (total - own[level][node])
+        shifted = prices + precision * (total - counters[level][node])
         levels.append(_Totals(first, prices, total, slope, shifted))
         bent = slope / (1 + precision * slope)
         rises = np.diff(bent, prepend=0.0)
@@ -116,16 +117,16 @@ def nonnegative(tree: Tree, counts: Floats, precisions: Sequence[float], whole: 
     root = levels[-1]
     at = np.maximum(np.searchsorted(root.total, [whole], "right") - 1, 0)
     price = root.shifted[at] + (whole - root.total[at]) * (1 / root.slope[at] + precisions[0])  # asks for the whole
-    for level, known in enumerate(reversed(levels)):
-        size = np.diff(known.first, append=len(known.price))
-        passed = np.add.reduceat((known.shifted <= np.repeat(price, size)).astype(np.int64), known.first)
-        at = known.first + np.maximum(passed - 1, 0)
-        further = (price - known.shifted[at]) / (1 + precisions[level] * known.slope[at])
+    for level, totals in enumerate(reversed(levels)):
+        size = np.diff(totals.first, append=len(totals.price))
+        passed = np.add.reduceat((totals.shifted <= np.repeat(price, size)).astype(np.int64), totals.first)
+        at = totals.first + np.maximum(passed - 1, 0)
+        further = (price - totals.shifted[at]) / (1 + precisions[level] * totals.slope[at])
         within = passed > 0
-        out.append(np.where(within, known.total[at] + known.slope[at] * further, 0.0))
-        inner = np.where(within, known.price[at] + further, price + precisions[level] * own[level])
+        out.append(np.where(within, totals.total[at] + totals.slope[at] * further, 0.0))
+        inner = np.where(within, totals.price[at] + further, price + precisions[level] * counters[level])
         price = inner[tree.parents[level]]
-    leaves = np.maximum(own[-1] + price / precisions[-1], 0.0)
+    leaves = np.maximum(counters[-1] + price / precisions[-1], 0.0)
     return np.concatenate([*out, leaves])
 
 

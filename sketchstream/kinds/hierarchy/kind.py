@@ -21,7 +21,7 @@ from sketchstream.kinds.hierarchy.answers import METHODS, HierarchyAnswers, esti
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.hierarchy.tree import BETWEEN
 from sketchstream.kinds.intake import Intake
-from sketchstream.kinds.linear.answers import added_up, parts_of
+from sketchstream.kinds.linear.answers import parts_of, sum_parts
 from sketchstream.kinds.linear.events import ColumnIndex, place_indices
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
 from sketchstream.kinds.options import require_method, require_options
@@ -86,13 +86,13 @@ class HierarchyKind(LinearKind[HierarchySpec]):
 
     # What is said of it.
 
-    def described(self, spec: HierarchySpec, slots: int) -> list[tuple[str, str]]:
+    def facts_of_kind(self, spec: HierarchySpec, slots: int) -> list[tuple[str, str]]:
         """The levels with their nodes and multipliers."""
         named = zip(("all", *spec.tree.levels), spec.tree.sizes, spec.multipliers, strict=True)
         rows = "; ".join(f"{name}: {size:,}, x{times}" for name, size, times in named)
         return [("levels (nodes, multiplier)", rows), ("counters", f"{slots:,}")]
 
-    def unit_said(self, spec: HierarchySpec) -> str:
+    def unit_in_words(self, spec: HierarchySpec) -> str:
         """One event with its leaf, or everything of one item."""
         return unit_of_places(spec, "leaf")
 
@@ -114,7 +114,7 @@ class HierarchyKind(LinearKind[HierarchySpec]):
     def items(self, source: object) -> Items:
         """Leaves as numbers, as texts, or as tuples of names."""
         if isinstance(source, (list, tuple)) and source and isinstance(source[0], (tuple, list)):
-            source = [BETWEEN.join(map(str, one)) for one in source]
+            source = [BETWEEN.join(map(str, path)) for path in source]
         return Items.of(source)
 
     # Answers.
@@ -147,7 +147,7 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         parts = parts_of(self, published)
         spec: HierarchySpec = published.spec
         variance = sum((parameter for part in parts for parameter in part.parameters), Fraction(0))
-        return estimate(spec, variance, added_up(spec, parts), method, **options).computed_from(published)
+        return estimate(spec, variance, sum_parts(spec, parts), method, **options).computed_from(published)
 
 
 KIND: Final = HierarchyKind()

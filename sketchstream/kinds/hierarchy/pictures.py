@@ -50,7 +50,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     for place, name in enumerate(answer["levels"]):
         at = np.flatnonzero(level == name)
         if len(at):
-            names = [_title(answer, one) for one in at.tolist()]
+            names = [_title(answer, node) for node in at.tolist()]
             out.append(draw_numbers(f"level-{place}", name, names, (values[at], low[at], high[at]), (name, "count")))
     return out
 
@@ -58,4 +58,4 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
 def _title(answer: Mapping[str, Any], at: int) -> str:
     """The names on the way to a node."""
     path = (answer["labels"][level][at] for level in answer["levels"])
-    return ", ".join(one for one in path if one is not None) or "all"
+    return ", ".join(name for name in path if name is not None) or "all"

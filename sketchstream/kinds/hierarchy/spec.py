@@ -113,7 +113,7 @@ class HierarchySpec(PlaceCountingSpec):
             )
         *above, last = listed
         return (
-            *(checked_int(one, "multipliers", 0, MAX_TIMES) for one in above),
+            *(checked_int(multiplier, "multipliers", 0, MAX_TIMES) for multiplier in above),
             checked_int(last, "multipliers", 1, MAX_TIMES),
         )
 
@@ -185,5 +185,5 @@ class HierarchySpec(PlaceCountingSpec):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HierarchySpec:
         """See `LinearSpec`."""
-        fields = cls._stored(data)
-        return cls._made(levels=Tree.from_dict(fields.pop("tree", None)), paths=(), **fields)
+        fields = cls._read_fields(data)
+        return cls._from_fields(levels=Tree.from_dict(fields.pop("tree", None)), paths=(), **fields)

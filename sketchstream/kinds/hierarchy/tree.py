@@ -85,8 +85,8 @@ class Tree:
         """
         try:
             if isinstance(data, Mapping) and data.keys() == {"levels", "names", "children"}:
-                names = tuple(tuple(map(str, one)) for one in data["names"])
-                children = tuple(tuple(map(int, one)) for one in data["children"])
+                names = tuple(tuple(map(str, names)) for names in data["names"])
+                children = tuple(tuple(map(int, numbers)) for numbers in data["children"])
                 made = cls(_level_names(data["levels"]), names, children)
                 if made._fits():
                     return made
@@ -188,7 +188,7 @@ class Tree:
     @cached_property
     def _codes(self) -> tuple[dict[str, int], ...]:
         """For each level the different names on it, in their order, numbered."""
-        return tuple({name: code for code, name in enumerate(sorted(set(one)))} for one in self.names)
+        return tuple({name: code for code, name in enumerate(sorted(set(names)))} for names in self.names)
 
     @cached_property
     def _choices(self) -> tuple[Choices, ...]:
@@ -216,9 +216,8 @@ class Tree:
     def _ascending(self, depth: int) -> bool:
         """Whether the names of each node's children are different and sorted."""
         same = self.parents[depth][1:] == self.parents[depth][:-1]
-        return all(
-            low < high for (low, high), one in zip(pairwise(self.names[depth]), same.tolist(), strict=True) if one
-        )
+        pairs = zip(pairwise(self.names[depth]), same.tolist(), strict=True)
+        return all(low < high for (low, high), siblings in pairs if siblings)
 
 
 def _level_names(levels: object) -> tuple[str, ...]:
@@ -227,7 +226,7 @@ def _level_names(levels: object) -> tuple[str, ...]:
     if (
         not 1 <= len(named) <= MAX_LEVELS
         or len(set(named)) != len(named)
-        or any(not isinstance(one, str) or not one for one in named)
+        or any(not isinstance(name, str) or not name for name in named)
         or {"level", "value", "stderr", "low", "high", "unbiased"} & set(named)
     ):
         raise SpecError(
@@ -240,7 +239,7 @@ def _level_names(levels: object) -> tuple[str, ...]:
 def _path(written: Sequence[str] | str, depth: int) -> Path:
     """The names of a path, checked."""
     path = tuple(written.split(BETWEEN)) if isinstance(written, str) else tuple(written)
-    if len(path) != depth or any(not isinstance(one, str) or not one or BETWEEN in one for one in path):
+    if len(path) != depth or any(not isinstance(name, str) or not name or BETWEEN in name for name in path):
         raise SpecError(
             f"each path must have {depth} names, one for each level, without tabs in them, found {len(path)}; "
             "where a branch is shorter, repeat its last name"

@@ -55,17 +55,16 @@ class PublishedPart:
 
 def parts_of(kind: Kind[Any], published: Published) -> list[PublishedPart]:
     """The parts of a publication."""
-    out = []
-    parts: Sequence[Any] = published.parts
-    for part in parts:
+    parts = []
+    for part in published.parts:
         layers = tuple(layer.parameter for layer in part.layers)
         numbers = part.state if part.cost is None else part.noised
-        own = () if part.cost is None else (kind.accounting.parameter(part.spec, part.cost),)
-        out.append(PublishedPart(part.origin, part.key_id, numbers, layers, own))
-    return out
+        fresh = () if part.cost is None else (kind.accounting.parameter(part.spec, part.cost),)
+        parts.append(PublishedPart(part.origin, part.key_id, numbers, layers, fresh))
+    return parts
 
 
-def added_up(spec: Any, parts: Sequence[PublishedPart]) -> State:
+def sum_parts(spec: Any, parts: Sequence[PublishedPart]) -> State:
     """The sum of the numbers of parts of one sketch."""
     return kinds.add(spec, [part.numbers for part in parts])
 
@@ -117,8 +116,8 @@ class LinearAnswers(Answers):
         data = self.numbers(level)
         named = presentation.of(data).number(data, str(name))
         if named is None:
-            known = ", ".join(list(presentation.of(data).numbers(data))[:MAX_NAMES])
-            raise EstimateError(f"these answers have no number {name!r:.40}; some that they have: {known}")
+            names = ", ".join(list(presentation.of(data).numbers(data))[:MAX_NAMES])
+            raise EstimateError(f"these answers have no number {name!r:.40}; some that they have: {names}")
         return estimate_of(named[1])
 
     def types(self) -> Mapping[str, ColumnType]:

@@ -138,7 +138,7 @@ class LinearKind(Kind[L]):
     # What is said of it.
 
     @abstractmethod
-    def unit_said(self, spec: L) -> str:
+    def unit_in_words(self, spec: L) -> str:
         """The protected unit in words, for the statement."""
 
     @abstractmethod
@@ -153,20 +153,20 @@ class LinearKind(Kind[L]):
         """Sentences of the statement: what of this kind is not protected."""
         return ()
 
-    def described(self, spec: L, slots: int) -> list[tuple[str, str]]:
+    def facts_of_kind(self, spec: L, slots: int) -> list[tuple[str, str]]:
         """Public parameters of this kind alone, as rows of (name, value)."""
         return []
 
     def facts(self, spec: L, slots: int) -> list[tuple[str, str]]:
         """Public parameters in words: privacy, what is the kind's own, bounds."""
         fresh = _privacy(spec, spec.epsilon_publish, spec.delta_publish)
-        bounds = ((said, getattr(spec, name, None)) for name, said in BOUNDS.items())
+        bounds = ((label, getattr(spec, name, None)) for name, label in BOUNDS.items())
         return [
             ("protected unit", f"one {spec.unit}"),
             ("privacy of the state", _privacy(spec, spec.epsilon, spec.delta)),
             ("privacy of the publication at seal", fresh if spec.intrusion else "none of its own: the bare state"),
-            *self.described(spec, slots),
-            *((said, f"{value:,}" if isinstance(value, int) else str(value)) for said, value in bounds if value),
+            *self.facts_of_kind(spec, slots),
+            *((label, f"{value:,}" if isinstance(value, int) else str(value)) for label, value in bounds if value),
         ]
 
     def statement(self, spec: L, ledger: SketchHistory, context: Context | None = None) -> Guarantee:
@@ -177,7 +177,7 @@ class LinearKind(Kind[L]):
             ledger,
             context,
             delta=Fraction(0) if spec.pure else spec.delta,
-            protects=(self.unit_said(spec), *self.relation(spec), *merged_from(ledger)),
+            protects=(self.unit_in_words(spec), *self.relation(spec), *merged_from(ledger)),
             lost=(*self.exposes(spec), *not_protected(spec, ledger, context, states=True, bare=not spec.intrusion)),
             assumes=self.assumes(spec, ledger, context),
             whole=self.promised_for_all_partitions,

@@ -151,8 +151,8 @@ class LinearSpec:
         again = first if epsilon_publish is None else parse_epsilon(epsilon_publish, "epsilon_publish", allowed)
         later = small if delta_publish is None else parse_delta(delta_publish, "delta_publish", zero=zero)
         fresh = flag(intrusion, "intrusion")
-        asked = [one for one in (epsilon_publish, delta_publish) if one is not None and not isinstance(one, Stored)]
-        if not fresh and asked:
+        given = [value for value in (epsilon_publish, delta_publish) if not isinstance(value, Stored | None)]
+        if not fresh and given:
             raise SpecError(
                 "epsilon_publish and delta_publish are for the fresh noise of seal, which intrusion=False leaves out"
             )
@@ -215,7 +215,7 @@ class LinearSpec:
         return self._plain(*(name for name in names if getattr(self, name)))
 
     @classmethod
-    def _stored(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _read_fields(cls, data: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of stored data, whose numbers need only satisfy the rules of the version that wrote them."""
         fields = dict(data)
         kind = fields.pop("kind", None)
@@ -224,7 +224,7 @@ class LinearSpec:
         return fields | {name: Stored(fields[name]) for name in PRIVATE if isinstance(fields.get(name), str)}
 
     @classmethod
-    def _made(cls, **fields: Any) -> Self:
+    def _from_fields(cls, **fields: Any) -> Self:
         """The spec of these fields."""
         try:
             return cls(**fields)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -185,16 +185,13 @@ def best_levels(size: int, energy: Callable[[int], float], noise: Callable[[int]
         noise: variance of a word's noise, by its L1 sensitivity. Small noise on the integers has less variance than
             the square of the sensitivity says, so that small weights are tried too.
     """
-    known: dict[int, float] = {}
+    energy_of = lru_cache(maxsize=None)(energy)
 
-    def found(widths: tuple[int, ...], total: int = WHOLE) -> tuple[float, Levels]:
-        for width in widths:
-            if width not in known:
-                known[width] = energy(width)
-        least, levels = _best_weights(widths, np.array([known[width] / width for width in widths]), total)
-        return least * noise(sum(weight for _, weight in levels)), levels
+    def evaluate(widths: tuple[int, ...], total: int = WHOLE) -> tuple[float, Levels]:
+        variance, levels = _best_weights(widths, np.array([energy_of(width) / width for width in widths]), total)
+        return variance * noise(sum(weight for _, weight in levels)), levels
 
-    best = found((1,), 1)
+    best = evaluate((1,), 1)
     beam: list[tuple[int, ...]] = [(1,)]
     while True:
         longer = {
@@ -203,8 +200,8 @@ def best_levels(size: int, energy: Callable[[int], float], noise: Callable[[int]
             for step in BRANCHINGS
             if -(-size // (widths[-1] * step)) * widths[-1] * step <= size + size // 4
         }
-        tried = sorted((*found(widths), widths) for widths in longer)[:TREES_KEPT]
-        tried = [min((*found(widths, total), widths) for total in (*SMALL_SUMS, WHOLE)) for _, _, widths in tried]
+        tried = sorted((*evaluate(widths), widths) for widths in longer)[:TREES_KEPT]
+        tried = [min((*evaluate(widths, total), widths) for total in (*SMALL_SUMS, WHOLE)) for _, _, widths in tried]
         if not tried or min(tried)[0] > best[0] * MIN_GAIN:
             return best[1]
         best = min(tried)[:2]

@@ -23,7 +23,7 @@ from sketchstream.kinds.capabilities import Listing, Scoped
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.intake import Intake
-from sketchstream.kinds.linear.answers import LinearAnswers, added_up, parts_of
+from sketchstream.kinds.linear.answers import LinearAnswers, parts_of, sum_parts
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.options import require_method
 from sketchstream.kinds.projection import mechanism
@@ -122,7 +122,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
 
     # What is said of it.
 
-    def described(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
+    def facts_of_kind(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
         rows = ("rows", f"{spec.users.size:,} users, {spec.features.size:,} features")
         if spec.matrix == "identity":
             return [rows, ("projected to", f"nothing: they are kept as they are ({slots:,} counters)")]
@@ -131,7 +131,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             ("projected to", f"{spec.k:,} columns by a {spec.matrix_seed} {spec.matrix} matrix ({slots:,} counters)"),
         ]
 
-    def unit_said(self, spec: ProjectionSpec) -> str:
+    def unit_in_words(self, spec: ProjectionSpec) -> str:
         if spec.unit == "event":
             return f"one event: one user, one feature, an absolute weight of at most {spec.max_weight}; or its absence"
         promises = []
@@ -272,7 +272,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             if key is not None and made_with not in (None, key.id):
                 raise EstimateError("the sketch was made with another hash key; give the one it was created with")
             matrix = matrix_of(spec, key, secret_scope(parts[0].origin))
-        cells = added_up(spec, parts).reshape(spec.shape)
+        cells = sum_parts(spec, parts).reshape(spec.shape)
         return Projection(spec, cells, variance, matrix, fourth)
 
 

@@ -329,10 +329,10 @@ class ProjectionSpec(EventCountingSpec):
         Raises:
             SpecError: the dictionary is none of ours, or a list is not the one the spec was made with.
         """
-        fields = cls._stored(data)
+        fields = cls._read_fields(data)
         for name, listed in (("users", users), ("features", features)):
             fields[name] = stored_closed(fields.get(name), listed, f"{name} of a projection")
-        return cls._made(**fields)
+        return cls._from_fields(**fields)
 
     def _canonical(self) -> bytes:
         """The spec as sorted JSON."""

@@ -127,13 +127,13 @@ class WorkloadAnswers(LinearAnswers):
         columns: dict[str, list[Any]] = {"table": [], **{name: [] for name in names}}
         for table in self.tables:
             cells = np.unravel_index(np.arange(table.count), table.shape) if table.axes else ()
-            known = {
+            labels = {
                 axis.column: [axis.labels[place] for place in places.tolist()]
                 for axis, places in zip(table.axes, cells, strict=True)
             }
-            known["table"] = [table.name] * table.count
+            labels["table"] = [table.name] * table.count
             for name in columns:
-                columns[name] += known.get(name, [None] * table.count)
+                columns[name] += labels.get(name, [None] * table.count)
         return columns
 
     def more(self, level: float) -> dict[str, Any]:

@@ -84,12 +84,12 @@ class WorkloadPlan:
             {
                 "mechanism": spec.mechanism,
                 "strategy": spec.strategy.form,
-                "counters": found.counters,
-                "rmse": found.rmse,
-                "worst": found.worst,
+                "counters": expected.counters,
+                "rmse": expected.rmse,
+                "worst": expected.worst,
                 "chosen": spec is self.spec,
             }
-            for spec, found in self.tried
+            for spec, expected in self.tried
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,14 +122,13 @@ def plan(spec_of: Callable[..., WorkloadSpec], *, parts: int = 1) -> WorkloadPla
         spec_of: the spec with this `mechanism` and `strategy`; "auto" without a strategy gives the chosen one.
     """
     spec = spec_of(mechanism="auto", strategy=None)
-    tried = candidates(spec.task, "auto")
     ours = spec.mechanism, spec.strategy.form
     others = [
-        spec_of(mechanism=one.mechanism, strategy=one.strategy)
-        for one in tried
-        if (one.mechanism, one.strategy.form) != ours
+        spec_of(mechanism=candidate.mechanism, strategy=candidate.strategy)
+        for candidate in candidates(spec.task, "auto")
+        if (candidate.mechanism, candidate.strategy.form) != ours
     ]
-    forecasts = [(one, forecast(one, parts=parts)) for one in (spec, *others)]
+    forecasts = [(tried, forecast(tried, parts=parts)) for tried in (spec, *others)]
     return WorkloadPlan(spec, forecasts[0][1], tuple(sorted(forecasts, key=lambda pair: pair[1].rmse)))
 
 

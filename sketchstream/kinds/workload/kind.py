@@ -19,7 +19,7 @@ from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import Progress
-from sketchstream.kinds.linear.answers import added_up, parts_of
+from sketchstream.kinds.linear.answers import parts_of, sum_parts
 from sketchstream.kinds.linear.events import ColumnIndex, place_indices
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
 from sketchstream.kinds.options import require_method, require_options
@@ -112,7 +112,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
 
     # What is said of it.
 
-    def described(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
+    def facts_of_kind(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
         return [
             ("table", " x ".join(f"{name} ({size:,})" for name, size in spec.workload.columns)),
             ("queries", f"{spec.workload.count:,}"),
@@ -120,7 +120,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
             ("counters", f"{slots:,}"),
         ]
 
-    def unit_said(self, spec: WorkloadSpec) -> str:
+    def unit_in_words(self, spec: WorkloadSpec) -> str:
         return unit_of_places(spec, "cell")
 
     def relation(self, spec: WorkloadSpec) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         spec: WorkloadSpec = published.spec
         laws = [spec.law_of(self.accounting.cost(spec, parameter)) for part in parts for parameter in part.parameters]
         feasible = None if method == "unbiased" else method
-        return estimate(spec, laws, added_up(spec, parts), feasible=feasible, **options).computed_from(published)
+        return estimate(spec, laws, sum_parts(spec, parts), feasible=feasible, **options).computed_from(published)
 
 
 KIND: Final = WorkloadKind()

@@ -124,13 +124,13 @@ def draw(
     """
     drawable = [table for table in tables if 1 <= len(table.axes) <= 2]
     if chosen is not None:
-        known = {table.name: table for table in drawable}
-        odd = [name for name in chosen if name not in known]
-        if odd:
+        by_name = {table.name: table for table in drawable}
+        unknown = [name for name in chosen if name not in by_name]
+        if unknown:
             raise EstimateError(
-                f"only tables of one or two columns are drawn: {', '.join(known)}; found {odd[0]!r:.60}"
+                f"only tables of one or two columns are drawn: {', '.join(by_name)}; found {unknown[0]!r:.60}"
             )
-        drawable = [known[name] for name in chosen]
+        drawable = [by_name[name] for name in chosen]
     if not drawable:
         raise EstimateError("no table has one or two columns, so that there is nothing to draw")
     panelled = drawable[:PANELS]

@@ -297,7 +297,7 @@ class WorkloadSpec(PlaceCountingSpec):
         Raises:
             FormatError: a strategy that is damaged, or made for other queries.
         """
-        fields = cls._stored(data)
+        fields = cls._read_fields(data)
         if not {"workload", "strategy", "epsilon", "delta", "mechanism"} <= fields.keys():
             raise SpecError("the data of a workload's spec lack a field")
         workload = Workload.from_dict(fields.pop("workload"))
@@ -306,7 +306,7 @@ class WorkloadSpec(PlaceCountingSpec):
             fields["row_weights"] = np.frombuffer(fields["row_weights"], "<f8").tolist()
         if "universe" in fields:
             fields["universe"] = Universe.from_dict(fields["universe"])
-        return cls._made(workload=workload, strategy=strategy, **fields)
+        return cls._from_fields(workload=workload, strategy=strategy, **fields)
 
     @cached_property
     def columns(self) -> StrategyColumns | Implicit:

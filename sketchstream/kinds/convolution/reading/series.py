@@ -28,7 +28,7 @@ from sketchstream.kinds.convolution.reading.answers import (
 )
 from sketchstream.kinds.convolution.reading.quantiles import Term
 from sketchstream.kinds.estimates import checked_level
-from sketchstream.kinds.linear.answers import LinearAnswers, added_up, parts_of
+from sketchstream.kinds.linear.answers import LinearAnswers, parts_of, sum_parts
 from sketchstream.kinds.options import require_method, require_options
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _sum_of_parts(published: Published) -> tuple[list[NoiseLayer], Ints, tuple[i
     layers = [spec.layer_of(kind.accounting.cost(spec, parameter)) for part in parts for parameter in part.parameters]
     windows = {part.origin.window for part in parts}
     window = windows.pop() if len(windows) == 1 else None
-    return layers, added_up(spec, parts), window
+    return layers, sum_parts(spec, parts), window
 
 
 def columns_of(spec: ConvolutionSpec) -> tuple[str, ...]:

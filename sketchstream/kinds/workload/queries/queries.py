@@ -319,7 +319,7 @@ class Workload:
             SpecError: the data are not a workload.
         """
         try:
-            products = tuple(tuple(Factor.from_dict(one) for one in product) for product in data["products"])
+            products = tuple(tuple(Factor.from_dict(factor) for factor in product) for product in data["products"])
             columns = tuple((str(name), int(size)) for name, size in data["columns"])
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, SpecError):
@@ -502,7 +502,11 @@ def _bit_marginals(text: str) -> Workload:
     """Tables over columns of two cells."""
     parts = text.split(":")
     orders = parts[2].split(",") if len(parts) == 3 else []
-    if not orders or not all(one.isascii() and one.isdigit() for one in [parts[1], *orders]) or int(parts[1]) > 24:
+    if (
+        not orders
+        or not all(number.isascii() and number.isdigit() for number in [parts[1], *orders])
+        or int(parts[1]) > 24
+    ):
         raise SpecError(
             f"marginals over bits are written as 'marginals:8:1,2,3' with at most 24 bits, found {text!r:.60}"
         )

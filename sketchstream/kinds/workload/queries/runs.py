@@ -69,7 +69,7 @@ class Runs:
         Raises:
             SpecError: not whole numbers, cells outside of the table, coefficients of 2^20 and above, or too many.
         """
-        arrays = np.broadcast_arrays(*(np.asarray(one) for one in (query, low, high, coefficient)))
+        arrays = np.broadcast_arrays(*(np.asarray(array) for array in (query, low, high, coefficient)))
         if arrays[0].ndim != 1 or any(array.dtype.kind not in "iub" for array in arrays):
             raise SpecError("runs need query, low, high and coefficient as lists of whole numbers, of one length")
         row, first, last, value = (array.astype(np.int64) for array in arrays)

@@ -161,10 +161,10 @@ class Column:
             SpecError: keys that a column does not have.
         """
         fields = dict(data)
-        known = {"name", "field", "other", "values", "edges", "start", "width", "count"}
-        if not set(fields) <= known or "name" not in fields:
-            odd = ", ".join(sorted(set(fields) - known)) or "no name"
-            raise SpecError(f"a column has the keys {', '.join(sorted(known))}; found {odd:.80}")
+        keys = {"name", "field", "other", "values", "edges", "start", "width", "count"}
+        if not set(fields) <= keys or "name" not in fields:
+            unknown = ", ".join(sorted(set(fields) - keys)) or "no name"
+            raise SpecError(f"a column has the keys {', '.join(sorted(keys))}; found {unknown:.80}")
         spaced = {key: fields.pop(key) for key in ("start", "width", "count") if key in fields}
         if not spaced:
             return cls(**fields)

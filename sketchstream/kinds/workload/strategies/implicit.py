@@ -43,13 +43,13 @@ class Implicit(Strategy):
 
     Args:
         levels: pairs (cells of a block, weight), as `BlockTree` has them; empty: a counter for each query.
-        known: what stored bytes say besides, although it follows from `workload` and `levels`.
+        stored: what stored bytes say besides, although it follows from `workload` and `levels`.
     """
 
     workload: Workload
     levels: Levels
 
-    def __init__(self, workload: Workload, levels: Levels, **known: object) -> None:
+    def __init__(self, workload: Workload, levels: Levels, **stored: object) -> None:
         form: Form = "tree" if len(levels) > 1 else "identity" if levels else "queries"
         length = BlockTree(workload.size, levels).words if levels else workload.count
         fields = {"workload": workload, "levels": levels, "form": form, "rank": length if form == "queries" else 0}

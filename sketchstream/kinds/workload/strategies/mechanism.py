@@ -287,7 +287,7 @@ def projected_errors(task: Task, tried: list[Candidate]) -> list[float]:
     numbers = TRIED_NUMBERS if task.n_bound is None else (task.n_bound,)
     truths = np.concatenate([_invent_tables(task.workload.size, n) for n in numbers])
     counts = np.repeat(np.array(numbers, np.float64), len(truths) // len(numbers))
-    return [_projected_error(task, one, truths, counts) if one in near else math.inf for one in tried]
+    return [_projected_error(task, candidate, truths, counts) if candidate in near else math.inf for candidate in tried]
 
 
 def _projected_error(task: Task, candidate: Candidate, truths: Floats, counts: Floats) -> float:

@@ -130,7 +130,7 @@ def too_large(workload: Workload) -> bool:
     names = {factor.name for product in workload.products for factor in product}
     if names & {"runs", "matrix"} or workload.size <= MAX_RANK:
         return "runs" in names
-    ranks = (math.prod(min(one.rows, one.size) for one in product) for product in workload.products)
+    ranks = (math.prod(min(factor.rows, factor.size) for factor in product) for product in workload.products)
     apart = len(workload.products) == 1 and len(workload.shape) > 1  # each factor is reduced by itself
     return max(ranks) > MAX_RANK or (not apart and (not workload.writable or workload.count >= workload.size))
 
@@ -165,7 +165,7 @@ def optimise(
     if len(workload.products) == 1 and len(parts) > 1:
         # The optimum of a product is the product of the optima, and so are the bounds: both are multiplicative.
         alone = [product_workload({"cell": factor}) for factor in parts]
-        return _product_of([optimise(one, tolerance=tolerance / len(parts)) for one in alone])
+        return _product_of([optimise(part, tolerance=tolerance / len(parts)) for part in alone])
     return smallest_total(reduce(workload), tolerance=tolerance)
 
 
@@ -275,8 +275,8 @@ def _product_of(shapes: list[Optimum]) -> Optimum:
         right = np.kron(right, shape.reduced.right)
         singular = np.kron(singular, shape.reduced.singular)
         covariance = np.kron(covariance, shape.covariance)
-    lower, upper = math.prod(one.lower for one in shapes), math.prod(one.upper for one in shapes)
-    return Optimum(Reduced(right, singular), covariance, lower, upper, sum(one.steps for one in shapes))
+    lower, upper = math.prod(shape.lower for shape in shapes), math.prod(shape.upper for shape in shapes)
+    return Optimum(Reduced(right, singular), covariance, lower, upper, sum(shape.steps for shape in shapes))
 
 
 def _largest_need(columns: Floats, covariance: Floats) -> float:
