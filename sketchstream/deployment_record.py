@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sketchstream.config.toml import read_toml_file
+from sketchstream.config.bounded_toml import read_toml_file
 from sketchstream.errors import ConfigError
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.deployment import utc_day

@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -57,10 +57,6 @@ LAWS = (
     "spectral-gaussian",
 )
 """Laws of layers. The variance of a spectral law depends on the direction; the spec says how."""
-
-
-_REMEMBERED_BYTES = 1 << 14
-"""Length in bytes up to which a spec is remembered once it was read."""
 
 
 MAX_PARTITIONS: Final = 10_000
@@ -126,18 +122,11 @@ class Origin:
 
     def to_dict(self) -> dict[str, Any]:
         """Fields of a header; unknown ones are omitted."""
-        fields = {
-            "name": self.name or None,
-            "revision": self.revision or None,
-            "window": None if self.window is None else list(self.window),
-            "partition": self.partition,
-            "partitions_open": self.partitions_open,
-            "partitions_seal": self.partitions_seal,
-            "partitions": list(self.partitions) or None,
-            "partitioner": self.partitioner,
-            "table": None if self.table is None else list(self.table),
+        return {
+            attribute.name: list(value) if isinstance(value, tuple) else value
+            for attribute in fields(self)
+            if (value := getattr(self, attribute.name)) != attribute.default
         }
-        return {name: value for name, value in fields.items() if value is not None}
 
     @classmethod
     def from_dict(cls, header: Mapping[str, Any]) -> Origin:
@@ -146,18 +135,11 @@ class Origin:
         Raises:
             FormatError: more partitions than an input has.
         """
-        window = header.get("window")
-        origin = cls(
-            name=header.get("name", ""),
-            revision=header.get("revision", 0),
-            window=None if window is None else (window[0], window[1]),
-            partition=header.get("partition"),
-            partitions_open=header.get("partitions_open"),
-            partitions_seal=header.get("partitions_seal"),
-            partitions=tuple(header.get("partitions", ())),
-            partitioner=header.get("partitioner"),
-            table=None if header.get("table") is None else (header["table"][0], header["table"][1]),
-        )
+        known = {attribute.name for attribute in fields(cls)}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in header.items() if name in known
+        }
+        origin = cls(**values)
         require_partitions(origin.partition or 0, *origin.partition_counts)
         return origin
 
@@ -277,11 +259,12 @@ class _Published:
             max_count: largest count to resolve, at most that of the spec; larger counts are pooled into `above`.
             norm: norm of "circulant": 1, 2 or inf.
             beta: failure probability of "circulant".
-            options: none.
+            options: kinds have no further ones; a name that is given all the same is refused with the right names.
 
         Raises:
             SpecError: max_count is larger than that of the spec.
-            EstimateError: the method does not apply to the published object.
+            EstimateError: the kind has no profiles, the method does not apply to the published object, or an option is
+                not one of these.
         """
         if not isinstance(self.kind, Reconstructing):
             raise self._lacks("profile")
@@ -395,13 +378,13 @@ class Release(_Part):
 
     @property
     def form(self) -> str:
-        """Kind "profile": `cumulative` or `bins`."""
+        """Form of the histogram, `cumulative` or `bins`; releases of kind "profile" alone have it."""
         form: str = self.spec.form
         return form
 
     @property
     def edges(self) -> npt.NDArray[np.int64]:
-        """Kind "profile": (B,) int64, see `ProfileSpec.edges`."""
+        """(B,) int64, edges of the histogram, see `ProfileSpec.edges`; releases of kind "profile" alone have them."""
         edges: npt.NDArray[np.int64] = self.spec.edges
         return edges
 
@@ -568,8 +551,7 @@ class Instalment:
         with well_formed():
             spec, kind = _spec_of(header)
             first, stop = (
-                checked_int(header["first"], "first", 0, 1 << 40),
-                checked_int(header["stop"], "stop", 1, 1 << 40),
+                checked_int(header[name], name, least, 1 << 40) for name, least in (("first", 0), ("stop", 1))
             )
             shows = closing(spec)
             if shows is None:
@@ -727,7 +709,7 @@ def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
     """The spec of a header, and its kind."""
     kind = kinds.by_name(header["spec"].get("kind"))
     written = msgpack.packb(header["spec"])
-    if len(written) > _REMEMBERED_BYTES:
+    if len(written) > wire.REMEMBERED_BYTES:
         return kinds.read_published_spec(header["spec"]), kind
     spec = _remembered_spec(kind, written)
     if getattr(spec, "no_privacy", False):  # reading would warn each time
@@ -735,7 +717,7 @@ def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
     return spec, kind
 
 
-@lru_cache(maxsize=256)
+@lru_cache(wire.REMEMBERED_SPECS)
 def _remembered_spec(kind: Kind[Any], written: bytes) -> Any:
     """Read the spec in these bytes, cached: many sketches have equal specs, and specs are immutable."""
     return kinds.read_published_spec(msgpack.unpackb(written))

@@ -224,7 +224,7 @@ def _print(
         click.echo(show.as_csv(columns, flat))
         return
     if form == "json":
-        click.echo(show.as_json([dict(zip(columns, row, strict=True)) for row in flat]))
+        show.print_json([dict(zip(columns, row, strict=True)) for row in flat])
         return
     for row in rows:
         click.echo(f"{row.month.name}, {row.month.flights:,} flights")

@@ -59,7 +59,7 @@ def print_windows(
             except (EstimateError, MergeError) as error:  # the others still have their answers
                 unanswered += 1
                 if form == "json":
-                    click.echo(show.as_json(window.fields() | {"error": str(error)}))
+                    show.print_json(window.fields() | {"error": str(error)})
                 elif form == "csv":
                     show.note(f"window {window.fields()['window_start']}: {error}")
                 else:

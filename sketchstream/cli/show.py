@@ -92,14 +92,11 @@ def _cell(value: object) -> str:
     return rich.markup.escape(text)
 
 
-def as_json(data: object) -> str:
-    """One line of JSON; numpy arrays and numbers as they are, not-a-number as null, bytes as hexadecimal digits."""
-    import orjson
+def print_json(data: object) -> None:
+    """Print data as one line of JSON."""
+    from sketchstream.kinds.exports import as_json
 
-    def other(value: object) -> object:
-        return value.hex() if isinstance(value, bytes) else str(value)
-
-    return orjson.dumps(data, default=other, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    click.echo(as_json(data))
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
@@ -120,7 +117,7 @@ def print_data(
     Data and rows are made only where they are printed: to sum up a deployment, or to compare plans, takes time.
     """
     if form == "json":
-        click.echo(as_json(data()))
+        print_json(data())
     elif form == "csv":
         click.echo(as_csv(columns, rows()))
     return form == "table"

@@ -163,8 +163,8 @@ def spec_of_table(path: Path, item_type: str) -> Any:
     Raises:
         ConfigError: one line for each mistake.
     """
+    from sketchstream.config.bounded_toml import read_toml_file
     from sketchstream.config.loader import Config
-    from sketchstream.config.toml import read_toml_file
 
     block = read_toml_file(path)
     foreign = sorted({"name", "window", "windows", "every", "timezone", "quality", "sketch", "input"} & set(block))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sketchstream.config.toml import read_toml
+from sketchstream.config.bounded_toml import read_toml
 from sketchstream.errors import ConfigError
 
 PREFIX = "SKETCHSTREAM__"

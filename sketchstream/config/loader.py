@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream import kinds
 from sketchstream.config import budget, checks, kafka_settings
+from sketchstream.config.bounded_toml import in_toml, read_toml
 from sketchstream.config.budget import PlannedLoss
 from sketchstream.config.env import override
 from sketchstream.config.plans import SKETCH_NAME, plan_sketch
-from sketchstream.config.toml import in_toml, read_toml
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError, StoreError, meant
 from sketchstream.files import as_path, reading

@@ -1,4 +1,4 @@
-"""Answers as tables: CSV, and Arrow and Parquet with declared types.
+"""Answers as JSON and as tables: CSV, and Arrow and Parquet with declared types.
 
 In: rows of answers, types of their columns. Out: CSV text, rows again, Arrow tables and their bytes. Touches: nothing.
 
@@ -55,6 +55,16 @@ class AnswerRows:
 def names_of(rows: Iterable[Row]) -> list[str]:
     """Names of all columns, in the order in which they appear."""
     return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def as_json(value: object) -> str:
+    """JSON text on one line; numpy arrays and numbers as plain values, NaN as null, bytes as hexadecimal digits."""
+    import orjson
+
+    def other(value: object) -> object:
+        return value.hex() if isinstance(value, bytes) else str(value)
+
+    return orjson.dumps(value, default=other, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
 def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:

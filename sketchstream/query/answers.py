@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.kinds.estimates import without_intervals
+from sketchstream.kinds.exports import as_json
 from sketchstream.quality import judge
 from sketchstream.stream.windows.windows import iso
 
@@ -42,9 +43,7 @@ class ProfileAnswer:
 
     def to_json(self) -> str:
         """One line of JSON, as in `profile --format json` and the results topic. Infinities are null."""
-        import orjson
-
-        return orjson.dumps(self.to_dict(), default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+        return as_json(self.to_dict())
 
     def to_csv(self) -> str:
         """The numbers as CSV with a header line; ends of invalid intervals are empty."""

@@ -14,7 +14,7 @@ from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import options_of_lists, presentation
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.estimates import estimate_of
-from sketchstream.kinds.exports import as_csv
+from sketchstream.kinds.exports import as_csv, as_json
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.input.partitioner import Partitioner, items_kept
 
@@ -345,16 +345,6 @@ class EstimateAnswer:
     def to_csv(self) -> str:
         """RFC 4180 text with a header line."""
         return as_csv(self.rows())
-
-
-def as_json(value: object) -> str:
-    """JSON text; numpy arrays and numbers as plain values, NaN as null, bytes as hexadecimal digits."""
-    import orjson
-
-    def other(value: object) -> object:
-        return value.hex() if isinstance(value, bytes) else str(value)
-
-    return orjson.dumps(value, default=other, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
 def _item(answers: Any, text: str) -> Any:

@@ -18,7 +18,7 @@ from sketchstream.wire.envelope import (
     unpack_header,
     version_of,
 )
-from sketchstream.wire.header import FIELDS, KINDS
+from sketchstream.wire.header import FIELDS, KINDS, REMEMBERED_BYTES, REMEMBERED_SPECS
 
 RAW = 0
 """Codec of open states: little-endian counters, fixed size."""
@@ -32,6 +32,8 @@ __all__ = [
     "KINDS",
     "PREFIX_BYTES",
     "RAW",
+    "REMEMBERED_BYTES",
+    "REMEMBERED_SPECS",
     "Streamed",
     "Unfinished",
     "aligned_memory",

@@ -10,15 +10,13 @@ refused.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
-from functools import lru_cache
 from typing import Any, Final
 
 import msgpack
 
 from sketchstream.errors import FormatError
+from sketchstream.spec import read_rational
 from sketchstream.wire.objects import MAX_OBJECTS, UNCOUNTED_BYTES, objects
 
 MAX_HEADER_BYTES = 1 << 26
@@ -28,12 +26,10 @@ _MAX_LIST = 1 << 16
 _DEEPEST = 72
 """Levels of nesting: a ledger of merged sketches nests twice for each of at most 32 generations."""
 _FAR_MS = 1 << 53
-_REMEMBERED, _REMEMBERED_BYTES = 256, 1 << 14
-"""Most specs that are remembered once found good, and most bytes of each: nearly every header repeats one."""
-
-_RATIONAL = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
-"""Checked before `Fraction` sees it: that would also read "1e999999999", and never come back."""
-
+REMEMBERED_SPECS: Final = 256
+"""Most specs that are remembered once they were read: nearly every header repeats one."""
+REMEMBERED_BYTES: Final = 1 << 14
+"""Most bytes of each of them."""
 Check = Callable[[Any], bool]
 
 
@@ -43,12 +39,10 @@ def _text(value: Any) -> bool:
 
 def _fraction(value: Any) -> bool:
     """A non-negative rational in lowest terms, such as "1" or "1/2"."""
-    return isinstance(value, str) and _lowest_terms(value)
-
-
-@lru_cache(maxsize=1024)
-def _lowest_terms(text: str) -> bool:
-    return _RATIONAL.fullmatch(text) is not None and str(Fraction(text)) == text
+    try:
+        return isinstance(value, str) and str(read_rational(value)) == value
+    except ValueError:
+        return False
 
 
 def _check_whole(low: int, high: int) -> Check:
@@ -107,8 +101,8 @@ def _is_plain(value: Any) -> bool:
     if text in _GOOD:
         return True
     good = _tree(value)
-    if good and len(text) <= _REMEMBERED_BYTES:
-        if len(_GOOD) >= _REMEMBERED:
+    if good and len(text) <= REMEMBERED_BYTES:
+        if len(_GOOD) >= REMEMBERED_SPECS:
             _GOOD.clear()
         _GOOD.add(text)
     return good

@@ -21,6 +21,7 @@ from helpers.paths import ROOT
 from sketchstream import errors
 from sketchstream.cli import exits, progress, show
 from sketchstream.cli.app import COMMANDS, app
+from sketchstream.kinds.exports import as_json
 
 
 def commands() -> dict[str, click.Command]:
@@ -368,7 +369,7 @@ def test_numbers_for_people(value: float | None, text: str) -> None:
 
 
 def test_not_a_number_is_null_in_json() -> None:
-    assert show.as_json({"x": float("nan"), "y": b"\x01"}) == '{"x":null,"y":"01"}'
+    assert as_json({"x": float("nan"), "y": b"\x01"}) == '{"x":null,"y":"01"}'
 
 
 def test_key_file_may_come_from_the_environment(run: Run, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:

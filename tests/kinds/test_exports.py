@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sketchstream.csv_cells import original
-from sketchstream.kinds.exports import WINDOW, as_csv, as_stream, read_csv, table_of, table_of_csv
-from sketchstream.query.estimates import as_json
+from sketchstream.kinds.exports import WINDOW, as_csv, as_json, as_stream, read_csv, table_of, table_of_csv
 
 TYPES = {**WINDOW, "slot": "int64", "value": "float64", "partial": "bool"}
 NASTY = (

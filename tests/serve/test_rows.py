@@ -18,8 +18,8 @@ from helpers.paths import ROOT
 from helpers.serving import EPOCH, HOUR, serving, write
 from sketchstream import Key
 from sketchstream.config.loader import Config
+from sketchstream.kinds.exports import as_json
 from sketchstream.kinds.presentation import rows_of
-from sketchstream.query.estimates import as_json
 from sketchstream.serve.service import COMPARED_WINDOWS, Service
 from sketchstream.stream.windows.windows import iso
 from sketchstream.testing.driver import Driver

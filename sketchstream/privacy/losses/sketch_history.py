@@ -12,26 +12,24 @@ promised to publish, and counts that from the beginning.
 from __future__ import annotations
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 from sketchstream.errors import FormatError, MergeError, SealedError
 from sketchstream.privacy.losses.history import COPY, LOOK, Entry, Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.looks import event_losses
 from sketchstream.privacy.losses.measures import Measure
-from sketchstream.spec import Epsilon
+from sketchstream.spec import Epsilon, read_rational
 
 LEDGER_VERSION = 1
 MAX_ENTRIES = 1 << 17
 MAX_DEPTH = 32
 """Entries of a ledger, and merges within merges, that bytes of strangers may have."""
-_FRACTION = re.compile(r"[0-9]{1,80}(/[0-9]{1,80})?\Z")
 _FIELDS = {"version", "unit", "max_weight", "history", "promised"}
 
 
@@ -346,14 +344,7 @@ def damaged() -> Iterator[None]:
 
 def fraction(text: object) -> Fraction:
     """A positive fraction that `to_dict` wrote."""
-    if not isinstance(text, str):
-        refuse()
-    return _positive(text)
-
-
-@lru_cache(maxsize=1024)
-def _positive(text: str) -> Fraction:
-    value = Fraction(text) if _FRACTION.match(text) else Fraction(0)
+    value = read_rational(text) if isinstance(text, str) else Fraction(0)
     if value <= 0:
         refuse()
     return value

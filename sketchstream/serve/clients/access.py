@@ -23,7 +23,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
-from sketchstream.config.toml import read_toml
+from sketchstream.config.bounded_toml import read_toml
 from sketchstream.errors import ConfigError, SketchstreamError, StoreError
 from sketchstream.files import read_file, require_private
 from sketchstream.log_events import say

@@ -154,31 +154,16 @@ class TurnLine:
         say(log, logging.WARNING, "requests_refused", requests=number)
 
 
-class Heads:
-    """Requests whose answers were ready when they came last, byte by byte, with what was read from them.
-
-    Whether a request is refused, and whether its answer is the same still, is asked of the guard each time.
-    """
-
-    def __init__(self) -> None:
-        self._known = RecentlyUsed[tuple[str, bytes], Mapping[str, Any]](HEADS)
-
-    def get(self, address: str, head: bytes) -> dict[str, Any] | None:
-        """What was read from such a request of this address; None if none came lately."""
-        head_read = self._known.get((address, head))
-        return None if head_read is None else {**head_read, "state": {}}
-
-    def learn(self, address: str, head: bytes, scope: Mapping[str, Any]) -> None:
-        """Remember a request."""
-        self._known.put((address, head), scope)
-
-
 class LimitedProtocol(H11Protocol):
-    """A connection with time limits. `waiting`, `line`, `heads` and `guard` are those of its server."""
+    """A connection with time limits. `waiting`, `line`, `scopes` and `guard` are those of its server.
+
+    `scopes` are what was read from requests whose answers were ready when they came last, by their address and bytes.
+    Whether such a request is refused, and whether its answer is the same still, is asked of the guard each time.
+    """
 
     waiting: Waiting
     line: TurnLine
-    heads: Heads
+    scopes: RecentlyUsed[tuple[str, bytes], Mapping[str, Any]]
     guard: Guard
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -212,14 +197,14 @@ class LimitedProtocol(H11Protocol):
         self._head = b""
         if self.conn.their_state is h11.IDLE and not data.startswith(ALWAYS):  # a new request, not more of one
             plain = self._plain(data)
-            read_before = self.heads.get(self._peer, data) if plain else None
+            read_before = self.scopes.get((self._peer, data)) if plain else None
             self._size += len(data)
             counts = max(1.0, self._size / USUAL_BYTES) if read_before is None else READY
             if not self.line.admit(self.address, self.loop, counts):
                 self._refuse(plain=plain)
                 return
             if read_before is not None:
-                ready = self.guard.recall(read_before)
+                ready = self.guard.recall({**read_before, "state": {}})
                 if ready is not None:
                     self._size = 0
                     self._answer(ready)
@@ -260,6 +245,7 @@ class LimitedProtocol(H11Protocol):
             self._look()
 
     def _wait_for_more(self, seconds: float) -> None:
+        """Close the connection if no further request comes within these seconds."""
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     @property
@@ -277,7 +263,7 @@ class LimitedProtocol(H11Protocol):
         """A response has been written."""
         self._size = 0
         if self._head and self.cycle.scope["state"].get("recalled"):
-            self.heads.learn(self._peer, self._head, self.cycle.scope)
+            self.scopes.put((self._peer, self._head), self.cycle.scope)
         super().on_response_complete()
         if self.transport.is_closing():
             self._arm_unread()  # as long as its end is not sent, the connection stays
@@ -352,8 +338,8 @@ def limit_protocol(most: int, guard: Guard) -> type[LimitedProtocol]:
         most: connections.
         guard: the application's guard.
     """
-    line = TurnLine(AT_A_TIME, guard.traffic)
-    of_server = {"waiting": Waiting(most), "line": line, "heads": Heads(), "guard": guard}
+    line, scopes = TurnLine(AT_A_TIME, guard.traffic), RecentlyUsed[tuple[str, bytes], Mapping[str, Any]](HEADS)
+    of_server = {"waiting": Waiting(most), "line": line, "scopes": scopes, "guard": guard}
     return type("LimitedProtocol", (LimitedProtocol,), of_server)
 
 

@@ -87,8 +87,7 @@ class Api:
         """All sketches."""
         data = await run_in_threadpool(self._service.sketches)
         rows = [flat(row) for row in data["sketches"]]
-        types, columns = tables.SKETCHES_TYPES, tables.SKETCHES
-        return respond(request, data, rows, query.format, types=types, columns=columns)
+        return respond(request, data, rows, query.format, types=tables.SKETCHES_TYPES, columns=tables.SKETCHES)
 
     async def sketch(self, request: Request, name: Name, query: Annotated[Plain, Query()]) -> Response:
         """One sketch."""
@@ -106,8 +105,7 @@ class Api:
             cursor=query.cursor,
         )
         rows = [flat(row) for row in data["windows"]]
-        types, columns = tables.WINDOWS_TYPES, tables.WINDOWS
-        return respond(request, data, rows, query.format, types=types, columns=columns)
+        return respond(request, data, rows, query.format, types=tables.WINDOWS_TYPES, columns=tables.WINDOWS)
 
     # ------------------------------------------------------------------ answers
 
@@ -289,14 +287,12 @@ class Api:
     async def ledger(self, request: Request, query: Annotated[Form, Query()]) -> Response:
         """What an event, or an item, can have lost so far."""
         data = await run_in_threadpool(self._service.ledger)
-        columns = tuple(shapes.LedgerRow.model_fields)
-        return respond(request, data, data["sketches"], query.format, columns=columns)
+        return respond(request, data, data["sketches"], query.format, columns=tuple(shapes.LedgerRow.model_fields))
 
     async def incidents(self, request: Request, query: Annotated[Form, Query()]) -> Response:
         """Publications of which nothing is shown."""
         data = await run_in_threadpool(self._service.incidents)
-        rows, columns = data["incidents"], ("sketch", "window_start", "text")
-        return respond(request, data, rows, query.format, columns=columns)
+        return respond(request, data, data["incidents"], query.format, columns=tuple(shapes.Incident.model_fields))
 
     async def status(self, request: Request, query: Annotated[Plain, Query()]) -> Response:
         """What is unread, and still to be reconstructed."""

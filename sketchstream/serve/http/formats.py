@@ -91,7 +91,7 @@ class AnswerMemory:
         """The answer with this tag: not modified, or its body if it is kept."""
         if matches(request, etag):
             return Response(None, 304, {"ETag": etag})
-        body = self._bodies.get((etag, form != "parquet" and accepts_gzip(request)))
+        body = self._bodies.get((etag, _takes_gzip(request, form)))
         return None if body is None else _write_response(request, body, form, etag)
 
     def keep(self, request: Request, generation: int, etag: str, form: str, body: bytes) -> Response:
@@ -104,9 +104,8 @@ class AnswerMemory:
             form: format of the answer.
             body: not compressed.
         """
-        zipped = form != "parquet" and accepts_gzip(request)
-        body = compress_body(body) if zipped and len(body) >= SMALL_BYTES else body
-        self._bodies.put((etag, zipped), body)
+        body = _compressed(request, body, form)
+        self._bodies.put((etag, _takes_gzip(request, form)), body)
         self.learn(request, generation, etag, form)
         return _write_response(request, body, form, etag)
 
@@ -136,8 +135,10 @@ def matches(request: Request, etag: str) -> bool:
     return any(tag.strip().removeprefix("W/") in (etag, "*") for tag in etags.split(","))
 
 
-def accepts_gzip(request: Request) -> bool:
-    """Whether the client takes gzip."""
+def _takes_gzip(request: Request, form: str) -> bool:
+    """Whether the client takes gzip, of a format that is not compressed already."""
+    if form == "parquet":
+        return False
     for encoding in request.headers.get("accept-encoding", "").split(","):
         name, _, quality = encoding.partition(";")
         if name.strip().lower() in ("gzip", "*"):
@@ -145,9 +146,9 @@ def accepts_gzip(request: Request) -> bool:
     return False
 
 
-def compress_body(body: bytes) -> bytes:
-    """A body as gzip."""
-    return gzip.compress(body, 6, mtime=0)
+def _compressed(request: Request, body: bytes, form: str) -> bytes:
+    """A body as gzip, if that is worth it and the client takes it."""
+    return gzip.compress(body, 6, mtime=0) if len(body) >= SMALL_BYTES and _takes_gzip(request, form) else body
 
 
 def as_bytes(table: pa.Table, form: str) -> bytes:
@@ -192,9 +193,7 @@ def respond(
 
 def respond_with(request: Request, body: bytes, form: str, headers: Mapping[str, str] | None = None) -> Response:
     """A body as a response, compressed if that is worth it."""
-    if form != "parquet" and len(body) >= SMALL_BYTES and accepts_gzip(request):
-        body = compress_body(body)
-    return _write_response(request, body, form, None, headers)
+    return _write_response(request, _compressed(request, body, form), form, None, headers)
 
 
 def _write_response(

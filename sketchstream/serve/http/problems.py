@@ -56,17 +56,12 @@ def problem(status: int, title: str, detail: str, headers: dict[str, str] | None
     return Response(orjson.dumps(body), status, usual, PROBLEM)
 
 
-def problem_of(error: BaseException) -> Response:
+async def explain(_request: Request, error: Exception) -> Response:
     """The problem that an error is; an unexpected one shows its type only, for its text may hold data."""
     for kind, status, title in CODES:
         if isinstance(error, kind):
             return problem(status, title, " ".join(str(error).split()))
     return problem(500, "Internal error", f"internal error ({type(error).__name__}); please report it")
-
-
-async def explain(_request: Request, error: Exception) -> Response:
-    """Exception handler of the application."""
-    return problem_of(error)
 
 
 async def explain_http(_request: Request, error: Exception) -> Response:

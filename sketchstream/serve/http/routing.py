@@ -11,7 +11,7 @@ from typing import Any, Final
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from sketchstream.errors import ConfigError
 from sketchstream.serve.http.formats import FORMATS
@@ -112,13 +112,9 @@ def describe_answer(endpoint: Callable[..., Any], shape: Any, *, table: bool) ->
 def plain_path(path: str, endpoint: Callable[..., Any]) -> Path:
     """A path that answers in lines of text, to everybody."""
     document: dict[str, Any] = {"summary": _summary(endpoint), "description": "", "responses": {200: TEXT, 503: TEXT}}
-    return Path(path, endpoint, response_class=_Text, openapi_extra={"security": []}, **document)
+    return Path(path, endpoint, response_class=PlainTextResponse, openapi_extra={"security": []}, **document)
 
 
 def _summary(endpoint: Callable[..., Any]) -> str:
     """The first line of the docstring."""
     return (endpoint.__doc__ or "").strip().partition("\n")[0]
-
-
-class _Text(Response):
-    media_type = "text/plain"

@@ -16,12 +16,12 @@ from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import presentation
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.estimates import is_estimate
-from sketchstream.kinds.exports import as_csv
+from sketchstream.kinds.exports import as_csv, as_json
 from sketchstream.kinds.options import NORMS
 from sketchstream.query import overlaps
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.differences import Point
-from sketchstream.query.estimates import RowQuestion, Selection, as_json, known_names, require_rows
+from sketchstream.query.estimates import RowQuestion, Selection, known_names, require_rows
 from sketchstream.serve.store.store import Computed
 from sketchstream.stream.windows.windows import iso
 
@@ -137,9 +137,7 @@ def _profile(windows: PublishedWindows, window: SealedWindow, question: Question
     bare = ProfileAnswer(answer.profile, {} if window.group is None else {"group": window.group}, answer.intervals)
     numbers = bare.to_dict()
     guarantee = numbers.pop("guarantee", None)
-    dumped = orjson.dumps(numbers, default=str, option=orjson.OPT_SERIALIZE_NUMPY)
-    text = orjson.dumps(guarantee, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-    return Computed(dumped, bare.to_csv().encode(), text, points(numbers))
+    return Computed(as_json(numbers).encode(), bare.to_csv().encode(), as_json(guarantee), points(numbers))
 
 
 def _overlap(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:

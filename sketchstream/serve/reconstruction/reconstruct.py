@@ -24,7 +24,7 @@ import msgpack
 
 from sketchstream.config.loader import Config
 from sketchstream.errors import BusyError, DataLossError, SketchstreamError
-from sketchstream.query.estimates import as_json
+from sketchstream.kinds.exports import as_json
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows, Surroundings
 from sketchstream.serve.reconstruction.questions import Question, compute

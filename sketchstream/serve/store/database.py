@@ -127,7 +127,7 @@ def open_database(path: Path, *, write: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA mmap_size = 268435456")
     except (sqlite3.Error, OSError) as error:
         if is_damaged(error):
-            raise DamagedError(path, error) from None
+            raise DamagedError(error) from None
         raise StoreError(
             f"cannot use the database {path}: {getattr(error, 'strerror', None) or error}; choose another \
 serve.database, or make room"
@@ -139,14 +139,12 @@ class DamagedError(StoreError):
     """The database is damaged, or of another release. It is filled again from the feed.
 
     Args:
-        path: path of the database.
-        cause: what SQLite says.
+        cause: error of SQLite that shows the damage; None: the content of the tables shows it.
     """
 
-    def __init__(self, path: Path | None = None, cause: BaseException | None = None) -> None:
+    def __init__(self, cause: BaseException | None = None) -> None:
         self.cause = cause
         super().__init__("the database is damaged, and is filled again from what was published: ask again later")
-        self.path = path
 
 
 def is_damaged(error: BaseException) -> bool:

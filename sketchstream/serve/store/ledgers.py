@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, product
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
@@ -252,27 +252,21 @@ class Ledgers:
 
     def _read(self, places: Iterable[Place]) -> Iterator[Record]:
         """The records of all publications in some places; of what cannot be read there is none."""
-        for sketch, start, stop, revision in places:
+        readers: dict[str, Callable[[bytes], object]] = {"bodies": read, "instalments": Instalment.from_bytes}
+        for place, (table, read_body) in product(places, readers.items()):
             rows = self._connection.execute(
-                "SELECT body FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?",
-                (sketch, start, stop, revision),
+                f"SELECT body FROM {table} WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?", place
             )
             for (body,) in rows.fetchall():
                 try:
-                    publication = read(body)
+                    publication = read_body(body)
                 except FormatError:
-                    continue  # reported as an incident
-                if isinstance(publication, (Release, SealedState)) and publication.origin.window is not None:
+                    continue  # reported as an incident, or without answers
+                if (
+                    isinstance(publication, (Release, SealedState, Instalment))
+                    and publication.origin.window is not None
+                ):
                     yield Record.of(publication)
-            instalments = self._connection.execute(
-                "SELECT body FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?",
-                (sketch, start, stop, revision),
-            )
-            for (body,) in instalments.fetchall():
-                try:
-                    yield Record.of(Instalment.from_bytes(body))
-                except FormatError:
-                    continue  # a body that cannot be read gives no answers either
 
     def copied(self, sketch: int, start: int, stop: int, revision: int) -> bool:
         """Whether instalments of one window and revision differ from each other or from the seal: copies of a state.

@@ -256,7 +256,7 @@ class Store:
         with self._transaction() as execute:
             meta = dict(execute("SELECT name, value FROM meta").fetchall())
             if meta.get("format", str(FORMAT)) != str(FORMAT):
-                raise DamagedError(self.path)
+                raise DamagedError
             if meta.get("feed", feed) != feed:
                 raise StoreError(
                     f"{self.path} holds what was published in {meta['feed']}, and this configuration reads {feed}: "
@@ -330,19 +330,16 @@ class Store:
                 if entry.positions is not None:
                     if self._take_instalment(execute, entry):
                         spans.add(entry.window)
-                    continue
-                if entry.early is not None:
+                elif entry.early is not None:
                     self._take_early(execute, entry)
-                    continue
-                touched = self._take_entry(execute, entry)
-                if touched:
+                elif touched := self._take_entry(execute, entry):
                     bodies += 1
                     spans.add(entry.window)
                     places |= touched
             for place in places:
                 self._count(execute, place)
             for span in spans:
-                self._doubt_guarantees(execute, span)
+                self._outdate_guarantees_at(execute, span)
             for frontier in batch.frontiers:
                 self._take_frontier(execute, frontier)
             for deletion in batch.deleted:
@@ -375,7 +372,7 @@ class Store:
             return set()
         self._reassemble_window(execute, sketch, entry.window)
         execute(f"DELETE FROM early WHERE {SPAN} AND revision <= ? AND partition = ?", place)
-        self._doubt_next(execute, sketch, stop)
+        self._reassemble_next(execute, sketch, stop)
         touched = {(sketch, start, stop, entry.revision)}
         touched |= self._note_noises(execute, sketch, start, digest, header, entry.key)
         (same,) = execute(
@@ -472,23 +469,17 @@ class Store:
                 execute(f"DELETE FROM instalments WHERE {SPAN} AND revision = ?", (sketch, *window, former))
         return copied
 
-    def _doubt_guarantees(self, execute: Any, span: Span) -> None:
-        """Mark guarantees for recomputation: that of a window depends on other publications about its time."""
+    def _outdate_guarantees_at(self, execute: Any, span: Span) -> None:
+        """Have guarantees computed again: that of a window depends on other publications about its time."""
         for sketch, name in self._names.items():
-            execute(
-                "UPDATE windows SET guarantee = NULL, version = version + 1, todo = max(todo, ?)"
-                " WHERE sketch = ? AND start > ? AND start < ? AND stop > ? AND state = ? AND failure IS NULL",
-                (GUARANTEE, sketch, span[0] - self._max_length(name), span[1], span[0], SETTLED),
-            )
+            longest = self._longest_windows.get(name, LATEST)
+            condition = " AND sketch = ? AND start > ? AND start < ? AND stop > ?"
+            _outdate_guarantees(execute, condition, sketch, span[0] - longest, span[1], span[0])
 
-    def _doubt_next(self, execute: Any, sketch: int, stop: int) -> None:
+    def _reassemble_next(self, execute: Any, sketch: int, stop: int) -> None:
         """Have the window that begins at `stop` put together again, if its answer may depend on the one before it."""
         if self._names[sketch] not in self._separate:
             _reassemble(execute, sketch, "state IN (?, ?) AND start = ?", MISSING, SETTLED, stop)
-
-    def _max_length(self, name: str) -> int:
-        """A length (ms) that no window of a sketch exceeds."""
-        return self._longest_windows.get(name, LATEST)
 
     def _note_noises(
         self, execute: Any, sketch: int, start: int, digest: bytes, header: Mapping[str, Any], key: str
@@ -508,18 +499,13 @@ class Store:
                     # each by its own name: who sees one of the two sketches may not know the other one
                     own = key if (number, at) == (sketch, start) else f"{self._names[number]} at {iso(at)}"
                     self._report(execute, number, at, shared_noise(own))
-                for where, at, noise in ((sketch, start, digest), row):
-                    execute(
-                        "UPDATE bodies SET shape = ? WHERE sketch = ? AND start = ? AND digest = ?",
-                        (NO_SHAPE, where, at, noise),
+                for of_noise in ((sketch, start, digest), row):
+                    updated = execute(
+                        "UPDATE bodies SET shape = ? WHERE sketch = ? AND start = ? AND digest = ?"
+                        " RETURNING sketch, start, stop, revision",
+                        (NO_SHAPE, *of_noise),
                     )
-                    shared |= set(
-                        execute(
-                            "SELECT sketch, start, stop, revision FROM bodies"
-                            " WHERE sketch = ? AND start = ? AND digest = ?",
-                            (where, at, noise),
-                        )
-                    )
+                    shared |= set(updated.fetchall())
         return shared
 
     def _report(self, execute: Any, sketch: int, start: int, text: str) -> None:
@@ -527,19 +513,15 @@ class Store:
         inserted = execute("INSERT OR IGNORE INTO incidents VALUES (?, ?, ?)", (sketch, start, text))
         if inserted.rowcount:
             say(log, logging.ERROR, "incident", sketch=self._names[sketch], window_start_ms=start)
-        execute(
+        updated = execute(
             "UPDATE windows SET state = ?, todo = 0, version = version + 1, status = ?, facts = NULL, input = NULL,"
-            " guarantee = NULL, failure = NULL WHERE sketch = ? AND start = ?",
+            " guarantee = NULL, failure = NULL WHERE sketch = ? AND start = ? RETURNING stop",
             (INCIDENT, f"incident: {text}", sketch, start),
         )
         execute("DELETE FROM points WHERE sketch = ? AND start = ?", (sketch, start))
-        execute(
-            "DELETE FROM answers WHERE sketch = ?"
-            " AND stop IN (SELECT stop FROM windows WHERE sketch = ? AND start = ?)",
-            (sketch, sketch, start),
-        )
-        for (stop,) in execute("SELECT stop FROM windows WHERE sketch = ? AND start = ?", (sketch, start)).fetchall():
-            self._doubt_next(execute, sketch, stop)
+        for (stop,) in updated.fetchall():
+            execute("DELETE FROM answers WHERE sketch = ? AND stop = ?", (sketch, stop))
+            self._reassemble_next(execute, sketch, stop)
 
     def _take_frontier(self, execute: Any, frontier: Frontier) -> None:
         sketch = self._sketch(execute, frontier.sketch)
@@ -565,7 +547,7 @@ class Store:
             for start, stop in _changed_evidence(former, frontier):
                 _reassemble(execute, sketch, "state = ? AND start = ? AND stop = ?", SETTLED, start, stop)
             for stop in _reassemble(execute, sketch, "state = ? AND stop <= ?", MISSING, frontier.published_through):
-                self._doubt_next(execute, sketch, stop)
+                self._reassemble_next(execute, sketch, stop)
 
     def _horizon(self, execute: Any, sketch: int) -> int:
         """Windows that end before this are not kept."""
@@ -613,47 +595,34 @@ class Store:
             return
         for start, stop in stale:  # windows of a void revision, or dropped ones
             execute(f"DELETE FROM windows WHERE {SPAN}", (sketch, start, stop))
-            self._doubt_next(execute, sketch, stop)
+            self._reassemble_next(execute, sketch, stop)
 
     def _put(self, execute: Any, sketch: int, window: SealedWindow) -> None:
         """Store the row of a window that was put together."""
-        start, stop = window.window
-        reported = execute(
-            "SELECT text FROM incidents WHERE sketch = ? AND start = ? LIMIT 1", (sketch, start)
-        ).fetchone()
+        place = (sketch, *window.window)
+        reported = execute("SELECT text FROM incidents WHERE sketch = ? AND start = ? LIMIT 1", place[:2]).fetchone()
         if reported is not None:
-            self._report(execute, sketch, start, reported[0])
+            self._report(execute, *place[:2], reported[0])
             return
         digest = self._input(execute, sketch, window)
         state = MISSING if window.missing else SETTLED
         answered = execute("SELECT 1 FROM answers WHERE input = ?", (answer_key(digest, ""),)).fetchone()
-        row = execute(f"SELECT input, guarantee, failure FROM windows WHERE {SPAN}", (sketch, start, stop)).fetchone()
+        row = execute(f"SELECT input, guarantee, failure FROM windows WHERE {SPAN}", place).fetchone()
         same = row is not None and row[0] == digest
-        failure = row[2] if same else None
-        guarantee = row[1] if same else None
+        guarantee, failure = row[1:] if same else (None, None)
         todo = NUMBERS if answered is None else GUARANTEE if guarantee is None else NOTHING
-        if window.groups:  # each has its own answers, which are computed on request
+        if window.groups or failure is not None or state != SETTLED:  # answers of groups are computed on request
             todo = NOTHING
+        facts = orjson.dumps(window.fields()).decode()
         execute(
             "UPDATE windows SET version = version + 1, state = ?, todo = ?, input = ?, facts = ?, status = ?,"
             f" guarantee = ?, failure = ? WHERE {SPAN}",
-            (
-                state,
-                todo if state == SETTLED and failure is None else NOTHING,
-                digest,
-                orjson.dumps(window.fields()).decode(),
-                window.describe(),
-                guarantee,
-                failure,
-                sketch,
-                start,
-                stop,
-            ),
+            (state, todo, digest, facts, window.describe(), guarantee, failure, *place),
         )
         if not same:
-            execute(f"DELETE FROM points WHERE {SPAN}", (sketch, start, stop))
+            execute(f"DELETE FROM points WHERE {SPAN}", place)
         if state == SETTLED:
-            self._forget_instalments(execute, sketch, (start, stop), window.revision)
+            self._forget_instalments(execute, sketch, window.window, window.revision)
 
     def _input(self, execute: Any, sketch: int, window: SealedWindow) -> bytes:
         """Digest of the inputs of a window's usual answer, except for the guarantee."""
@@ -675,7 +644,7 @@ class Store:
             digest.update(f"early {partition} {time_ms}".encode())
         return digest.digest()
 
-    def put_answer(self, stored: StoredWindow, question: str, computed: Computed, *, special: bool = False) -> bool:
+    def put_answer(self, stored: StoredWindow, question: str, computed: Computed, *, special: bool = False) -> None:
         """Store an answer, unless the window has changed since the request.
 
         The oldest special answers are deleted when there are too many, as questions have no end.
@@ -685,42 +654,31 @@ class Store:
             question: canonical text of the question; empty for the usual one.
             computed: the answer.
             special: whether it is neither the usual answer of the window nor of a group.
-
-        Returns:
-            Whether it was stored.
         """
-        size = len(computed.numbers) + len(computed.csv)
-        sketch, (start, stop) = self._ids.get(stored.sketch, -1), stored.window
+        numbers, csv = computed.numbers, computed.csv
+        size, digest = len(numbers) + len(csv), digest_of(numbers) + digest_of(csv)
         with self._transaction() as execute:
-            if not self._unchanged(execute, sketch, stored) or stored.input is None:
-                return False
+            place = self._place_if_unchanged(execute, stored)
+            if place is None or stored.input is None:
+                return
+            sketch, start, stop = place
             execute(
                 "INSERT OR REPLACE INTO answers (input, sketch, stop, special, bytes, numbers, csv, digest)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    answer_key(stored.input, question),
-                    sketch,
-                    stop,
-                    special,
-                    size,
-                    computed.numbers,
-                    computed.csv,
-                    digest_of(computed.numbers) + digest_of(computed.csv),
-                ),
+                (answer_key(stored.input, question), sketch, stop, special, size, numbers, csv, digest),
             )
             if special:
                 self._forget_special(execute)
             execute(
                 "UPDATE windows SET guarantee = ?, failure = NULL,"
                 f" todo = CASE WHEN ? THEN 0 ELSE todo END WHERE {SPAN}",
-                (computed.guarantee, not question, sketch, start, stop),
+                (computed.guarantee, not question, *place),
             )
             if not question:
                 self._write.executemany(
                     "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     [(sketch, name, start, stop, *ends) for name, ends in computed.points.items()],
                 )
-        return True
 
     def _forget_special(self, execute: Any) -> None:
         """Delete the oldest special answers, until the rest is small enough."""
@@ -732,31 +690,26 @@ class Store:
             execute("DELETE FROM answers WHERE id = ?", (number,))
             over -= size
 
-    def put_guarantee(self, stored: StoredWindow, guarantee: str) -> bool:
+    def put_guarantee(self, stored: StoredWindow, guarantee: str) -> None:
         """Store a guarantee, unless the window has changed since; see `put_answer`."""
-        sketch = self._ids.get(stored.sketch, -1)
         with self._transaction() as execute:
-            if not self._unchanged(execute, sketch, stored):
-                return False
-            execute(
-                f"UPDATE windows SET guarantee = ?, todo = CASE WHEN todo = ? THEN 0 ELSE todo END WHERE {SPAN}",
-                (guarantee, GUARANTEE, sketch, *stored.window),
-            )
-        return True
+            if (place := self._place_if_unchanged(execute, stored)) is not None:
+                execute(
+                    f"UPDATE windows SET guarantee = ?, todo = CASE WHEN todo = ? THEN 0 ELSE todo END WHERE {SPAN}",
+                    (guarantee, GUARANTEE, *place),
+                )
 
     def put_failure(self, stored: StoredWindow, text: str) -> None:
         """Store why a window has no usual answer; it is not computed again until it changes, or a restart."""
-        sketch = self._ids.get(stored.sketch, -1)
         with self._transaction() as execute:
-            if self._unchanged(execute, sketch, stored):
-                execute(
-                    f"UPDATE windows SET failure = ?, todo = 0, version = version + 1 WHERE {SPAN}",
-                    (text, sketch, *stored.window),
-                )
+            if (place := self._place_if_unchanged(execute, stored)) is not None:
+                execute(f"UPDATE windows SET failure = ?, todo = 0, version = version + 1 WHERE {SPAN}", (text, *place))
 
-    def _unchanged(self, execute: Any, sketch: int, stored: StoredWindow) -> bool:
-        row = execute(f"SELECT version FROM windows WHERE {SPAN}", (sketch, *stored.window)).fetchone()
-        return row is not None and row[0] == stored.version
+    def _place_if_unchanged(self, execute: Any, stored: StoredWindow) -> tuple[int, int, int] | None:
+        """Number of the sketch, start and end of a window; None if the window has changed since it was read."""
+        place = (self._ids.get(stored.sketch, -1), *stored.window)
+        row = execute(f"SELECT version FROM windows WHERE {SPAN}", place).fetchone()
+        return place if row is not None and row[0] == stored.version else None
 
     def put_retention(self, retention_ms: float | None) -> None:
         """Note how long the input topic keeps records; guarantees that spoke otherwise are computed again."""
@@ -766,11 +719,7 @@ class Store:
             if row is not None and row[0] == value:
                 return
             execute("INSERT OR REPLACE INTO meta VALUES ('input_retention_ms', ?)", (value,))
-            execute(
-                "UPDATE windows SET guarantee = NULL, version = version + 1, todo = max(todo, ?)"
-                " WHERE state = ? AND failure IS NULL",
-                (GUARANTEE, SETTLED),
-            )
+            _outdate_guarantees(execute)
 
     def retain(self) -> int:
         """Drop windows older than the retention; returns their number."""
@@ -796,7 +745,7 @@ class Store:
                     self._forget_noises(execute, body)
                 for table in ("bodies", "costs", "windows", "points"):
                     execute(f"DELETE FROM {table} WHERE {SPAN}", place)
-                self._doubt_next(execute, sketch, stop)
+                self._reassemble_next(execute, sketch, stop)
             for table in ("answers", "instalments", "early"):
                 execute(f"DELETE FROM {table} WHERE sketch = ? AND stop < ?", (sketch, horizon))
             execute("DELETE FROM incidents WHERE sketch = ? AND start < ?", (sketch, horizon))
@@ -923,7 +872,7 @@ class Store:
         half = len(digest) // 2
         if not is_intact(text, digest[:half] if column == "numbers" else digest[half:]):
             self.note_damage(rebuilds)
-            raise DamagedError(self.path)
+            raise DamagedError
         return bytes(text)
 
     def points(
@@ -1014,6 +963,15 @@ def _reassemble(execute: Any, sketch: int, condition: str, *values: object) -> l
         (NEW, sketch, *values),
     )
     return [stop for (stop,) in updated.fetchall()]
+
+
+def _outdate_guarantees(execute: Any, condition: str = "", *values: object) -> None:
+    """Have the guarantees of settled windows computed again: of all, or of those that a condition of SQL selects."""
+    execute(
+        "UPDATE windows SET guarantee = NULL, version = version + 1, todo = max(todo, ?)"
+        f" WHERE state = ? AND failure IS NULL{condition}",
+        (GUARANTEE, SETTLED, *values),
+    )
 
 
 def _changed_evidence(former: Frontier, frontier: Frontier) -> list[Span]:

@@ -97,7 +97,7 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
 
     if form == "json":
         for answer in answers:
-            click.echo(show.as_json(answer.to_dict(queries)))
+            show.print_json(answer.to_dict(queries))
         return
     front = ("window_start", "complete") if every else ()
     rows = rows_of(answers, queries)

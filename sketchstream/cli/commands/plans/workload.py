@@ -104,7 +104,7 @@ def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]
 
 def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
     """The block of a configuration file that is meant, and the file's folder."""
-    from sketchstream.config.toml import read_toml_file
+    from sketchstream.config.bounded_toml import read_toml_file
     from sketchstream.kinds.config_tables import read_block
 
     blocks = read_toml_file(config_file).get("sketch", [])

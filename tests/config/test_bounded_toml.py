@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sketchstream.config.bounded_toml import DEEPEST, MAX_CHARACTERS, read_toml
 from sketchstream.config.env import override
 from sketchstream.config.loader import Config
-from sketchstream.config.toml import DEEPEST, MAX_CHARACTERS, read_toml
 from sketchstream.errors import ConfigError
 
 HOSTILE = {
