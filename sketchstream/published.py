@@ -30,6 +30,8 @@ from sketchstream.kinds.options import Method
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import CopiedPositions
 from sketchstream.privacy.deployments.guarantee import Context
+from sketchstream.privacy.ledgers.gaussian_ledger import GAUSSIAN_LAWS
+from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.privacy.losses.history import History, LayerEntry, View, parameter_name
 from sketchstream.privacy.losses.loss_texts import cost_text
 from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
@@ -45,17 +47,7 @@ if TYPE_CHECKING:
 Norm = Literal[1, 2] | float
 
 
-LAWS = (
-    "discrete-laplace",
-    "randomized-response",
-    "joint-randomized-response",
-    "presence-response",
-    "joint-presence-response",
-    "discrete-gaussian",
-    "discrete-ball",
-    "spectral-laplace",
-    "spectral-gaussian",
-)
+LAWS: Final = frozenset({*Ledger.laws, *GAUSSIAN_LAWS})
 """Laws of layers. The variance of a spectral law depends on the direction; the spec says how."""
 
 
@@ -309,9 +301,8 @@ class _Part(_Published):
     ledger: SketchHistory
 
     @property
-    def parts(self) -> tuple[Release | SealedState, ...]:
+    def parts(self) -> tuple[Self, ...]:
         """The sketch alone, as `Stack.parts` are several."""
-        assert isinstance(self, (Release, SealedState))
         return (self,)
 
     @property

@@ -7,7 +7,7 @@ with names of rows, and published files of later windows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,17 +66,8 @@ class RowQuestions:
         """What is asked, as everybody who answers takes it."""
         from sketchstream.query.estimates import RowQuestion, vector_of
 
-        return RowQuestion(
-            self.distance,
-            self.inner,
-            self.nearest,
-            self.count,
-            self.sq_norm,
-            self.with_vector,
-            vector_of(self.feature, self.weight, "--"),
-            self.drift,
-            among=self.among,
-        )
+        shared = {field.name: getattr(self, field.name) for field in fields(RowQuestion) if hasattr(self, field.name)}
+        return RowQuestion(vector=vector_of(self.feature, self.weight, "--"), **shared)
 
     def require_plausible(self, selected: bool, windows: bool) -> None:
         """Refuse options that do not belong together.

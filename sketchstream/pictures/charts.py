@@ -237,13 +237,13 @@ def interval_text(low: float | None, high: float | None, spell: Callable[[float]
     Args:
         low: lower end.
         high: upper end.
-        spell: writes an end.
+        spell: writes an end; what it writes may be `Markup`, and so is then the text.
     """
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
     spell = speller(low, high, spell)
     if low is None:
-        return "no interval" if high is None else f"{spell(high)} or less"
-    return f"{spell(low)} or more" if high is None else f"{spell(low)} to {spell(high)}"
+        return "no interval" if high is None else spell(high) + " or less"
+    return spell(low) + (" or more" if high is None else " to " + spell(high))
 
 
 def with_interval(value: float, low: float, high: float, spell: Callable[[float], str] = number_text) -> str:
@@ -371,26 +371,19 @@ def heat_chart(grid: GridChart, title: str, axes_names: tuple[str, str], caption
         caption: text below the chart.
         wide: whether it is for wide screens, where more numbers fit into their cells.
     """
-    places = []
-    texts = iter(_number_texts(grid))
-    for row, down in enumerate(grid.rows):
-        for column, across in enumerate(grid.columns):
-            text = next(texts)
-            if math.isfinite(grid.value[row, column]):
-                places.append((column + 0.5, row + 0.5, f"{down}, {across}: {text}"))
+    places = [
+        (column + 0.5, row + 0.5, f"{grid.rows[row]}, {grid.columns[column]}: {text}")
+        for (row, column), text in zip(np.ndindex(grid.value.shape), _number_texts(grid), strict=True)
+        if math.isfinite(grid.value[row, column])
+    ]
     spoken = (
         f"{title}. {len(grid.rows)} by {len(grid.columns)} numbers, {grid.spell(float(np.nanmin(grid.value)))} to "
         f"{grid.spell(float(np.nanmax(grid.value)))}."
     )
     height = min(1.2 + 0.3 * len(grid.rows), 6.0)
     width = WIDE[0] if wide else NARROW[0]
-    return _chart(
-        lambda axes: _draw_heat(axes, grid, title, axes_names, width),
-        spoken,
-        caption,
-        places,
-        (width, max(height, 2.2)),
-    )
+    size = (width, max(height, 2.2))
+    return _chart(lambda axes: _draw_heat(axes, grid, title, axes_names, width), spoken, caption, places, size)
 
 
 def _number_texts(numbers: CountsCurve | ChartSeries | Bars | GridChart) -> list[str]:
@@ -616,37 +609,36 @@ def notebook_figure(width: float, height: float) -> Figure:
         MissingExtraError: matplotlib is not installed.
     """
     with needing("plots need matplotlib: pip install 'sketchstream[plots]'"):
-        return _notebook_class()(figsize=(width, height), layout="constrained")
+        return _figure_class()(figsize=(width, height), layout="constrained")
+
+
+def _figure(width: float, height: float) -> Figure:
+    """Create an empty figure, size in inches."""
+    with needing("charts need matplotlib: pip install 'sketchstream[plots]'"):
+        return _figure_class()(figsize=(width, height), layout="constrained")
 
 
 @cache
-def _plain_class() -> type[Figure]:
+def _figure_class() -> type[Figure]:
     """The class of figures; its base class is imported on first use."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
-    class PlainFigure(Figure):
-        """A figure in which no text is a formula: names of items and groups have whatever signs people give them."""
+    class Picture(Figure):
+        """A figure with a PNG for notebooks.
+
+        No text in it is a formula: names of items and groups have whatever signs people give them.
+        """
+
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            FigureCanvasAgg(self)
 
         def draw(self, renderer: RendererBase) -> None:
             for text in self.findobj(Text):
                 text.set_parse_math(False)
             super().draw(renderer)
-
-    return PlainFigure
-
-
-@cache
-def _notebook_class() -> type[Figure]:
-    """The class of notebook figures."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    class Picture(_plain_class()):  # type: ignore[misc]
-        """A figure with a PNG for notebooks."""
-
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            FigureCanvasAgg(self)
 
         def _repr_png_(self) -> bytes:
             out = io.BytesIO()
@@ -654,12 +646,6 @@ def _notebook_class() -> type[Figure]:
             return out.getvalue()
 
     return Picture
-
-
-def _figure(width: float, height: float) -> Figure:
-    """Create an empty figure, size in inches."""
-    with needing("charts need matplotlib: pip install 'sketchstream[plots]'"):
-        return _plain_class()(figsize=(width, height), layout="constrained")
 
 
 def _chart(
@@ -797,7 +783,10 @@ def _draw_series(axes: Axes, series: Sequence[ChartSeries], windows: Sequence[st
         if line.truth is not None:
             axes.hlines(line.truth, at - 0.4, at + 0.4, color=INK, lw=1.1, zorder=1)
         if many:
-            _line(axes, at, line.value, (_shown_low(line), _ends(line)[1]), color)
+            low, high = _ends(line)
+            if not np.any(line.value < 0):  # numbers that cannot be negative have no band below zero
+                low = np.maximum(low, 0)
+            _line(axes, at, line.value, (low, high), color)
         else:
             ends = _whiskers(line)
             firm = np.ones(len(at), bool) if line.firm is None else line.firm
@@ -809,14 +798,8 @@ def _draw_series(axes: Axes, series: Sequence[ChartSeries], windows: Sequence[st
                         color=color, mfc=face,
                     )  # fmt: skip
         if line.label and np.isfinite(line.value).any():
-            axes.annotate(
-                line.label,
-                (1.01, float(np.nanmean(line.value))),
-                xycoords=("axes fraction", "data"),
-                color=color,
-                va="center",
-                fontsize=9,
-            )
+            place, scales = (1.01, float(np.nanmean(line.value))), ("axes fraction", "data")
+            axes.annotate(line.label, place, xycoords=scales, color=color, va="center", fontsize=9)
     legend = [
         Line2D([], [], color=GREY, marker="o", ms=4.2, lw=1.5, label="estimate, 95% interval"),
         Line2D([], [], color=INK, lw=1.1, label="truth"),
@@ -896,14 +879,6 @@ def _whiskers(numbers: CountsCurve | ChartSeries | Bars) -> tuple[Floats, Floats
     """How far the ends of intervals lie below and above the values."""
     low, high = _ends(numbers)
     return np.maximum(numbers.value - low, 0), np.maximum(high - numbers.value, 0)
-
-
-def _shown_low(series: ChartSeries) -> Floats:
-    """Lower ends to draw: numbers that cannot be negative have no band below zero."""
-    least = float(np.nanmin(series.value)) if np.isfinite(series.value).any() else 0.0
-    low = _ends(series)[0]
-    lows: Floats = np.maximum(low, 0) if least >= 0 else low
-    return lows
 
 
 def _count_scale(axis: Any) -> None:

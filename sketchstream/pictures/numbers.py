@@ -121,16 +121,12 @@ def value(number: Number, spell: Spell = charts.number_text) -> str:
 
 def interval(number: Number, spell: Spell = charts.number_text) -> str:
     """The cell of a number's interval; a dash if none is valid."""
-    low, high = number["low"], number["high"]
-    low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
-    spell = charts.speller(low, high, spell)
+    ends = number["low"], number["high"]
+    low, high = (None if end is None or not math.isfinite(end) else end for end in ends)
     if low is None and high is None:
         return "-"
-    if high is None or low is None:
-        if low is not None:
-            return report.exact(low, spell) + " or more"
-        return report.exact(high or 0.0, spell) + " or less"
-    return report.exact(low, spell) + " to " + report.exact(high, spell)
+    spell = charts.speller(low, high, spell)
+    return charts.interval_text(low, high, lambda end: report.exact(end, spell))
 
 
 def ends(numbers: Sequence[Number | None]) -> tuple[Floats, Floats, Floats]:

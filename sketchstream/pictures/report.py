@@ -65,12 +65,16 @@ POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @cache
-def _templates() -> Environment:
-    """The templates of this package; all inserted values are escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # loaded when the first page is written
+def environment(*folders: tuple[str, str]) -> Environment:
+    """The templates of this package, and of other packages; all inserted values are escaped.
+
+    Args:
+        folders: other packages, each with its folder of templates, which are looked at first.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # loaded for the first page
 
     return Environment(
-        loader=PackageLoader("sketchstream"),
+        loader=ChoiceLoader([PackageLoader(*folder) for folder in (*folders, ("sketchstream", "templates"))]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -96,7 +100,7 @@ def card(
         note: text below everything.
     """
     drawn = [chart for chart in charts if chart is not None]
-    template = _templates().get_template("card.html")
+    template = environment().get_template("card.html")
     return template.render(title=title, tables=tables, charts=drawn, lists=lists, note=note)
 
 
@@ -110,8 +114,5 @@ def page(title: str, lead: Sequence[str], sections: Sequence[Section], footer: s
         footer: origin of the report.
         alarm: warning before everything else.
     """
-    return (
-        _templates()
-        .get_template("page.html")
-        .render(policy=POLICY, title=title, lead=lead, sections=sections, footer=footer, alarm=alarm)
-    )
+    template = environment().get_template("page.html")
+    return template.render(policy=POLICY, title=title, lead=lead, sections=sections, footer=footer, alarm=alarm)

@@ -125,10 +125,6 @@ class WindowAnswer:
         data: dict[str, Any] = orjson.loads(self.json())
         return data
 
-    def csv(self) -> bytes:
-        """The numbers as CSV."""
-        return self.computed.csv
-
 
 def guarantee_seen(both: str) -> str:
     """The guarantee that whoever asks may see: if they may not see every sketch, that of the window's sketch alone."""
@@ -187,27 +183,23 @@ class Service:
         """One sketch: its spec, guarantee, number of stored windows, and newest publication."""
         counts = self._read_recent("counts", self.store.counts)
         plan, configured = self.plan(name), self.config.find(name)
-        out: dict[str, Any] = {"name": name, "configured": configured is not None}
+        described: dict[str, Any] = {"name": name, "configured": configured is not None}
         if plan is not None:
-            out |= {"kind": plan.spec.kind, "answer": self.answers(name), "unit": plan.spec.unit}
+            described |= {"kind": plan.spec.kind, "answer": self.answers(name), "unit": plan.spec.unit}
         if configured is not None:
-            out |= {
-                "window": configured.window,
-                "timezone": configured.calendar.timezone,
-                "summary": self._summaries[name],
-            }
+            described |= {"window": configured.window, "timezone": configured.calendar.timezone}
+            described["summary"] = self._summaries[name]
         if self.groups(name):
-            out["groups"] = list(self.groups(name))
-        ends = self._ends(name)
+            described["groups"] = list(self.groups(name))
+        first, last = map(iso, ends) if (ends := self._ends(name)) is not None else (None, None)
         settled = self._settled(name)
         none = {"windows": 0, "settled": 0, "pending": 0, "incidents": 0}
-        out |= {
+        return described | {
             "counts": dict(counts.get(name, none)),
-            "first": None if ends is None else iso(ends[0]),
-            "last": None if ends is None else iso(ends[1]),
+            "first": first,
+            "last": last,
             "published_through": None if settled is None else iso(settled[1]),
         }
-        return out
 
     @cached_property
     def _summaries(self) -> dict[str, str]:
@@ -409,12 +401,9 @@ class Service:
         """
         windows = self.store.windows(name, since, until, limit=2)
         if not windows:
-            ends = self._ends(name)
-            stored = (
-                "nothing of it is published yet"
-                if ends is None
-                else f"there are windows from {iso(ends[0])} to {iso(ends[1])}"
-            )
+            stored = "nothing of it is published yet"
+            if (ends := self._ends(name)) is not None:
+                stored = f"there are windows from {iso(ends[0])} to {iso(ends[1])}"
             raise NotFoundError(f"no window of sketch {name} lies in that range; {stored}")
         if len(windows) > 1:
             raise SeveralWindowsError(self._several(name, since, until, windows))
@@ -435,11 +424,9 @@ class Service:
                 f"drift compares 2 to {COMPARED_WINDOWS} windows, the range holds {number}: choose another with from "
                 "and to"
             )
-        for window in windows:
-            if window.state == INCIDENT:
-                raise DataLossError(window.status)
-            if window.state == NEW:
-                raise StoreError(JUST_CHANGED)
+        _refuse_incidents(windows)
+        if any(window.state == NEW for window in windows):
+            raise StoreError(JUST_CHANGED)
         return windows
 
     def spanning(self, windows: Sequence[StoredWindow]) -> StoredWindow:
@@ -490,8 +477,7 @@ class Service:
             DataLossError: an incident.
             EstimateError: it has no usual answer, or none to this question.
         """
-        if stored.state == INCIDENT:
-            raise DataLossError(stored.status)
+        _refuse_incidents([stored])
         if stored.failure is not None and not question.text:
             raise EstimateError(stored.failure)
         refused = self.pool.refused(stored, question)
@@ -553,9 +539,10 @@ class Service:
             DataLossError: an incident.
         """
         key = (*self.closed_version(name), since, until)
-        remembered = self._closed.get(key)
-        if remembered is not None:
-            return remembered
+        return self._closed.get_or_make(key, lambda: self._read_closed(name, since, until))
+
+    def _read_closed(self, name: str, since: int | None, until: int | None) -> list[EstimateAnswer]:
+        """See `closed`."""
         with self.store.reading() as connection:
             windows = published_in(connection, self.config)
             work = sum(
@@ -574,7 +561,6 @@ class Service:
                 f"sketch {name} publishes nothing before its windows are sealed: that needs publish = 'closed', which "
                 f"series have; ask for /v1/sketches/{name}/{self.answers(name)}"
             )
-        self._closed.put(key, answers)
         return answers
 
     def closed_version(self, name: str) -> tuple[Any, ...]:
@@ -607,9 +593,7 @@ class Service:
         windows = self.store.windows(name, since, until, limit=WINDOWS_OF_A_REQUEST + 1)
         if len(windows) > WINDOWS_OF_A_REQUEST:
             raise ConfigError(f"the range holds more than {WINDOWS_OF_A_REQUEST} windows: narrow it with from and to")
-        for window in windows:
-            if window.state == INCIDENT:
-                raise DataLossError(window.status)
+        _refuse_incidents(windows)
         if not windows:
             self.one(name, since, until)
         return windows
@@ -735,12 +719,9 @@ class Service:
             group: group of a sketch that has groups.
         """
         question = Question(group=group)
-        return [
-            self.number(window, question, metric).point
-            if window.state != INCIDENT and window.guarantee is not None
-            else None
-            for window in windows
-        ]
+        known = (window.state != INCIDENT and window.guarantee is not None for window in windows)
+        pairs = zip(windows, known, strict=True)
+        return [self.number(window, question, metric).point if there else None for window, there in pairs]
 
     def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
@@ -858,10 +839,8 @@ class Service:
             remembered = self._deployments.get(allowed)
             if remembered is None or remembered[0] != changes:
                 with self.store.reading() as connection:
-                    remembered = (
-                        changes,
-                        Ledgers(connection).census(self.config, allowed, StoreSource(connection).frontiers()),
-                    )
+                    frontiers = StoreSource(connection).frontiers()
+                    remembered = changes, Ledgers(connection).census(self.config, allowed, frontiers)
                 self._deployments[allowed] = remembered
         return remembered[1]
 
@@ -948,6 +927,17 @@ class Service:
         if newest is None or settled is None:
             return None
         return max(0.0, (newest - settled[1]) / 1000)
+
+
+def _refuse_incidents(windows: Iterable[StoredWindow]) -> None:
+    """Refuse windows of which nothing is shown.
+
+    Raises:
+        DataLossError: one of them is an incident.
+    """
+    for window in windows:
+        if window.state == INCIDENT:
+            raise DataLossError(window.status)
 
 
 def _length(milliseconds: int) -> str:

@@ -7,6 +7,7 @@ Every length is checked against the given bytes before anything is allocated, an
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import math
@@ -310,13 +311,11 @@ def noise_names(header: Mapping[str, Any]) -> set[bytes]:
     Raises:
         FormatError: the header is not that of a release or a sealed state.
     """
-    try:
-        found = {header["seal_id"], *(layer["lineage"] for layer in header["layers"])}
-    except (KeyError, TypeError) as error:
-        raise FormatError("the header is not that of a release or a sealed state") from error
-    if not all(isinstance(name, bytes) for name in found):
-        raise FormatError("the header is not that of a release or a sealed state")
-    return found
+    with contextlib.suppress(KeyError, TypeError):
+        names = {header["seal_id"], *(layer["lineage"] for layer in header["layers"])}
+        if all(isinstance(name, bytes) for name in names):
+            return names
+    raise FormatError("the header is not that of a release or a sealed state")
 
 
 def _flat_view(data: object) -> memoryview:

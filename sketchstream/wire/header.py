@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgpack
@@ -86,26 +87,21 @@ def _trees(values: Iterable[Any], depth: int) -> bool:
     return all(_tree(value, depth) for value in values)
 
 
-_GOOD: Final[set[bytes]] = set()
-"""Bytes of specs that are plain data."""
-
-
 def _is_plain(value: Any) -> bool:
-    """A map of plain data, the same in header after header: what was found good once is not looked at again."""
+    """A map of plain data, the same in header after header: what was looked at once is not looked at again."""
     if not isinstance(value, dict):
         return False
     try:
         text = _pack_plain(value)
     except FormatError:
         return False
-    if text in _GOOD:
-        return True
-    good = _tree(value)
-    if good and len(text) <= REMEMBERED_BYTES:
-        if len(_GOOD) >= REMEMBERED_SPECS:
-            _GOOD.clear()
-        _GOOD.add(text)
-    return good
+    return _tree(value) if len(text) > REMEMBERED_BYTES else _is_tree(text)
+
+
+@lru_cache(REMEMBERED_SPECS)
+def _is_tree(text: bytes) -> bool:
+    """Whether packed data are plain, see `_tree`."""
+    return _tree(msgpack.unpackb(text, strict_map_key=False))
 
 
 def _window(value: Any) -> bool:

@@ -201,7 +201,7 @@ class Api:
         size, until = 0, time.monotonic() + WAIT_S
         for stored in windows:
             answers.append(await self._answered(request, stored, Question()))
-            size += len(answers[-1].csv())
+            size += len(answers[-1].computed.csv)
             tables.require_size(size)
             if time.monotonic() > until and len(answers) < len(windows):
                 raise DeadlineError(
@@ -212,8 +212,8 @@ class Api:
             if form == "json":
                 return respond(request, {"sketch": name, "windows": [answer.to_dict() for answer in answers]})
             if form == "csv":
-                text = as_csv([_front(answer) | row for answer in answers for row in read_csv(answer.csv().decode())])
-                return respond_with(request, text.encode(), form)
+                rows = ((answer, row) for answer in answers for row in read_csv(answer.computed.csv.decode()))
+                return respond_with(request, as_csv([_front(answer) | row for answer, row in rows]).encode(), form)
             return respond_with(request, _join_tables(answers, types, form), form)
 
         return await run_in_threadpool(written)
@@ -276,8 +276,7 @@ class Api:
         generation = self._service.store.generation
 
         def written() -> Response:
-            made = tables.make(self._service, name, table, query.since, query.until)
-            body = as_bytes(made, "parquet")
+            body = as_bytes(tables.make(self._service, name, table, query.since, query.until), "parquet")
             return self._memory.keep(request, generation, tag(body), "parquet", body)
 
         return await run_in_threadpool(written)
@@ -434,5 +433,6 @@ def _join_tables(answers: Sequence[WindowAnswer], types: Types, form: str) -> by
     """The answers of several windows as one table."""
     import pyarrow as pa
 
-    parts = [tables.after(table_of([_front(answer)], WINDOW), table_of_csv(answer.csv(), types)) for answer in answers]
-    return as_bytes(pa.concat_tables(parts, promote_options="default"), form)
+    fronts = [table_of([_front(answer)], WINDOW) for answer in answers]
+    parts = [table_of_csv(answer.computed.csv, types) for answer in answers]
+    return as_bytes(pa.concat_tables(map(tables.after, fronts, parts), promote_options="default"), form)

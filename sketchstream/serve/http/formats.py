@@ -160,7 +160,8 @@ def encode(answer: WindowAnswer, form: str, types: Types) -> bytes:
     """The bytes of the answer of a window."""
     if form == "json":
         return answer.json()
-    return answer.csv() if form == "csv" else as_bytes(table_of_csv(answer.csv(), types), form)
+    csv = answer.computed.csv
+    return csv if form == "csv" else as_bytes(table_of_csv(csv, types), form)
 
 
 def respond(
@@ -239,10 +240,10 @@ def _lower(row: Row) -> Row:
 
 def flat(row: Row, prefix: str = "") -> dict[str, Any]:
     """A row without tables in it: names joined by underscores, lists as text."""
-    out: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
-            out |= flat(value, f"{prefix}{name}_")
+            cells |= flat(value, f"{prefix}{name}_")
         else:
-            out[f"{prefix}{name}"] = " ".join(map(str, value)) if isinstance(value, list) else value
-    return out
+            cells[f"{prefix}{name}"] = " ".join(map(str, value)) if isinstance(value, list) else value
+    return cells

@@ -78,19 +78,11 @@ class _ServiceCollector:
     def _answers(self) -> Iterator[Any]:
         """The newest numbers of each sketch, with their intervals, and the windows that they belong to."""
         labels = ["sketch", "group", "number"]
-        value, low, high = (
-            _gauge(name, text, labels=labels)
-            for name, text in (
-                ("answer", "A number of the newest window that lacks nothing as far as is known."),
-                ("answer_low", "Lower end of its 95% interval."),
-                ("answer_high", "Upper end of its 95% interval."),
-            )
-        )
-        end = _gauge(
-            "answer_window_end_timestamp_seconds",
-            "End of the window that the newest numbers belong to, in seconds since 1970.",
-            labels=["sketch"],
-        )
+        value = _gauge("answer", "A number of the newest window that lacks nothing as far as is known.", labels=labels)
+        low = _gauge("answer_low", "Lower end of its 95% interval.", labels=labels)
+        high = _gauge("answer_high", "Upper end of its 95% interval.", labels=labels)
+        text = "End of the window that the newest numbers belong to, in seconds since 1970."
+        end = _gauge("answer_window_end_timestamp_seconds", text, labels=["sketch"])
         text = "1 if that window is complete, 0 if nothing published can tell."
         complete = _gauge("answer_complete", text, labels=["sketch"])
         for newest in newest_answers(self._service):
@@ -108,9 +100,8 @@ class _ServiceCollector:
         from prometheus_client.core import CounterMetricFamily
 
         service, traffic = self._service, self._service.traffic
-        requests = CounterMetricFamily(
-            "sketchstream_serve_requests", "Requests by route and status.", labels=["route", "status"]
-        )
+        labels = ["route", "status"]
+        requests = CounterMetricFamily("sketchstream_serve_requests", "Requests by route and status.", labels=labels)
         for (route, status), number in list(traffic.requests.items()):
             requests.add_metric([route, str(status)], number)
         yield requests
@@ -131,9 +122,8 @@ class _ServiceCollector:
         }
         for name, (text, value) in gauges.items():
             yield _gauge(name, text, value=float(value))
-        yield CounterMetricFamily(
-            "sketchstream_serve_abandoned", "Questions given up because nobody waited any more.", pool.abandoned
-        )
+        text = "Questions given up because nobody waited any more."
+        yield CounterMetricFamily("sketchstream_serve_abandoned", text, pool.abandoned)
         yield build_info()
         yield from PROCESS_COLLECTOR.collect()  # descriptors, memory, processor time
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from starlette.responses import Response
 
+from sketchstream.pictures import report
 from sketchstream.pictures.charts import Point
 from sketchstream.serve.page import links
 
@@ -55,25 +56,12 @@ def html(template: str, status: int = 200, /, **values: Any) -> Response:
 @cache
 def environment() -> Environment:
     """The page's templates, and those that it shares with reports; everything that they insert is escaped."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    made = Environment(
-        loader=ChoiceLoader(
-            [
-                PackageLoader("sketchstream.serve.page"),
-                PackageLoader("sketchstream"),
-                PackageLoader("sketchstream.serve.page", "static"),
-            ]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["points"] = _points
-    made.filters["file_name"] = links.file_name
-    made.filters["pairs"] = lambda names: [(name, name) for name in names]
-    return made
+    page = "sketchstream.serve.page"
+    templates = report.environment((page, "templates"), (page, "static"))
+    templates.filters["points"] = _points
+    templates.filters["file_name"] = links.file_name
+    templates.filters["pairs"] = lambda names: [(name, name) for name in names]
+    return templates
 
 
 @cache
