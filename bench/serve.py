@@ -455,7 +455,8 @@ def main() -> None:
             min(_processor(step) for _ in range(5))
             for step in (
                 lambda: answer(
-                    direct.without_caches(), {"sketch": one.sketch, **_span(one), "question": Question().to_dict()}
+                    direct.without_caches(),
+                    {"sketch": one.sketch, "window": one.window, "question": Question().to_dict()},
                 ),
                 published.profile,
             )
@@ -550,11 +551,6 @@ def _processor(step: Callable[[], object]) -> float:
     with clock:
         step()
     return clock.processor
-
-
-def _span(stored: StoredWindow) -> dict[str, int]:
-    """Where a window is, as a question to the process that reconstructs has it."""
-    return {"start": stored.window[0], "stop": stored.window[1]}
 
 
 class _Quiet:

@@ -615,11 +615,7 @@ class Stack(_Published):
     def to_bytes(self) -> bytes:
         """The parts' bytes in one envelope."""
         parts = [part.to_bytes() for part in self.parts]
-        header: dict[str, Any] = {
-            "kind": "stack",
-            "spec": self.spec.to_dict(),
-            "lengths": [len(part) for part in parts],
-        }
+        header = {"kind": "stack", "spec": self.spec.to_dict(), "lengths": [len(part) for part in parts]}
         newest = max(wire.version_of(part) for part in parts)
         return wire.pack(header, np.frombuffer(b"".join(parts), np.uint8), codec=wire.RAW, version=newest)
 

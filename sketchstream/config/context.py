@@ -49,11 +49,7 @@ def context(
         late_records=bool(config.input.late_topic),
         refused=evidence.refused,
         misplaced=evidence.misplaced,
-        others=tuple(
-            _other_series(other, a_day(other, plan.calendar.timezone))
-            for other in config.sketches
-            if other.name != plan.name
-        ),
+        others=tuple(_other_series(other, plan) for other in config.sketches if other.name != plan.name),
     )
 
 
@@ -66,21 +62,19 @@ def of_windows(plan: SketchPlan, **fields: Any) -> Context:
     """
     from sketchstream.privacy.deployments.guarantee import Context
 
-    number = a_day(plan, plan.calendar.timezone)
-    every_ms = plan.starts.shortest_ms
     early, epsilon = (0, Fraction(0)) if plan.early is None else (plan.early.most, plan.early.epsilon)
     return Context(
         window_ms=plan.shortest_ms,
-        a_day=number,
+        a_day=_in_a_day(plan, plan.calendar.timezone),
         overlap=plan.overlap,
-        every_ms=every_ms,
+        every_ms=plan.starts.shortest_ms,
         early=early,
         epsilon_early=epsilon,
         **fields,
     )
 
 
-def a_day(plan: SketchPlan, timezone: str) -> int:
+def _in_a_day(plan: SketchPlan, timezone: str) -> int:
     """Most windows of a series that have a part in one day of a time zone."""
     from sketchstream.config.budget import most_windows
     from sketchstream.stream.windows.windows import Calendar, Width
@@ -88,20 +82,18 @@ def a_day(plan: SketchPlan, timezone: str) -> int:
     return most_windows(plan.starts, Calendar(Width(1, "day"), timezone), plan.overlap)
 
 
-def _other_series(plan: SketchPlan, a_day: int) -> OtherSketch:
-    """Another series of windows of the configuration, for a guarantee."""
+def _other_series(other: SketchPlan, plan: SketchPlan) -> OtherSketch:
+    """Another series of windows of the configuration, for the guarantee of one."""
     from sketchstream.privacy.deployments.guarantee import OtherSketch
     from sketchstream.privacy.deployments.publications import cost_of_record
 
-    ledger, groups = plan.ledger, kinds.of(plan.spec).accounting.groups_of_item(plan.spec)
-    every_ms = plan.starts.shortest_ms
     return OtherSketch.of(
-        plan.name,
-        ledger,
-        plan.shortest_ms,
-        a_day,
-        plan.overlap,
-        every_ms=every_ms,
-        groups=groups,
-        records=cost_of_record(plan.spec),
+        other.name,
+        other.ledger,
+        other.shortest_ms,
+        _in_a_day(other, plan.calendar.timezone),
+        other.overlap,
+        every_ms=other.starts.shortest_ms,
+        groups=kinds.of(other.spec).accounting.groups_of_item(other.spec),
+        records=cost_of_record(other.spec),
     )

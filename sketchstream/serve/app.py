@@ -30,14 +30,8 @@ def create(service: Service, access: Access | None = None) -> FastAPI:
         service: answers.
         access: access rules; default: requests to this machine by one of its own names.
     """
-    handlers: dict[Any, Any] = {
-        SketchstreamError: problems.explain,
-        NotFoundError: problems.explain,
-        SeveralWindowsError: problems.explain,
-        HTTPException: problems.explain_http,
-        ClientDisconnect: problems.explain,
-        Exception: problems.explain,
-    }
+    explained = (SketchstreamError, NotFoundError, SeveralWindowsError, ClientDisconnect, Exception)
+    handlers: dict[Any, Any] = {**dict.fromkeys(explained, problems.explain), HTTPException: problems.explain_http}
     access = Access() if access is None else access
     memory = AnswerMemory(service.store)
     # half of the connections, so that one is left for who asks whether the service is alive

@@ -204,9 +204,8 @@ class Api:
             size += len(answers[-1].computed.csv)
             tables.require_size(size)
             if time.monotonic() > until and len(answers) < len(windows):
-                raise DeadlineError(
-                    f"{len(answers)} of {len(windows)} windows of that range have been computed: ask again"
-                )
+                some = f"{len(answers)} of {len(windows)} windows of that range"
+                raise DeadlineError(f"{some} have been computed: ask again")
 
         def written() -> Response:
             if form == "json":
@@ -324,17 +323,8 @@ class Api:
     def routes(self) -> list[BaseRoute]:
         """All paths."""
         sketch = "/v1/sketches/{name}"
-        form = {
-            "requestBody": {
-                "required": True,
-                "content": {
-                    "application/x-www-form-urlencoded": {
-                        "schema": EstimateForm.model_json_schema(),
-                        "example": {"item": ["N14228"]},
-                    }
-                },
-            }
-        }
+        fields = {"schema": EstimateForm.model_json_schema(), "example": {"item": ["N14228"]}}
+        form = {"required": True, "content": {"application/x-www-form-urlencoded": fields}}
         parquet = describe_answer(self.table, None, table=False)
         parquet["responses"][200]["content"] = {FORMATS["parquet"]: {"schema": {"type": "string"}}}
         parquet["responses"][206] = {"description": "The part of the file that was wanted."}
@@ -351,7 +341,7 @@ class Api:
                 self.estimate_form,
                 methods=["POST"],
                 **dependencies,
-                openapi_extra=form,
+                openapi_extra={"requestBody": form},
                 **describe_answer(self.estimate_form, shapes.Estimate, table=True),
             ),
             get(f"{sketch}/estimates", self.estimates, shapes.Estimates, table=True, **dependencies),

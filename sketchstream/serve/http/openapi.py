@@ -18,7 +18,8 @@ from sketchstream.serve.service import VERSION
 
 START: Final = "2013-01-01T05:00:00Z"
 END: Final = "2013-02-01T05:00:00Z"
-FACTS: Final = {"sketch": "aircraft", "window_start": START, "window_end": END, "complete": True}
+SPAN: Final = {"window_start": START, "window_end": END, "complete": True}
+FACTS: Final = {"sketch": "aircraft", **SPAN}
 SKETCH: Final = {
     "name": "aircraft",
     "configured": True,
@@ -39,15 +40,38 @@ ESTIMATE: Final = {
     "answers": [{"what": "N14228", "value": 12.0, "low": 8.5, "high": 15.5}],
     "guarantee": {"unit": "event"},
 }
-POINT: Final = {
-    "window_start": START,
-    "window_end": END,
-    "complete": True,
+POINT: Final = {**SPAN, "answer": "ready", "value": 341.2, "low": 260.1, "high": 420.9}
+WINDOW: Final = {
+    **FACTS,
+    "partitions": {"published": 1, "of": 1, "missing": []},
+    "revision": 0,
+    "status": "complete",
     "answer": "ready",
-    "value": 341.2,
-    "low": 260.1,
-    "high": 420.9,
 }
+CLOSED: Final = {
+    **FACTS,
+    "sketch": "departures",
+    "complete": False,
+    "closed": 2,
+    "answers": [{"name": "sum", "values": [61.2, 118.0], "stderr": [5.1, 5.1]}],
+    "guarantee": {"unit": "event"},
+}
+LEDGER_ROW: Final = {
+    "sketch": "aircraft",
+    "revision": "0",
+    "unit": "item",
+    "windows": "12",
+    "partitions": "1",
+    "one_window": "1",
+    "all_windows": "12",
+}
+TABLE: Final = {
+    "sketch": "aircraft",
+    "table": "numbers",
+    "path": "/v1/tables/aircraft/numbers.parquet",
+    "columns": [{"name": "window_start", "type": "time"}, {"name": "value", "type": "float64"}],
+}
+DISTINCT: Final = {"value": 500.0, "low": 460.0, "high": 540.0}
 TOTAL: Final = {"event": "1", "event_zcdp": "1/2", "item": "12", "item_zcdp": "6"}
 EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "Problem": {
@@ -58,27 +82,15 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     },
     "Sketch": SKETCH,
     "Sketches": {"sketches": [SKETCH]},
-    "Windows": {
-        "sketch": "aircraft",
-        "windows": [
-            {
-                **FACTS,
-                "partitions": {"published": 1, "of": 1, "missing": []},
-                "revision": 0,
-                "status": "complete",
-                "answer": "ready",
-            }
-        ],
-        "next": None,
-    },
+    "Windows": {"sketch": "aircraft", "windows": [WINDOW], "next": None},
     "Profile": {
         **FACTS,
         "method": "likelihood",
         "max_count": 2,
         "fractions": [0.5, 0.3, 0.2],
         "counts": [500.0, 300.0, 200.0],
-        "distinct": {"value": 500.0, "low": 460.0, "high": 540.0},
-        "at_least": {"1": {"value": 500.0, "low": 460.0, "high": 540.0}},
+        "distinct": DISTINCT,
+        "at_least": {"1": DISTINCT},
         "guarantee": {"unit": "item"},
     },
     "Estimate": ESTIMATE,
@@ -98,19 +110,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "guarantee": {"unit": "item"},
     },
     "Estimates": {"sketch": "aircraft", "windows": [ESTIMATE]},
-    "Closed": {
-        "sketch": "departures",
-        "windows": [
-            {
-                **FACTS,
-                "sketch": "departures",
-                "complete": False,
-                "closed": 2,
-                "answers": [{"name": "sum", "values": [61.2, 118.0], "stderr": [5.1, 5.1]}],
-                "guarantee": {"unit": "event"},
-            }
-        ],
-    },
+    "Closed": {"sketch": "departures", "windows": [CLOSED]},
     "Series": {
         "sketch": "aircraft",
         "metric": "exactly.1",
@@ -149,17 +149,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "unbounded_for_items": [],
         "conflicts": 0,
         "copied": 0,
-        "sketches": [
-            {
-                "sketch": "aircraft",
-                "revision": "0",
-                "unit": "item",
-                "windows": "12",
-                "partitions": "1",
-                "one_window": "1",
-                "all_windows": "12",
-            }
-        ],
+        "sketches": [LEDGER_ROW],
     },
     "Incidents": {"incidents": [{"sketch": "aircraft", "window_start": START, "text": "... was published twice ..."}]},
     "Status": {
@@ -171,16 +161,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "pending_seconds": 0.0,
         "sketches": {"aircraft": {"behind_seconds": 0.0}},
     },
-    "Tables": {
-        "tables": [
-            {
-                "sketch": "aircraft",
-                "table": "numbers",
-                "path": "/v1/tables/aircraft/numbers.parquet",
-                "columns": [{"name": "window_start", "type": "time"}, {"name": "value", "type": "float64"}],
-            }
-        ]
-    },
+    "Tables": {"tables": [TABLE]},
 }
 """Examples of the shapes, by name."""
 PROBLEMS: Final = {

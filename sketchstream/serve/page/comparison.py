@@ -123,6 +123,11 @@ def verdict(change: Mapping[str, Any]) -> str:
     return "fewer" if high is not None and high < 0 else "cannot be told"
 
 
+def interval_cell(change: Mapping[str, Any], spell: Spell) -> str:
+    """The cell of a difference's interval, or the reason for a missing one."""
+    return interval(change["difference"], spell) if change["independent"] else "none: not independent"
+
+
 def lead(changes: Changes, labels: tuple[str, str], group: str) -> str:
     """The first number's difference in a sentence.
 
@@ -207,9 +212,8 @@ def picture(changes: Changes, labels: tuple[str, str]) -> Panel | None:
     caption = f"{labels[0]} minus {labels[1]}, with 95% intervals: a bar whose interval does not hold 0 shows a change."
     spell = spelling("distinct" if all(change.get("spelled") for change in drawn) and counts else "")
     titles = [change["title"] for change in drawn]
-    return draw_numbers(
-        "differences", "What has changed", titles, numbers, ("number", "difference"), caption, spell=spell
-    )
+    columns = ("number", "difference")
+    return draw_numbers("differences", "What has changed", titles, numbers, columns, caption, spell=spell)
 
 
 def table(
@@ -229,15 +233,7 @@ def table(
         href = links.difference_address(name, row["metric"], first, second)
         title = Markup('<a href="{}">{}</a>').format(href, row["title"])
         spell = spelling(row.get("spelled", ""))
-        change = interval(row["difference"], spell) if row["independent"] else "none: not independent"
-        rows.append(
-            (
-                title,
-                *(cell(row[side], spell) for side in ("window", "against") for cell in (value, interval)),
-                value(row["difference"], spell),
-                change,
-                verdict(row),
-            )
-        )
+        sides = [cell(row[side], spell) for side in ("window", "against") for cell in (value, interval)]
+        rows.append((title, *sides, value(row["difference"], spell), interval_cell(row, spell), verdict(row)))
     columns = ("number", "this", "95% interval", "other", "95% interval", "difference", "95% interval", "this has")
     return ReportTable(f"This: {labels[0]}. Other: {labels[1]}. Each name leads to the API's answer.", columns, rows)

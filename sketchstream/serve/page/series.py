@@ -80,12 +80,10 @@ def largest(
     if not with_value:
         return "No window in this range has this number yet."
     best, span = max(with_value, key=lambda point: point[0]["value"])
-    ends = (
-        ""
-        if best["low"] is None and best["high"] is None
-        else f" (95% interval {charts.interval_text(best['low'], best['high'], spell)}"
-        f"{bound_text(best.get('bound'), ', ')})"
-    )
+    ends = ""
+    if best["low"] is not None or best["high"] is not None:
+        around = charts.interval_text(best["low"], best["high"], spell)
+        ends = f" (95% interval {around}{bound_text(best.get('bound'), ', ')})"
     unfinished = "" if best["complete"] else ", a window that is not complete"
     most = "Most" if counts else "Largest"
     text = f"{most} {title}: {window_label(*span, timezone)}, {spell(best['value'])}{ends}{unfinished}."
@@ -117,13 +115,10 @@ def _order_windows(
 ) -> list[tuple[Point, tuple[int, int]]]:
     """Windows in the order of a table."""
     windows = list(zip(points, spans, strict=True))
-    if order == "newest":
-        return windows[::-1]
     if order == "largest":
-        return sorted(
-            windows, key=lambda window: -np.inf if window[0]["value"] is None else window[0]["value"], reverse=True
-        )
-    return windows
+        values = [-np.inf if point["value"] is None else point["value"] for point in points]
+        return [windows[at] for at in sorted(range(len(windows)), key=values.__getitem__, reverse=True)]
+    return windows[::-1] if order == "newest" else windows
 
 
 def _row(
@@ -138,9 +133,5 @@ def _row(
         "none": "without an answer",
         "incident": "an incident",
     }
-    return (
-        link,
-        value(point, spell),
-        interval(point, spell) + bound_text(point.get("bound"), ", "),
-        states[point["answer"]],
-    )
+    around = interval(point, spell) + bound_text(point.get("bound"), ", ")
+    return link, value(point, spell), around, states[point["answer"]]

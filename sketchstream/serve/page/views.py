@@ -25,7 +25,7 @@ from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateE
 from sketchstream.kinds import closing, presentation
 from sketchstream.kinds.capabilities import Continuing
 from sketchstream.pictures import charts, report, upset
-from sketchstream.pictures.numbers import Panel, Spell, interval, spelling, value
+from sketchstream.pictures.numbers import Panel, Spell, spelling, value
 from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
@@ -147,14 +147,13 @@ class Views:
                     "next": self._next(plan, sketch["published_through"]),
                 }
             )
+        profiles = any(self._service.answers(sketch["name"]) == "profile" for sketch in sketches)
         return rendering.html(
             "sketches.html",
             title="Sketches",
             here="Sketches",
             sketches=sketches,
-            metrics=list(self._service.titles(home.CHOICES).items())
-            if any(self._service.answers(sketch["name"]) == "profile" for sketch in sketches)
-            else [],
+            metrics=list(self._service.titles(home.CHOICES).items()) if profiles else [],
             metric=metric,
             ranges=list(home.RANGES.items()),
             days=days,
@@ -423,23 +422,23 @@ class Views:
             answers.append(answer)
             if answer is None:
                 waiting.append(f"{label}: {failure or 'its numbers are being reconstructed.'}")
-        out: dict[str, Any] = {"sides": sides, "waiting": waiting}
+        values: dict[str, Any] = {"sides": sides, "waiting": waiting}
         first, second = answers
         if first is None or second is None:
-            return out
+            return values
         changes = self._changes(first, second, MAX_COMPARED)
         labels = (sides[0]["label"], sides[1]["label"])
         picture = self._drawn.get_or_make(orjson.dumps([labels, changes]), lambda: comparison.picture(changes, labels))
         where = chosen.first.where, chosen.second.where
-        out |= {
+        values |= {
             "lead": comparison.lead(changes, labels, "" if apart else chosen.first.group or ""),
             "note": comparison.note(changes, *chosen, self._service.plan(name), self._service.config.names),
             "picture": None if picture is None else _with_files(picture, f"{address}/differences", chosen.parameters),
             "table": comparison.table(changes, labels, name, *where),
         }
         if changes:
-            out["lines"] = self._elsewhere(request, name).difference(changes[0]["metric"], *where)
-        return out
+            values["lines"] = self._elsewhere(request, name).difference(changes[0]["metric"], *where)
+        return values
 
     @guard_view
     def compare_picture(self, request: Request) -> Response:
@@ -456,15 +455,13 @@ class Views:
         deployment = self._service.deployment()
         rows = deployment.rows()
         columns = ("sketch", "revision", "unit", "windows", "partitions", "one window", "all windows")
-        table = report.ReportTable(
-            "Most that one unit can have lost (epsilon)", columns, [[row[column] for column in columns] for row in rows]
-        )
+        cells = [[row[column] for column in columns] for row in rows]
+        table = report.ReportTable("Most that one unit can have lost (epsilon)", columns, cells)
         days = sorted(deployment.by_day().items(), reverse=True)
-        by_day = report.ReportTable(
-            f"By day (UTC) of what a unit did, the last {min(len(days), 31)} of {len(days)}",
-            ("day", "one event", 'one item, unit "item"' if deployment.unbounded_for_items() else "one item"),
-            [(day, show(loss.event), show(loss.item)) for day, loss in days[:31]],
-        )
+        caption = f"By day (UTC) of what a unit did, the last {min(len(days), 31)} of {len(days)}"
+        losses = [(day, show(loss.event), show(loss.item)) for day, loss in days[:31]]
+        item = 'one item, unit "item"' if deployment.unbounded_for_items() else "one item"
+        by_day = report.ReportTable(caption, ("day", "one event", item), losses)
         text = str(deployment).splitlines()[1 + len(rows) :] if rows else ["Nothing is published yet."]
         named = tuple(f"{row['sketch']}: " for row in rows)  # a sketch's name keeps its first letter
         return rendering.html(
@@ -480,14 +477,10 @@ class Views:
     @guard_view
     def incidents(self, request: Request) -> Response:
         """Publications that cannot be trusted."""
-        incidents = self._service.incidents()["incidents"]
+        cell = Markup('<span class="said">{}</span>')
         rows = [
-            (
-                incident["sketch"],
-                self._incident_cell(incident),
-                Markup('<span class="said">{}</span>').format(incident["text"]),
-            )
-            for incident in incidents
+            (incident["sketch"], self._incident_cell(incident), cell.format(incident["text"]))
+            for incident in self._service.incidents()["incidents"]
         ]
         lead = "No incident: everything that was published could be read, and no noise was published twice."
         if rows:
@@ -496,22 +489,15 @@ class Views:
                 "that cannot be read, are shown as one incident and never averaged; the windows concerned show no "
                 "numbers."
             )
-        return rendering.html(
-            "incidents.html",
-            title="Incidents",
-            here="Incidents",
-            lead=lead,
-            table=report.ReportTable("Incidents, the newest window first", ("sketch", "window begins", "what"), rows)
-            if rows
-            else None,
-        )
+        table = report.ReportTable("Incidents, the newest window first", ("sketch", "window begins", "what"), rows)
+        shown = table if rows else None
+        return rendering.html("incidents.html", title="Incidents", here="Incidents", lead=lead, table=shown)
 
     @guard_view
     def help(self, request: Request) -> Response:
         """Explanations of terms."""
-        return rendering.html(
-            "text.html", title="What the words and intervals mean", here="Help", sections=wording.HELP
-        )
+        title = "What the words and intervals mean"
+        return rendering.html("text.html", title=title, here="Help", sections=wording.HELP)
 
     def asset(self, request: Request) -> Response:
         """A static file."""
@@ -601,14 +587,11 @@ class Views:
         earlier = None if before is None else self._answer(before, group)[0]
         if before is None or earlier is None:
             return []
-        rows = [
-            (
-                change["title"],
-                *(value(change[part], spelling(change["spelled"])) for part in ("window", "against", "difference")),
-                _change(change),
-            )
-            for change in self._changes(answer, earlier, len(COMPARED_NUMBERS), COMPARED_NUMBERS)
-        ]
+        rows = []
+        for change in self._changes(answer, earlier, len(COMPARED_NUMBERS), COMPARED_NUMBERS):
+            spell = spelling(change["spelled"])
+            numbers = [value(change[part], spell) for part in ("window", "against", "difference")]
+            rows.append((change["title"], *numbers, comparison.interval_cell(change, spell)))
         label = words.window_label(*before.window, zone)
         columns = ("number", "this window", "the one before", "difference", "95% interval of it")
         return [report.ReportTable(f"Compared with {label}", columns, rows)] if rows else []
@@ -635,7 +618,7 @@ class Views:
         group = self._group(name, query)
         offered = self._offered(name, stored, group)
         metric = query.get("metric") or next(iter(offered), "")
-        out: dict[str, Any] = {
+        values: dict[str, Any] = {
             "metric": metric,
             "order": order,
             "metrics": list(offered.items()),
@@ -648,42 +631,35 @@ class Views:
             self._service.require_number(name, metric)
         spans = [window.window for window in stored]
         if not spans or not metric:  # which numbers there are is known from an answer
-            return out | {"waiting": self._waits(sum(bool(window.todo) for window in stored))}
+            return values | {"waiting": self._waits(sum(bool(window.todo) for window in stored))}
         data = self._service.series(name, metric, spans[0][0], max(end for _, end in spans), group)
         title, points = data["title"], data["points"]
-        out["metrics"] = list((offered | {metric: title}).items())
+        values["metrics"] = list((offered | {metric: title}).items())
         key = orjson.dumps([name, group, title, order, zone, points])
         href, spell = self._href(name, group), self._spelling(name, metric)
         heading = title if group is None else f"{title}, {charts.shorten(group)}"
         picture = self._drawn.get_or_make(key, lambda: series.picture(points, spans, heading, zone, order, href, spell))
-        times = {"from": iso(spans[0][0]), "to": iso(spans[-1][1])} | ({"group": group} if group else {})
+        where = {"metric": metric, "from": iso(spans[0][0]), "to": iso(spans[-1][1])}
+        where |= {"group": group} if group else {}
         address = links.sketch_address(name)
-        counts = self._service.answers(name) == "profile" and metric.partition(".")[0] not in UNCOUNTED
-        out |= {
-            "series": _with_files(picture, f"{address}/over-time/series", {"metric": metric, **times}),
-            "largest": series.largest(
-                points,
-                spans,
-                title,
-                zone,
-                counts=counts,
-                independent=not isinstance(self._service.kind(name), Continuing),
-                spell=spell,
-            ),
+        panels = [*self._by_group(name, stored, metric, title, zone), *self._chain(name, stored, group)]
+        values |= {
+            "series": _with_files(picture, f"{address}/over-time/series", where),
             "chain": [
-                _with_files(panel, f"{address}/over-time/{panel.name}", {"metric": metric, **times} | part)
-                for panel, part in _zoom(
-                    [*self._by_group(name, stored, metric, title, zone), *self._chain(name, stored, group)],
-                    query,
-                    address,
-                )
+                _with_files(panel, f"{address}/over-time/{panel.name}", where | part)
+                for panel, part in _zoom(panels, query, address)
             ],
             "compare": f"{address}/compare" if len(stored) > 1 or self._service.groups(name) else "",
+            "waiting": self._waits(data["pending"]),
+            "largest": "",
         }
-        if data["pending"]:
-            out["largest"] = ""  # which window has most can be said when all are there
-            out["waiting"] = self._waits(data["pending"])
-        return out
+        if not data["pending"]:  # which window has most can be told when all are there
+            counts = self._service.answers(name) == "profile" and metric.partition(".")[0] not in UNCOUNTED
+            independent = not isinstance(self._service.kind(name), Continuing)
+            values["largest"] = series.largest(
+                points, spans, title, zone, counts=counts, independent=independent, spell=spell
+            )
+        return values
 
     def _waits(self, pending: int) -> list[str]:
         """How many windows of a page are being reconstructed, and for how long, in a sentence; none if none is."""
@@ -833,9 +809,8 @@ class Views:
         """Notices before the numbers: on their delay."""
         status = self._service.status()
         if status["error"]:
-            return [
-                f"What is published cannot be read at the moment, so newer windows may be missing: {status['error']}"
-            ]
+            missing = "What is published cannot be read at the moment, so newer windows may be missing"
+            return [f"{missing}: {status['error']}"]
         if not status["ready"]:
             return ["What is published is still being read: windows are missing."]
         return []
@@ -877,10 +852,10 @@ def _further_question(data: Mapping[str, Any]) -> Question | None:
 def _zoom(panels: Sequence[Panel], query: Mapping[str, str], address: str = "") -> list[tuple[Panel, dict[str, str]]]:
     """The pictures with links to their stretches, the chosen stretch drawn alone; and the parameter that chose it."""
     name, *ends = query.get("stretch", "").split(".")
-    out: list[tuple[Panel, dict[str, str]]] = []
+    zoomed: list[tuple[Panel, dict[str, str]]] = []
     for whole in panels:
         if whole.stretches is None:
-            out.append((whole, {}))
+            zoomed.append((whole, {}))
             continue
         first, last = 0, len(whole.stretches.names)
         chosen = {"stretch": query["stretch"]} if name == whole.name else {}
@@ -900,8 +875,8 @@ def _zoom(panels: Sequence[Panel], query: Mapping[str, str], address: str = "") 
             (text, f"{address}?{links.query(carried | ({'stretch': at} if at else {}))}#{whole.name}")
             for text, at in offered
         ]
-        out.append((replace(panel, closer=closer), chosen))
-    return out
+        zoomed.append((replace(panel, closer=closer), chosen))
+    return zoomed
 
 
 def _with_files(picture: Panel, address: str, where: Mapping[str, str]) -> Panel:
@@ -926,9 +901,3 @@ def _picture(request: Request, drawn: Iterable[Panel], missing: str) -> Response
     if form == "png":
         return Response(chart.png(), 200, headers, "image/png")
     return Response(charts.standalone_svg(chart.svg), 200, headers, "image/svg+xml; charset=utf-8")
-
-
-def _change(change: Mapping[str, Any]) -> str:
-    """The cell of a difference's interval, or the reason for a missing one."""
-    spell = spelling(change["spelled"])
-    return interval(change["difference"], spell) if change["independent"] else "none: not independent"

@@ -269,15 +269,8 @@ class Pool:
         def abandoned() -> bool:
             return job.abandoned and job.started is not None and time.monotonic() > job.started + RESTART_S
 
-        frame = child.ask(
-            {
-                "sketch": stored.sketch,
-                "start": stored.window[0],
-                "stop": stored.window[1],
-                "question": None if job.question is None else job.question.to_dict(),
-            },
-            abandoned,
-        )
+        question = None if job.question is None else job.question.to_dict()
+        frame = child.ask({"sketch": stored.sketch, "window": stored.window, "question": question}, abandoned)
         if "error" in frame:
             if frame["error"] == DamagedError.__name__:
                 self._store.note_damage(child.rebuilds)

@@ -98,7 +98,7 @@ def published_in(connection: sqlite3.Connection, config: Any) -> PublishedWindow
 
 def answer(windows: PublishedWindows, job: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to one frame: the result, or the error's type and text."""
-    name, span = job["sketch"], (job["start"], job["stop"])
+    name, span = job["sketch"], tuple(job["window"])
     try:
         matching = [window for window in windows.every(name, *span) if window.window == span]
         if not matching:

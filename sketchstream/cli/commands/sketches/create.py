@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -17,6 +17,9 @@ from sketchstream.cli import options, progress, show, sketches
 from sketchstream.cli.specs import Description, describe_by_options, spec_of_table
 from sketchstream.errors import ConfigError
 from sketchstream.files import write_durably
+
+OF_GAUSSIAN: Final = ("delta", "delta_publish", "max_per_slot", "fraction_bits")
+"""Options that go into specs of kind gaussian as they are."""
 
 
 @click.command()
@@ -43,14 +46,11 @@ def command(
     description: Description,
     kind: str,
     table: Path | None,
-    delta: str | None,
-    delta_publish: str | None,
-    max_per_slot: str | None,
-    fraction_bits: int | None,
     max_epsilon: str | None,
     max_delta: str | None,
     key_file: Path | None,
     form: show.Format,
+    **of_gaussian: Any,
 ) -> None:
     r"""Create an open sketch: its noise is drawn now, before any event.
 
@@ -65,13 +65,7 @@ def command(
     """
     from sketchstream.sketch import Sketch
 
-    beside = {
-        "delta": delta,
-        "delta_publish": delta_publish,
-        "max_per_slot": max_per_slot,
-        "fraction_bits": fraction_bits,
-    }
-    beside = {name: value for name, value in beside.items() if value is not None}
+    beside = {name: of_gaussian[name] for name in OF_GAUSSIAN if of_gaussian[name] is not None}
     spec: Any = _described_in(table, description, beside) if table is not None else description.spec(kind, **beside)
     sketches.require_free(output)
     key = sketches.load_key(key_file)
@@ -81,17 +75,9 @@ def command(
         bar.reach(spec.domain.size, "writing the sketch")
         write_durably(output, sketch.to_bytes())
     losses = sketch.ledger.totals()
-    show.facts(
-        {
-            "file": str(output),
-            "epsilon": str(spec.epsilon),
-            "unit": spec.unit,
-            "slots": sketch.slots,
-            "publish": getattr(spec, "publish", "state"),
-            **{name: losses[name] for name in ("loss", "loss_with_intrusion")},
-        },
-        form,
-    )
+    facts = {"file": str(output), "epsilon": str(spec.epsilon), "unit": spec.unit, "slots": sketch.slots}
+    facts |= {"publish": getattr(spec, "publish", "state")}
+    show.facts(facts | {name: losses[name] for name in ("loss", "loss_with_intrusion")}, form)
 
 
 def _described_in(table: Path, description: Description, beside: Mapping[str, Any]) -> Any:
