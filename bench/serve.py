@@ -48,7 +48,7 @@ from sketchstream.serve.reconstruction.reconstruct import answer, published_in
 from sketchstream.serve.service import Service
 from sketchstream.serve.store.database import open_database
 from sketchstream.serve.store.ledgers import Ledgers
-from sketchstream.serve.store.store import Store, StoredWindow
+from sketchstream.serve.store.store import Store
 from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows.windows import iso
