@@ -112,15 +112,9 @@ def number_partitions(diagnoses: Sequence[Diagnosis], topic: int) -> Iterator[Di
 
 def findings(diagnoses: Sequence[Diagnosis]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Columns and rows of what `recover` and `reset` found, or did."""
-    columns = ("partition", "outcome", "what", "position", "revision")
-    rows: list[tuple[str, ...]] = [
-        (
-            str(diagnosis.partition),
-            diagnosis.outcome,
-            diagnosis.text,
-            "-" if diagnosis.position < 0 else str(diagnosis.position),
-            str(diagnosis.revision),
-        )
-        for diagnosis in diagnoses
-    ]
-    return columns, rows
+    rows: list[tuple[str, ...]] = []
+    for diagnosis in diagnoses:
+        position = "-" if diagnosis.position < 0 else str(diagnosis.position)
+        what = (diagnosis.outcome, diagnosis.text, position)
+        rows.append((str(diagnosis.partition), *what, str(diagnosis.revision)))
+    return ("partition", "outcome", "what", "position", "revision"), rows

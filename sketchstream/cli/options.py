@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
 
@@ -29,12 +29,8 @@ FILE: Final = click.Path(path_type=Path)
 
 def key_file() -> Callable[[F], F]:
     """--key-file, or the environment variable SKETCHSTREAM_KEY_FILE."""
-    return click.option(
-        "--key-file",
-        type=FILE,
-        envvar="SKETCHSTREAM_KEY_FILE",
-        help="File with the hash key (`sketchstream keygen`); also from SKETCHSTREAM_KEY_FILE.",
-    )
+    text = "File with the hash key (`sketchstream keygen`); also from SKETCHSTREAM_KEY_FILE."
+    return click.option("--key-file", type=FILE, envvar="SKETCHSTREAM_KEY_FILE", help=text)
 
 
 def output(what: str) -> Callable[[F], F]:
@@ -141,11 +137,10 @@ def gather(
             fields = {field.name: given.pop(field.name) for field in every}
             return function(**{name: kind(**fields)}, **given)
 
-        out: Any = gathering
+        command: Any = gathering
         for decorate in reversed(decorators):
-            out = decorate(out)
-        command: F = out
-        return command
+            command = decorate(command)
+        return cast("F", command)
 
     return decorated
 

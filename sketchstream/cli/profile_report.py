@@ -27,30 +27,18 @@ def page(answer: ProfileAnswer, source: str) -> str:
     profile, facts, data = answer.profile, answer.facts, answer.to_dict()
     kind, say = presentation.of(data), profile.names
     pictures = kind.pictures(data)
+    note = say("Shares are shares of the distinct items. ")
+    note += f"{words.INTERVALS} It covers {profile.covers}." if answer.intervals else words.NO_INTERVALS
+    drawn = [picture.chart for picture in pictures if picture.chart is not None]
     sections = [
-        report.Section(
-            "The numbers",
-            (
-                say("Shares are shares of the distinct items. ")
-                + (f"{words.INTERVALS} It covers {profile.covers}." if answer.intervals else words.NO_INTERVALS),
-            ),
-            tables=[pictures[0].table, *presentation.of(data).tables(data)],
-        ),
-        report.Section(
-            say("How often items were counted"),
-            charts=[picture.chart for picture in pictures if picture.chart is not None],
-        ),
+        report.Section("The numbers", (note,), tables=[pictures[0].table, *kind.tables(data)]),
+        report.Section(say("How often items were counted"), charts=drawn),
         report.Section("What is guaranteed", lists=words.statement(profile.guarantee)),
         report.Section("Where it comes from", tables=[_origin_table(data, source, facts)]),
     ]
+    title = f"{say('How often items occurred')}: {source}"
     alarms = [*words.warnings_of(profile.guarantee), *words.tell_unfinished(facts)]
-    return report.page(
-        f"{say('How often items occurred')}: {source}",
-        (kind.headline(data),),
-        sections,
-        words.ASKING_IS_FREE,
-        " ".join(alarms),
-    )
+    return report.page(title, (kind.headline(data),), sections, words.ASKING_IS_FREE, " ".join(alarms))
 
 
 def _origin_table(data: Mapping[str, Any], source: str, facts: Mapping[str, Any]) -> report.ReportTable:

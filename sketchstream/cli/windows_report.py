@@ -72,13 +72,9 @@ class ManyWindows:
             report.Section("One window", (choice,), folds=folds),
             report.Section("What is guaranteed", lists=words.statement(self.guarantee)),
         ]
-        return report.page(
-            f"Window by window: {self.sketch}",
-            (lead,),
-            sections if count else [],
-            words.ASKING_IS_FREE,
-            " ".join([*words.warnings_of(self.guarantee), *([unfinished] if self.unfinished else []), *alarms]),
-        )
+        alarm = " ".join([*words.warnings_of(self.guarantee), *([unfinished] if self.unfinished else []), *alarms])
+        title = f"Window by window: {self.sketch}"
+        return report.page(title, (lead,), sections if count else [], words.ASKING_IS_FREE, alarm)
 
 
 def fold(title: str, pictures: Sequence[Panel]) -> report.Fold:
@@ -122,12 +118,8 @@ class WindowsReport:
     def page(self) -> str:
         """The report."""
         labels = start_labels(self.starts)
-        trend = report.Section(
-            "Trend",
-            (words.INTERVALS,),
-            charts=presentation.trend_together(TREND, self.rows, labels, all(self.intervals), self.say),
-            tables=[self._table(labels)],
-        )
+        charts = presentation.trend_together(TREND, self.rows, labels, all(self.intervals), self.say)
+        trend = report.Section("Trend", (words.INTERVALS,), charts=charts, tables=[self._table(labels)])
         unfinished = sum(status != "complete" and not status.startswith("all ") for status in self.status)
         alarms = [] if all(self.intervals) else [f"Some windows have no intervals. {words.NO_INTERVALS}"]
         about = ManyWindows(self.sketch, self.timezone, labels, unfinished, self.guarantee)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream import kinds
 from sketchstream.config import budget, checks, kafka_settings
@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from sketchstream.kinds.config_tables import QualityTable, SketchTable
     from sketchstream.privacy.losses.composition import Losses
     from sketchstream.stream.input.partitioner import Partitioner
+
+
+TABLES_AS_READ: Final = ("input", "payload", "store", "output", "history", "privacy", "worker", "serve")
+"""Tables of the file that a configuration has as they were read."""
 
 
 @dataclass(frozen=True)
@@ -487,19 +491,12 @@ def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tup
     config = Config(
         path=path,
         kafka=kafka,
-        input=table.input,
-        payload=table.payload,
         key_file=None if table.key is None else path.parent / table.key.file.expanduser(),
-        store=table.store,
-        output=table.output,
-        privacy=table.privacy,
         quality={name: _quality(table.quality, block.quality) for name, block in blocks.items()},
-        worker=table.worker,
-        serve=table.serve,
         names=table.names.names(),
         sketches=tuple(plans),
-        history=table.history,
         unsaid_units=tuple(name for name, block in blocks.items() if block.needs_item and not block.says_unit),
+        **{name: getattr(table, name) for name in TABLES_AS_READ},
     )
     try:
         config.check_budget()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from sketchstream.serve.reconstruction.questions import Question
@@ -107,8 +108,7 @@ def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, st
 
 def _of_groups(service: Service, stored: StoredWindow, groups: tuple[str, ...]) -> Iterator[tuple[str, str, Point]]:
     """Numbers of the groups of a window that are computed."""
-    for group in groups:
-        for number in SHOWN_NUMBERS:
-            ends = service.computed([stored], number, group)[0]
-            if ends is not None:
-                yield group, number, ends
+    for group, number in product(groups, SHOWN_NUMBERS):
+        ends = service.computed([stored], number, group)[0]
+        if ends is not None:
+            yield group, number, ends

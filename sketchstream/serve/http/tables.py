@@ -7,6 +7,7 @@ reading; nothing waits, and answers that are not there yet are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sketchstream.errors import ConfigError
@@ -67,18 +68,12 @@ def columns(service: Service, sketch: str, table: Name) -> dict[str, str]:
 
 def list_tables(service: Service, names: list[str]) -> dict[str, Any]:
     """All tables of some sketches, with their paths and columns."""
-    return {
-        "tables": [
-            {
-                "sketch": name,
-                "table": table,
-                "path": f"/v1/tables/{name}/{table}.parquet",
-                "columns": [{"name": column, "type": kind} for column, kind in columns(service, name, table).items()],
-            }
-            for name in names
-            for table in MADE
-        ]
-    }
+    listed = []
+    for name, table in product(names, MADE):
+        typed = [{"name": column, "type": kind} for column, kind in columns(service, name, table).items()]
+        path = f"/v1/tables/{name}/{table}.parquet"
+        listed.append({"sketch": name, "table": table, "path": path, "columns": typed})
+    return {"tables": listed}
 
 
 def make(service: Service, sketch: str, table: Name, since: int | None, until: int | None) -> pa.Table:
@@ -182,6 +177,5 @@ def _wanted_answers(
     questions = [Question(group=group) for group in groups] or [Question()]
     for question in questions if groups else ():
         service.have_computed(windows, question)
-    for stored in windows:
-        for question in questions:
-            yield stored, question, {**stored.front, "group": question.group}
+    for stored, question in product(windows, questions):
+        yield stored, question, {**stored.front, "group": question.group}

@@ -42,6 +42,10 @@ WINDOWS: Final = 30
 """Number of newest windows in the small chart."""
 RANGES: Final = {"": "newest window", "1": "last day", "7": "last 7 days", "28": "last 28 days"}
 """Ranges of time that can be chosen, by their days."""
+NOT_ADDED_UP: Final = (
+    "Items that come in several windows count in each, so windows do not add up to a range: for distinct items of a "
+    "range, a sketch needs windows of that length."
+)
 GROUPS: Final = 24
 """Most groups that are shown, the first of the list."""
 
@@ -162,10 +166,7 @@ class CardMaker:
             for since, until in ((start, end), (former, start))
         ]
         last = "the day before" if days == 1 else f"the {days} days before"
-        note = f"From {words.window_label(start, end, zone)}. " + service.config.names(
-            "Items that come in several windows count in each, so windows do not add up to a range: for distinct items "
-            "of a range, a sketch needs windows of that length."
-        )
+        note = f"From {words.window_label(start, end, zone)}. {service.config.names(NOT_ADDED_UP)}"
         groups = service.groups(name)[:GROUPS]
         if groups:
             looked = [*before, *now] if len(before) >= len(now) else now
@@ -173,10 +174,10 @@ class CardMaker:
             means = {group: self._mean(name, ranges, metric, group, last) for group in groups}
             with_mean = {group: mean for group, mean in means.items() if mean is not None}
             title = f"{self._title(stored, metric, groups[0])}, mean {_tell_windows_counted(len(now), now)}"
-            lacks = {
-                group: f" ({value[0]:,} windows)" if value[0] < len(now) else "" for group, value in with_mean.items()
+            points = {
+                f"{group} ({count:,} windows)" if count < len(now) else group: point
+                for group, (count, point, _) in with_mean.items()
             }
-            points = {group + lacks[group]: point for group, (_, point, _) in with_mean.items()}
             picture = self._bars(name, title, points, spelling(metric)) if with_mean else None
             changes = _sentences({group: change for group, (_, _, change) in with_mean.items()}, last)
             changes += self._exceeded(now, list(with_mean))
@@ -273,10 +274,8 @@ class CardMaker:
         note = wording.on_groups(service.plan(name), service.config.names, GROUPS)
         last = "the window before"
         differences = {group: subtract(point, past[group]) for group, point in points.items() if group in past}
-        changes = _sentences(
-            {group: _in_words(difference, spell, last) for group, difference in differences.items()}, last
-        )
-        changes += self._exceeded([stored], list(points)) if profile else []
+        texts = {group: _in_words(difference, spell, last) for group, difference in differences.items()}
+        changes = _sentences(texts, last) + (self._exceeded([stored], list(points)) if profile else [])
         picture = self._bars(name, title, points, spell)
         return Card(stored, groups=picture, changes=changes, note=note, waiting=missing)
 

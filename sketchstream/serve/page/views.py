@@ -416,8 +416,8 @@ class Views:
         apart = chosen.first.group != chosen.second.group
         for side in chosen:
             label = words.window_label(*side.stored.window, zone) + (f", {side.group}" if apart else "")
-            sides.append({"label": label, "value": comparison.text(side.stored.window), "group": side.group or "",
-                          "href": self._href(name, side.group)(side.stored.window)})  # fmt: skip
+            href, value_of_side = self._href(name, side.group)(side.stored.window), comparison.text(side.stored.window)
+            sides.append({"label": label, "value": value_of_side, "group": side.group or "", "href": href})
             answer, failure = self._answer(side.stored, side.group)
             answers.append(answer)
             if answer is None:

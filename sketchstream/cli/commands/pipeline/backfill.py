@@ -88,20 +88,12 @@ def command(
             ],
         }
         if dry_run:
-            boundaries = [(plan.name, job.boundary(plan)) for plan in job.plans]
-            bounds = [
-                {
-                    "sketch": name,
-                    "history_through": _parse_time(boundary.history),
-                    "live_from": _parse_time(boundary.live),
-                }
-                for name, boundary in boundaries
-            ]
-            would = [
-                {**_row(done), "reason": done.reason}
-                for plan, (_, boundary) in zip(job.plans, boundaries, strict=True)
-                for done in job.planned(plan, boundary)
-            ]
+            bounds, would = [], []
+            for plan in job.plans:
+                boundary = job.boundary(plan)
+                times = {"history_through": _time(boundary.history), "live_from": _time(boundary.live)}
+                bounds.append({"sketch": plan.name, **times})
+                would += [{**_row(done), "reason": done.reason} for done in job.planned(plan, boundary)]
             show.facts({**facts, "boundaries": bounds, "would do": would}, form)
             return
         if job.begins_revision:
@@ -142,7 +134,7 @@ def _row(done: WindowDone) -> dict[str, str]:
     return {"sketch": done.sketch, "window": begin, "end": stop, "what": done.what}
 
 
-def _parse_time(claimed: int) -> str | None:
+def _time(claimed: int) -> str | None:
     """A time that was claimed; None: no window is."""
     from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW
     from sketchstream.stream.windows.windows import NO_TIME, iso
