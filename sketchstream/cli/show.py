@@ -47,9 +47,10 @@ def cell(name: str, estimate: Estimate | None, *, intervals: bool) -> str:
     if estimate is None:
         return "-"
     from sketchstream.kinds.estimates import bound_text
-    from sketchstream.pictures import charts, numbers
+    from sketchstream.pictures import numbers
+    from sketchstream.pictures.number_texts import speller
 
-    spell = charts.speller(estimate.low, estimate.high, numbers.spelling(name))
+    spell = speller(estimate.low, estimate.high, numbers.spelling(name))
     return spell(estimate.value) + (f" {estimate.between(spell)}" if intervals else bound_text(estimate.bound, " "))
 
 

@@ -21,6 +21,7 @@ from sketchstream import kinds
 from sketchstream.kinds.estimates import is_estimate
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
+from sketchstream.pictures.number_texts import number_text
 from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, Spell, draw_chart, ends, interval, value
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def over_time(
     points: Sequence[Number | None],
     labels: Sequence[str],
     firm: Sequence[bool],
-    spell: Spell = charts.number_text,
+    spell: Spell = number_text,
 ) -> Panel:
     """One number over several windows.
 

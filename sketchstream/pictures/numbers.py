@@ -20,6 +20,7 @@ import numpy as np
 from sketchstream.array_types import Floats
 from sketchstream.errors import MissingExtraError
 from sketchstream.pictures import charts, report
+from sketchstream.pictures.number_texts import interval_text, number_text, speller
 
 MAX_BARS: Final = 40
 """Most numbers that are drawn as bars; more of them are drawn as a line with its band."""
@@ -109,24 +110,24 @@ def spelling(metric: str) -> Spell:
     family = metric.partition(".")[0]
     if family in COUNTS:
         return "{:,.0f}".format
-    return "{:.1%}".format if family in SHARES else charts.number_text
+    return "{:.1%}".format if family in SHARES else number_text
 
 
-def value(number: Number, spell: Spell = charts.number_text) -> str:
+def value(number: Number, spell: Spell = number_text) -> str:
     """The cell of a number; a dash if there is none."""
     if number["value"] is None:
         return "-"
-    return report.exact(number["value"], charts.speller(number["low"], number["high"], spell))
+    return report.exact(number["value"], speller(number["low"], number["high"], spell))
 
 
-def interval(number: Number, spell: Spell = charts.number_text) -> str:
+def interval(number: Number, spell: Spell = number_text) -> str:
     """The cell of a number's interval; a dash if none is valid."""
     ends = number["low"], number["high"]
     low, high = (None if end is None or not math.isfinite(end) else end for end in ends)
     if low is None and high is None:
         return "-"
-    spell = charts.speller(low, high, spell)
-    return charts.interval_text(low, high, lambda end: report.exact(end, spell))
+    spell = speller(low, high, spell)
+    return interval_text(low, high, lambda end: report.exact(end, spell))
 
 
 def ends(numbers: Sequence[Number | None]) -> tuple[Floats, Floats, Floats]:
@@ -153,7 +154,7 @@ def draw_numbers(
     caption: str = "Estimates with their 95% intervals.",
     *,
     ordered: bool = False,
-    spell: Spell = charts.number_text,
+    spell: Spell = number_text,
 ) -> Panel:
     """Picture of named numbers: bars for a few, a line with its band for more, or if they are ordered.
 
@@ -193,7 +194,7 @@ def draw_numbers(
 
 def table(
     title: str, names: Sequence[str], numbers: tuple[Floats, Floats, Floats],
-    columns: tuple[str, str], spell: Spell = charts.number_text,
+    columns: tuple[str, str], spell: Spell = number_text,
 ) -> tuple[report.ReportTable, str]:  # fmt: skip
     """Table of named numbers, with a note on omitted ones.
 
@@ -206,7 +207,7 @@ def table(
     """
     rows = []
     for name, middle, low, high in zip(names[:MAX_ROWS], *numbers, strict=False):
-        exactly, written = low == middle == high, charts.speller(low, high, spell)
+        exactly, written = low == middle == high, speller(low, high, spell)
         between = interval({"value": middle, "low": low, "high": high}, spell) if low <= high and not exactly else "-"
         rows.append((name, report.exact(middle, written), between))
     note = ""

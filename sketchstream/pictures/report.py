@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from sketchstream.pictures.charts import Chart, number_text
+from sketchstream.pictures.charts import Chart
+from sketchstream.pictures.number_texts import number_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -17,6 +17,7 @@ import numpy as np
 
 from sketchstream import naming
 from sketchstream.pictures import charts, report
+from sketchstream.pictures.number_texts import interval_text, number_text, with_interval
 from sketchstream.pictures.numbers import Panel, draw_chart, interval, value
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ def region_text(row: Region, groups: Sequence[str]) -> str:
 
 def sentence(title: str, number: Mapping[str, Any], items: str) -> str:
     """A number of items in a sentence."""
-    ends = "" if number["low"] is None else f" (95% interval: {charts.interval_text(number['low'], number['high'])})"
-    return f"{title}: {charts.number_text(number['value'])} {items}{ends}."
+    ends = "" if number["low"] is None else f" (95% interval: {interval_text(number['low'], number['high'])})"
+    return f"{title}: {number_text(number['value'])} {items}{ends}."
 
 
 def headline(answer: Mapping[str, Any], expression: str) -> str:
@@ -151,8 +152,8 @@ def _size(regions: int, groups: int) -> tuple[float, float]:
 def _number_text(row: Region) -> str:
     """A number with its interval as text."""
     if row["low"] is None:
-        return charts.number_text(row["value"])
-    return charts.with_interval(row["value"], row["low"], row["high"])
+        return number_text(row["value"])
+    return with_interval(row["value"], row["low"], row["high"])
 
 
 def _draw(figure: Figure, answer: Mapping[str, Any], regions: Sequence[Region]) -> Axes:

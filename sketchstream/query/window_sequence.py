@@ -245,7 +245,7 @@ class Windows(Sequence[Window]):
         """A picture for notebooks: the trend, and a table of all windows."""
         if self._windows and not isinstance(self[-1].answer, ProfileAnswer):
             return self._trend_of_estimates()
-        from sketchstream.pictures.charts import number_text
+        from sketchstream.pictures.number_texts import number_text
 
         rows = [window.numbers(tuple(TREND)) for window in self]
         labels = start_labels([window.start for window in self])

@@ -23,7 +23,7 @@ from helpers.paths import ROOT
 from helpers.serving import MINUTE
 from helpers.streams import EPOCH
 from sketchstream.pictures import charts
-from sketchstream.pictures.charts import with_interval
+from sketchstream.pictures.number_texts import with_interval
 from sketchstream.pictures.numbers import spelling
 from sketchstream.stream.windows.windows import iso
 

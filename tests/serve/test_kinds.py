@@ -26,7 +26,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import presentation
 from sketchstream.kinds.exports import read_csv
-from sketchstream.pictures.charts import with_interval
+from sketchstream.pictures.number_texts import with_interval
 from sketchstream.pictures.numbers import MAX_ROWS
 from sketchstream.query.differences import difference
 from sketchstream.serve import service as serve_service

@@ -19,7 +19,7 @@ from helpers.serving import MINUTE, TEXT, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.naming import USUAL
-from sketchstream.pictures import charts
+from sketchstream.pictures.number_texts import with_interval
 from sketchstream.pictures.numbers import draw_numbers, spelling
 from sketchstream.pictures.numbers import interval as interval_cell
 from sketchstream.pictures.numbers import value as value_cell
@@ -136,7 +136,7 @@ def test_charts_say_the_numbers_of_their_tables(site):
     answer = client.get("/v1/sketches/minutes/profile", params=given).json()
     found = re.findall(r'data-points="([^"]*)"', text)
     reach, exact = (json.loads(one.replace("&#34;", '"')) for one in found)
-    from sketchstream.pictures.charts import with_interval
+    from sketchstream.pictures.number_texts import with_interval
 
     whole = spelling("exactly")
     told = with_interval(*(answer["distinct"][end] for end in ("value", "low", "high")), whole)
@@ -627,7 +627,7 @@ def test_no_digits_are_shown_of_which_an_interval_tells_nothing(numbers, said):
     tile = home.tile("title", numbers, "")
     assert (re.sub("<[^>]*>", "", tile.value), tile.interval.removeprefix("95% interval ")) == tuple(said)
     if numbers[1] is not None:
-        assert charts.with_interval(*numbers) == f"{said[0]}, 95% interval {said[1]}"
+        assert with_interval(*numbers) == f"{said[0]}, 95% interval {said[1]}"
         (row,) = draw_numbers("name", "title", ["x"], tuple([one] for one in numbers), ("a", "b")).table.rows
         assert [re.sub("<[^>]*>", "", str(cell)) for cell in row[1:]] == said
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream.pictures import charts
+from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import Number, Panel, draw_numbers
 
 PURPOSE: Final = "Keeps a series of counts, read through filters"
@@ -33,9 +33,7 @@ def headline(answer: Mapping[str, Any]) -> str:
             phrases.append(f"{entry['name']} has {entry['count']:,} answers")
             continue
         title, last = named
-        phrases.append(
-            f"{title}: {charts.number_text(last['value'] or 0.0)} ({charts.interval_text(last['low'], last['high'])})"
-        )
+        phrases.append(f"{title}: {number_text(last['value'] or 0.0)} ({interval_text(last['low'], last['high'])})")
     return f"With 95% intervals, {'; '.join(phrases)}."
 
 
@@ -104,9 +102,7 @@ def so_far(answer: Mapping[str, Any]) -> tuple[str, list[Panel]]:
         last = _places_of_filter(entry)[-1]
         low, high = answer["intervals"][last]
         part = " on a part of the filter" if answer["partial"][last] else ""
-        phrases.append(
-            f"{entry['name']} is {charts.number_text(answer['values'][last])} ({charts.interval_text(low, high)}){part}"
-        )
+        phrases.append(f"{entry['name']} is {number_text(answer['values'][last])} ({interval_text(low, high)}){part}")
     first = answer["filters"][0]
     where = _cell(answer, first, _places_of_filter(first)[-1])
     sentence = f"At {where}, the last position that has closed, with 95% intervals: {'; '.join(phrases)}."

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.kinds.presentation import index_of
-from sketchstream.pictures import charts
+from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import Number, Panel, draw_numbers, item_name
 
 PURPOSE: Final = "Counts the events of each item of a list"
@@ -27,11 +27,11 @@ SUM: Final = "sum of all counts"
 def headline(answer: Mapping[str, Any]) -> str:
     """The sum and the largest counts in a sentence."""
     total, order = answer["sum"], _largest(answer)[:NAMED]
-    ends = charts.interval_text(total["low"], total["high"])
+    ends = interval_text(total["low"], total["high"])
     several = f"The {len(answer['raw']):,} counts add up" if len(answer["raw"]) > 1 else "The count comes"
-    first = ", ".join(f"{_name(answer, at)} ({charts.number_text(answer['raw'][at])})" for at in order)
+    first = ", ".join(f"{_name(answer, at)} ({number_text(answer['raw'][at])})" for at in order)
     most = f"; the largest published ones are {first}" if len(answer["raw"]) > NAMED else ""
-    return f"{several} to about {charts.number_text(total['value'])} (95% interval {ends}){most}."
+    return f"{several} to about {number_text(total['value'])} (95% interval {ends}){most}."
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.kinds.presentation import index_of
-from sketchstream.pictures import charts
+from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import Number, Panel, draw_numbers
 
 PURPOSE: Final = "Counts events on all levels of a tree"
@@ -24,7 +24,7 @@ OFFERED: Final = 100
 def headline(answer: Mapping[str, Any]) -> str:
     """The first number, and how many there are."""
     low, high = answer["intervals"][0]
-    total = f"{charts.number_text(answer['values'][0])} (95% interval {charts.interval_text(low, high)})"
+    total = f"{number_text(answer['values'][0])} (95% interval {interval_text(low, high)})"
     return f"{len(answer['values']):,} counts; {_title(answer, 0)}: {total}."
 
 

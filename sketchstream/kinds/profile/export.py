@@ -18,7 +18,8 @@ from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.intervals.wrapping import mark_bound
-from sketchstream.pictures import charts, numbers
+from sketchstream.pictures import numbers
+from sketchstream.pictures.number_texts import speller
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -147,7 +148,7 @@ def rows(profile: ProfileNumbers) -> list[tuple[str, str, str, str]]:
 
 def _row(title: str, name: str, estimate: Estimate) -> tuple[str, str, str, str]:
     """Title, estimate, low and high of one number."""
-    spell = charts.speller(estimate.low, estimate.high, numbers.spelling(name))
+    spell = speller(estimate.low, estimate.high, numbers.spelling(name))
     return (
         mark_bound(title, estimate.bound),
         spell(estimate.value),

@@ -16,6 +16,7 @@ import numpy as np
 
 from sketchstream.kinds import presentation
 from sketchstream.pictures import charts
+from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import (
     MAX_ROWS,
     MAX_UNFOLDED_ROWS,
@@ -49,10 +50,10 @@ def headline(answer: Mapping[str, Any]) -> str:
     if not rows:
         return "No rows."
     longest = max(rows, key=lambda row: float(row["value"]))
-    ends = charts.interval_text(longest["low"], longest["high"])
+    ends = interval_text(longest["low"], longest["high"])
     return (
         f"{len(rows):,} rows; the longest is that of {whose(longest)}, squared norm "
-        f"{charts.number_text(longest['value'])} (95% interval {ends})."
+        f"{number_text(longest['value'])} (95% interval {ends})."
     )
 
 
@@ -112,7 +113,7 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
     order = alike(np.sqrt(np.nan_to_num(np.maximum(squares[0], 0.0))))
     labels = [names[place] for place in order]
     grid = charts.GridChart(labels, labels, *(square[np.ix_(order, order)] for square in squares))
-    least, most = (charts.number_text(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
+    least, most = (number_text(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
     title = "Squared distances between rows"
     caption = f"The stronger the color, the farther apart: {least} to {most}. Rows that look alike are side by side."
     chart, wide = (

@@ -19,6 +19,7 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.presentation import index_of
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.pictures import charts
+from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, draw_chart, draw_numbers, table
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ def headline(answer: Mapping[str, Any]) -> str:
     first = number(answer, "answer.0")
     example = ""
     if first is not None:
-        example = f"; {first[0]}: {charts.number_text(first[1]['value'] or 0.0)}"
+        example = f"; {first[0]}: {number_text(first[1]['value'] or 0.0)}"
         if first[1]["low"] is not None and first[1]["high"] is not None:
-            example += f" (95% interval {charts.interval_text(first[1]['low'], first[1]['high'])})"
+            example += f" (95% interval {interval_text(first[1]['low'], first[1]['high'])})"
     return f"{count:,} answer{'s' * (count != 1)} in {tables_there} table{'s' * (tables_there != 1)}{example}."
 
 
@@ -77,7 +78,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
         if len(shape) == 2 and int(np.prod(shape)) <= CELLS:
             grid = charts.GridChart(columns[0]["labels"], columns[1]["labels"], *(each.reshape(shape) for each in part))
             axes = (columns[0]["name"], columns[1]["name"])
-            least, most = (charts.number_text(float(end)) for end in (part[0].min(), part[0].max()))
+            least, most = (number_text(float(end)) for end in (part[0].min(), part[0].max()))
             caption = f"The stronger the color, the larger the number: {least} to {most}."
             names = [f"{row}, {column}" for row in grid.rows for column in grid.columns]
             listing, note = table(title, names, part, (" and ".join(axes), "answer"))

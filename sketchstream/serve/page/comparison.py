@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from sketchstream.errors import ConfigError
 from sketchstream.naming import Names
-from sketchstream.pictures import charts
+from sketchstream.pictures.number_texts import number_text
 from sketchstream.pictures.numbers import Panel, Spell, draw_numbers, ends, interval, spelling, value
 from sketchstream.pictures.report import ReportTable
 from sketchstream.query.differences import SHARED, lacking
@@ -154,7 +154,7 @@ def lead(changes: Changes, labels: tuple[str, str], group: str) -> str:
     return f"{sentence}. The interval does not hold 0."
 
 
-def _difference_text(change: Mapping[str, Any], way: str, spell: Spell = charts.number_text) -> str:
+def _difference_text(change: Mapping[str, Any], way: str, spell: Spell = number_text) -> str:
     """The interval of a difference in words: "3 to 9 more", "2 less to 9 more", "4 more or above that"."""
     other = "less" if way == "more" else "more"
     ends = [change["low"], change["high"]]

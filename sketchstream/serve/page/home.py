@@ -18,6 +18,7 @@ from markupsafe import Markup
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.estimates import bound_text
 from sketchstream.pictures import charts
+from sketchstream.pictures.number_texts import interval_text, speller
 from sketchstream.pictures.numbers import COUNTS, Panel, Spell, draw_chart, draw_numbers, ends, spelling
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import BOUNDS, mean, subtract
@@ -335,8 +336,8 @@ def tile(title: str, point: Point, metric: str, change: str = "", bound: str | N
     """
     value, low, high = point
     assert value is not None
-    spell = charts.speller(low, high, spelling(metric))
-    around = "" if low is None and high is None else f"95% interval {charts.interval_text(low, high, spell)}"
+    spell = speller(low, high, spelling(metric))
+    around = "" if low is None and high is None else f"95% interval {interval_text(low, high, spell)}"
     around += "" if high is None else bound_text(bound, ", ")  # an interval without an upper end says so itself
     possible = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
     if possible != value:  # noise may make the estimate negative where no number can be

@@ -14,6 +14,7 @@ import numpy as np
 
 from sketchstream.kinds import presentation
 from sketchstream.pictures import charts
+from sketchstream.pictures.number_texts import number_text
 from sketchstream.pictures.numbers import (
     Number,
     Panel,
@@ -47,7 +48,7 @@ def by_group(
     spans: Sequence[tuple[int, int]],
     timezone: str,
     points: Sequence[Sequence[Point | None]],
-    spell: Spell = charts.number_text,
+    spell: Spell = number_text,
     note: str = "",
 ) -> Panel:
     """A number of several groups in several windows as a heat map.

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from sketchstream.kinds import presentation
 from sketchstream.kinds.estimates import bound_text
-from sketchstream.pictures import charts
+from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import Panel, Spell, interval, value
 from sketchstream.query.differences import subtract
 from sketchstream.query.window_sequence import start_labels
@@ -33,7 +33,7 @@ def picture(
     timezone: str,
     order: str,
     href: Callable[[tuple[int, int]], str],
-    spell: Spell = charts.number_text,
+    spell: Spell = number_text,
 ) -> Panel:
     """The chart of a series with its table.
 
@@ -63,7 +63,7 @@ def largest(
     *,
     counts: bool = True,
     independent: bool = True,
-    spell: Spell = charts.number_text,
+    spell: Spell = number_text,
 ) -> str:
     """Which window has the largest estimate, and which others may have more, in sentences.
 
@@ -82,7 +82,7 @@ def largest(
     best, span = max(with_value, key=lambda point: point[0]["value"])
     ends = ""
     if best["low"] is not None or best["high"] is not None:
-        around = charts.interval_text(best["low"], best["high"], spell)
+        around = interval_text(best["low"], best["high"], spell)
         ends = f" (95% interval {around}{bound_text(best.get('bound'), ', ')})"
     unfinished = "" if best["complete"] else ", a window that is not complete"
     most = "Most" if counts else "Largest"

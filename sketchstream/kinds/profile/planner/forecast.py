@@ -112,7 +112,7 @@ class Plan:
 
     def rows(self) -> list[list[str]]:
         """Number, value, error, relative error, simulated error, central error; as text."""
-        from sketchstream.pictures.charts import number_text
+        from sketchstream.pictures.number_texts import number_text
 
         def cell(value: float | None) -> str:
             return "-" if value is None else number_text(value)
