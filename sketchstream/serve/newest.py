@@ -12,7 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.store.store import SETTLED, StoredWindow
+from sketchstream.serve.store.windows import SETTLED, StoredWindow
 
 if TYPE_CHECKING:
     from sketchstream.query.differences import Point

@@ -39,7 +39,8 @@ from sketchstream.serve.reconstruction.questions import FAMILIES, SINGLE_NUMBERS
 from sketchstream.serve.reconstruction.reconstruct import published_in
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.source import StoreSource
-from sketchstream.serve.store.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow
+from sketchstream.serve.store.store import Store
+from sketchstream.serve.store.windows import INCIDENT, MISSING, NEW, SETTLED, Computed, StoredWindow
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:

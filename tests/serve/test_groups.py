@@ -22,7 +22,7 @@ from sketchstream.query import differences
 from sketchstream.serve.page import home, views, wording
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
-from sketchstream.serve.store.store import StoredWindow
+from sketchstream.serve.store.windows import StoredWindow
 
 START = 1_356_998_400_000
 HOUR = 3_600_000

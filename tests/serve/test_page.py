@@ -27,7 +27,7 @@ from sketchstream.query import differences, words
 from sketchstream.query.times import read_time
 from sketchstream.serve.clients.access import Access, Token
 from sketchstream.serve.page import calendar, comparison, home, pictures, rendering, series, wording
-from sketchstream.serve.store.store import StoredWindow
+from sketchstream.serve.store.windows import StoredWindow
 from sketchstream.stream.windows.windows import iso
 
 

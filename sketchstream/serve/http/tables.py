@@ -15,7 +15,7 @@ from sketchstream.kinds.exports import WINDOW, Types, table_of, table_of_csv, wi
 from sketchstream.serve.http.formats import flat
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
-from sketchstream.serve.store.store import StoredWindow
+from sketchstream.serve.store.windows import StoredWindow
 
 if TYPE_CHECKING:
     import pyarrow as pa

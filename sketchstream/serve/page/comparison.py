@@ -24,7 +24,7 @@ from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
-    from sketchstream.serve.store.store import StoredWindow
+    from sketchstream.serve.store.windows import StoredWindow
     from sketchstream.stream.windows.plans import SketchPlan
 
 Changes = Sequence[Mapping[str, Any]]

@@ -21,7 +21,7 @@ from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
-    from sketchstream.serve.store.store import StoredWindow
+    from sketchstream.serve.store.windows import StoredWindow
 
 Links = list[tuple[str, str]]
 """Links, each with what it is called, and its address or its text."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from sketchstream.query.sealed import Span
-    from sketchstream.serve.store.store import StoredWindow
+    from sketchstream.serve.store.windows import StoredWindow
     from sketchstream.stream.windows.plans import SketchPlan
 
 WINDOWS_OF_A_PAGE: Final = 400

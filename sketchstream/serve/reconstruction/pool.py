@@ -30,7 +30,8 @@ from sketchstream.serve.reconstruction.job import Name, ReconstructionJob
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.reconstruction.reconstruct import read_computed
 from sketchstream.serve.store.database import DamagedError
-from sketchstream.serve.store.store import GUARANTEE, Computed, Store, StoredWindow
+from sketchstream.serve.store.store import Store
+from sketchstream.serve.store.windows import GUARANTEE, Computed, StoredWindow
 from sketchstream.stream.monitoring.histogram import Histogram
 
 log = logging.getLogger("sketchstream.serve")

@@ -22,7 +22,7 @@ from sketchstream.query import overlaps
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.differences import Point
 from sketchstream.query.estimates import RowQuestion, Selection, known_names, require_rows
-from sketchstream.serve.store.store import Computed
+from sketchstream.serve.store.windows import Computed
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:

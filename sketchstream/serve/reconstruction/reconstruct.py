@@ -31,7 +31,8 @@ from sketchstream.serve.reconstruction.questions import Question, compute
 from sketchstream.serve.store.database import DamagedError, is_damaged, open_database
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.source import LATEST, StoreSource
-from sketchstream.serve.store.store import Computed, longest_windows
+from sketchstream.serve.store.store import longest_windows
+from sketchstream.serve.store.windows import Computed
 
 PR_SET_PDEATHSIG: Final = 1
 """Option of prctl(2): the signal that a process gets when its parent ends."""

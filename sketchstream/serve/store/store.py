@@ -1,8 +1,7 @@
 """The store of published sketches: bodies, windows, completeness, incidents, and the answers computed so far.
 
-In: batches of a feed, results of reconstructions. Out: windows and answers.
-Touches: its database. One thread at a time writes; any number read.
-
+In: batches of a feed, results of reconstructions. Out: rows of its database, which `reader.py` gives out.
+Touches: the database. One thread at a time writes; any number read.
 Windows are assembled by the same reader that the command line uses (`sketchstream.query.sealed`), from the
 database as `sketchstream.serve.store.source` reads it. An answer is stored under a digest of everything that it is a
 function of: the published bodies, what is known of the window, the question, and the version of this package.
@@ -16,24 +15,37 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from sketchstream.errors import BusyError, DataLossError, FormatError, StoreError
+from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.kinds import continuing
 from sketchstream.log_events import say
 from sketchstream.query.estimates import knows_names
 from sketchstream.query.evidence import forgets
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
-from sketchstream.serve.store.database import FORMAT, DamagedError, Readers, is_damaged, lock, open_database, set_aside
+from sketchstream.serve.store.database import FORMAT, DamagedError, lock, open_database, set_aside
 from sketchstream.serve.store.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
-from sketchstream.serve.store.source import IN_RANGE, LATEST, StoreSource, digest_of, is_intact, range_of, read_frontier
+from sketchstream.serve.store.reader import SPAN, StoreReader
+from sketchstream.serve.store.source import LATEST, StoreSource, digest_of, read_frontier
+from sketchstream.serve.store.windows import (
+    GUARANTEE,
+    INCIDENT,
+    MISSING,
+    NEW,
+    NOTHING,
+    NUMBERS,
+    SETTLED,
+    Computed,
+    StoredWindow,
+    answer_key,
+)
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.published.frontiers import EVIDENCE
 from sketchstream.stream.windows.windows import iso
@@ -45,106 +57,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sketchstream.serve")
 
-MAX_KEYS: Final = 500
-"""Most answers that one query looks for: SQLite takes 999 values in its smallest build."""
 REFRESH: Final = 512
 """Most windows that are put together in one transaction."""
 DROPPED: Final = 64
 """Most windows that are dropped in one transaction: that takes less than 0.1 s, in which nothing else is stored."""
 SPECIAL_BYTES: Final = 256 * 2**20
 """Most bytes of special answers."""
-SPAN: Final = "sketch = ? AND start = ? AND stop = ?"
-"""SQL condition of one window."""
 OF_PARTITION: Final = f"{SPAN} AND revision = ? AND partition = ?"
 """SQL condition of what one partition has published of a window."""
-COLUMNS: Final = "sketch, start, stop, version, state, input, facts, coalesce(status, ''), guarantee, failure, todo"
-"""Columns from which a `StoredWindow` is made."""
-
-# States of a window: its row has to be put together again; some partition is missing; nothing more is expected; an
-# incident: nothing of it is shown.
-NEW, MISSING, SETTLED, INCIDENT = "new", "missing", "settled", "incident"
-# Remaining computations.
-NOTHING, GUARANTEE, NUMBERS = 0, 1, 2
 
 
-@dataclass(frozen=True)
-class StoredWindow:
-    """One window as the store knows it.
-
-    Args:
-        sketch: name of the sketch.
-        window: [start, end), ms since 1970.
-        version: number that grows with every change of what the window's answers are made from.
-        state: "missing" (some partition has not passed it), "settled", "incident" or "new" (being put together).
-        input: digest of the inputs of its usual answer; None until it is assembled.
-        facts: facts of the window as JSON text, those that `sketchstream profile -c` prints first.
-        status: completeness in words, or the incident.
-        guarantee: JSON text, with that of the sketch alone on a second line, for those who may not see the others;
-            None: not computed yet, or out of date.
-        failure: reason why it has no answer; None if it has one, or none was tried.
-        todo: remaining computations.
-    """
-
-    sketch: str
-    window: Span
-    version: int
-    state: str
-    input: bytes | None
-    facts: str | None
-    status: str
-    guarantee: str | None
-    failure: str | None
-    todo: int
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The facts as plain data."""
-        data: dict[str, Any] = orjson.loads(self.facts or "{}")
-        return data
-
-    @property
-    def front(self) -> dict[str, Any]:
-        """What says of which window a row or a number is."""
-        start, end = map(iso, self.window)
-        return {"window_start": start, "window_end": end, "complete": self.complete}
-
-    @property
-    def complete(self) -> bool | None:
-        """Whether the window lacks nothing; None: nothing published can tell."""
-        complete: bool | None = self.fields.get("complete", False)
-        return complete
-
-
-@dataclass(frozen=True)
-class Computed:
-    """The answer of one window to one question, without the facts of the window.
-
-    Args:
-        numbers: JSON object, without the guarantee.
-        csv: the answer as CSV with a header line.
-        guarantee: JSON object, on a second line that of the sketch alone; see `StoredWindow`.
-        points: numbers with their intervals by name, for series; and what they are bounds of, see `Estimate`.
-    """
-
-    numbers: bytes = field(repr=False)
-    csv: bytes = field(repr=False)
-    guarantee: str = field(repr=False)
-    points: Mapping[str, tuple[float | None, float | None, float | None, str | None]] = field(
-        default_factory=dict, repr=False
-    )
-
-
-def answer_key(digest: bytes, question: str) -> bytes:
-    """The digest under which an answer is stored.
-
-    Args:
-        digest: digest of the window's input.
-        question: canonical text of the question; empty for the usual one.
-    """
-    return hashlib.blake2b(digest + question.encode(), digest_size=16, person=b"sketch-answer").digest()
-
-
-class Store:
+class Store(StoreReader):
     """The store of one service: written by its follower and its pool, read by everybody.
 
     Args:
@@ -161,14 +84,12 @@ class Store:
     def __init__(
         self, path: Path, config: Config, feed: str, retention_ms: int | None = None, special_bytes: int = SPECIAL_BYTES
     ) -> None:
-        self.path = path
+        super().__init__(path)
         self._special_bytes = special_bytes
         self.config = config
         self._retention_ms = retention_ms
         self._feed = feed
         self._lock = threading.RLock()
-        self._ids: dict[str, int] = {}
-        self._names: dict[int, str] = {}
         self._shapes: dict[bytes, int] = {}
         self.changes = 0
         """A number that grows when what is published here changes."""
@@ -176,14 +97,9 @@ class Store:
         """A number that grows with every change of the database."""
         self.trouble: str | None = None
         """Why the last change could not be stored; None where it could."""
-        self.damaged = False
-        """Whether the database has to be filled again; see `rebuild`."""
-        self.rebuilds = 0
-        """How often the database was filled again."""
         self._separate = {plan.name for plan in config.sketches if not continuing(plan.spec)}
         self._version = version("sketchstream")
         self._longest_windows = longest_windows(config)
-        self._readers = Readers(path, self._note_error)
         self._locked = lock(path)
         try:
             try:
@@ -228,23 +144,6 @@ class Store:
             self.rebuilds += 1
             self.changes += 1
             self.generation += 1
-
-    def _note_error(self, error: sqlite3.Error) -> None:
-        """Note an error of the database."""
-        if is_damaged(error):
-            self.note_damage(self.rebuilds)  # readers of the one before are not heard
-
-    def note_damage(self, rebuilds: int) -> None:
-        """Have the database filled again by the thread that follows the feed.
-
-        Args:
-            rebuilds: `rebuilds` when the database was opened, or read: a report on the one before says nothing.
-        """
-        if rebuilds != self.rebuilds:
-            return
-        if not self.damaged:
-            say(log, logging.ERROR, "database_damaged", path=self.path)
-        self.damaged = True
 
     # ------------------------------------------------------------------ writing
 
@@ -758,163 +657,6 @@ class Store:
             return
         for name in names:
             execute("DELETE FROM noises WHERE name = ?", (name,))
-
-    # ------------------------------------------------------------------ reading
-
-    @property
-    def size(self) -> int:
-        """Bytes of the database and its journal."""
-        files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
-
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A connection for reading, for the present thread until the end of the block."""
-        return self._readers.use()
-
-    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """All rows of a query."""
-        with self._readers.use() as connection:
-            return connection.execute(query, values).fetchall()
-
-    def positions(self) -> dict[str, str]:
-        """Where the feed reads on."""
-        return dict(self._rows("SELECT name, value FROM positions"))
-
-    def sketches(self) -> list[str]:
-        """Names of the sketches with stored publications."""
-        return sorted(self._ids)
-
-    def windows(
-        self,
-        sketch: str,
-        since: int | None = None,
-        until: int | None = None,
-        *,
-        limit: int = -1,
-        newest: bool = False,
-        after: Span | None = None,
-    ) -> list[StoredWindow]:
-        """Windows in a range of time: those that begin at `since` or later and end by `until`.
-
-        Args:
-            sketch: name of the sketch.
-            since: ms since 1970; None: from the first window.
-            until: ms since 1970; None: to the last window.
-            limit: most that are given; -1: all.
-            newest: the newest first; else ascending.
-            after: only windows that come after this one in that order.
-        """
-        order, sign = ("DESC", "<") if newest else ("ASC", ">")
-        further, values = ("", ()) if after is None else (f" AND (start, stop) {sign} (?, ?)", after)
-        rows = self._rows(
-            f"SELECT {COLUMNS} FROM windows WHERE sketch = ? AND {IN_RANGE}{further}"
-            f" ORDER BY start {order}, stop {order} LIMIT ?",
-            (self._ids.get(sketch), *range_of(since, until), *values, limit),
-        )
-        return [self._stored(row) for row in rows]
-
-    def window(self, sketch: str, window: Span) -> StoredWindow | None:
-        """Find one window; None if nothing of it is stored."""
-        return next((stored for stored in self.windows(sketch, *window) if stored.window == window), None)
-
-    def next_todo(self, beside: Iterable[tuple[str, Span]] = ()) -> StoredWindow | None:
-        """The newest window with remaining computations.
-
-        Args:
-            beside: windows that are being computed.
-        """
-        busy = set(beside)
-        rows = self._rows(
-            f"SELECT {COLUMNS} FROM windows INDEXED BY windows_todo WHERE todo > 0 ORDER BY stop DESC LIMIT ?",
-            (len(busy) + 1,),
-        )
-        return next((stored for stored in map(self._stored, rows) if (stored.sketch, stored.window) not in busy), None)
-
-    def _stored(self, row: Sequence[Any]) -> StoredWindow:
-        sketch, start, stop, *rest = row
-        return StoredWindow(self._name(sketch), (start, stop), *rest)
-
-    def _name(self, sketch: int) -> str:
-        """Name of a sketch whose number was read just now."""
-        name = self._names.get(sketch)
-        if name is None:
-            raise BusyError("the database was replaced while it was read: ask again")
-        return name
-
-    def numbers(self, stored: StoredWindow, question: str = "") -> bytes | None:
-        """A stored answer's numbers as JSON, without facts and guarantee; None: not computed."""
-        return self._answer(stored, question, "numbers")
-
-    def answered(self, windows: Iterable[StoredWindow], question: str = "") -> set[bytes]:
-        """Inputs of the windows of which an answer is stored; it is not read."""
-        inputs = {answer_key(window.input, question): window.input for window in windows if window.input is not None}
-        keys, answered = list(inputs), set[bytes]()
-        for start in range(0, len(keys), MAX_KEYS):
-            some = keys[start : start + MAX_KEYS]
-            rows = self._rows(f"SELECT input FROM answers WHERE input IN ({', '.join('?' * len(some))})", some)
-            answered |= {inputs[bytes(key)] for (key,) in rows}
-        return answered
-
-    def csv(self, stored: StoredWindow, question: str = "") -> bytes | None:
-        """A stored answer as CSV; None: not computed."""
-        return self._answer(stored, question, "csv")
-
-    def _answer(self, stored: StoredWindow, question: str, column: str) -> bytes | None:
-        if stored.input is None:
-            return None
-        rebuilds = self.rebuilds
-        rows = self._rows(
-            f"SELECT {column}, digest FROM answers WHERE input = ?", (answer_key(stored.input, question),)
-        )
-        if not rows:
-            return None
-        ((text, digest),) = rows
-        half = len(digest) // 2
-        if not is_intact(text, digest[:half] if column == "numbers" else digest[half:]):
-            self.note_damage(rebuilds)
-            raise DamagedError
-        return bytes(text)
-
-    def points(
-        self, sketch: str, metric: str, since: int | None = None, until: int | None = None
-    ) -> dict[Span, tuple[float | None, float | None, float | None, str | None]]:
-        """Value, low and high of one number by window, as far as it is among the stored points.
-
-        The last part of each is what the number is a bound of, see `Estimate`.
-        """
-        rows = self._rows(
-            f"SELECT start, stop, value, low, high, bound FROM points WHERE sketch = ? AND metric = ? AND {IN_RANGE}",
-            (self._ids.get(sketch), metric, *range_of(since, until)),
-        )
-        return {(start, stop): (value, low, high, bound) for start, stop, value, low, high, bound in rows}
-
-    def points_of(self, stored: StoredWindow) -> dict[str, tuple[float | None, float | None, float | None]]:
-        """Value, low and high of the numbers of one window that are kept for series, by name."""
-        rows = self._rows(
-            f"SELECT metric, value, low, high FROM points WHERE {SPAN} ORDER BY metric",
-            (self._ids.get(stored.sketch), *stored.window),
-        )
-        return {metric: (value, low, high) for metric, value, low, high in rows}
-
-    def incidents(self) -> list[tuple[str, int, str]]:
-        """Sketch, window start (ms) and text of every incident, newest window first."""
-        rows = self._rows("SELECT sketch, start, text FROM incidents ORDER BY start DESC, sketch")
-        return [(self._name(number), start, text) for number, start, text in rows]
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Numbers of windows of each sketch: all, the settled ones, those with something left to compute, incidents."""
-        rows = self._rows(
-            "SELECT sketch, sum(windows), sum((state = ?) * windows), sum(waiting * windows),"
-            " sum((state = ?) * windows) FROM tally GROUP BY sketch HAVING sum(windows) > 0",
-            (SETTLED, INCIDENT),
-        )
-        names = ("windows", "settled", "pending", "incidents")
-        return {self._name(row[0]): dict(zip(names, row[1:], strict=True)) for row in rows}
-
-    def pending(self) -> int:
-        """Windows with something left to compute."""
-        ((number,),) = self._rows("SELECT total(windows) FROM tally WHERE waiting")
-        return int(number)
 
     def close(self) -> None:
         """Close all connections, and leave the database to another service."""
