@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
+from sketchstream.serve.over_time import computed
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.store.windows import SETTLED, StoredWindow
 
@@ -100,7 +101,7 @@ def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, st
     if service.answers(stored.sketch) == "profile":
         points = {number: points[number] for number in SHOWN_NUMBERS if number in points}
     usual = service.rows(stored.sketch).usual_number
-    if not points and (ends := service.computed([stored], usual, None)[0]) is not None:
+    if not points and (ends := computed(service, [stored], usual, None)[0]) is not None:
         points = {usual: ends}
     for number, ends in points.items():
         yield "", number, ends
@@ -109,6 +110,6 @@ def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, st
 def _of_groups(service: Service, stored: StoredWindow, groups: tuple[str, ...]) -> Iterator[tuple[str, str, Point]]:
     """Numbers of the groups of a window that are computed."""
     for group, number in product(groups, SHOWN_NUMBERS):
-        ends = service.computed([stored], number, group)[0]
+        ends = computed(service, [stored], number, group)[0]
         if ends is not None:
             yield group, number, ends

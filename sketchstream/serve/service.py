@@ -1,4 +1,4 @@
-"""Answers of the service as plain data: lists, windows, answers, series, comparisons, the ledger, incidents.
+"""Answers of the service as plain data: lists, windows, answers and their numbers, the ledger, incidents.
 
 In: names and times from a request. Out: dictionaries and JSON texts, for the HTTP API and the page. Touches: the store,
 reading; the pool.
@@ -16,9 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
-from http import HTTPStatus
 from importlib.metadata import version
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -31,7 +29,7 @@ from sketchstream.naming import Names
 from sketchstream.privacy.deployments.guarantee import overlapping
 from sketchstream.query import overlaps
 from sketchstream.query.closed import closed_windows
-from sketchstream.query.differences import Point, difference, no_number
+from sketchstream.query.differences import Point, no_number
 from sketchstream.serve.clients.access import VIEWER, may_see, may_see_all
 from sketchstream.serve.clients.traffic import Traffic
 from sketchstream.serve.recent import RecentlyUsed
@@ -61,8 +59,6 @@ KEPT_CLOSED: Final = 16
 """Most answers at closed positions that are kept in memory."""
 KEPT_NUMBERS: Final = 50_000
 """Most numbers of answers that are kept in memory for series."""
-AT_ONCE: Final = 16
-"""Most answers of a group that are computed for one call of `series`."""
 MAX_PRODUCTS: Final = 1 << 26
 """Most products of coefficients and words that one request for closed positions may ask for: some seconds."""
 WINDOWS_OF_A_REQUEST: Final = 400
@@ -71,7 +67,6 @@ SERIES_LIMIT: Final = 10_000
 """Most windows of one series."""
 COMPARED_WINDOWS: Final = 100
 """Most windows over which rows are compared."""
-UNREAD: Final = "what is published cannot be read at the moment: the log says why"
 JUST_CHANGED: Final = "this window has just changed and is being put together: ask again in a few seconds"
 VERSION: Final = version("sketchstream")
 
@@ -160,9 +155,9 @@ class Service:
 
     def names(self) -> list[str]:
         """Names of the sketches that are configured or stored, and that whoever asks may see."""
-        return [name for name in self._every_name() if may_see(name)]
+        return [name for name in self.every_name() if may_see(name)]
 
-    def _every_name(self) -> Iterable[str]:
+    def every_name(self) -> Iterable[str]:
         return dict.fromkeys([plan.name for plan in self.config.sketches] + self.store.sketches())
 
     def require(self, name: str) -> str:
@@ -193,7 +188,7 @@ class Service:
         if self.groups(name):
             described["groups"] = list(self.groups(name))
         first, last = map(iso, ends) if (ends := self._ends(name)) is not None else (None, None)
-        settled = self._settled(name)
+        settled = self.settled(name)
         none = {"windows": 0, "settled": 0, "pending": 0, "incidents": 0}
         return described | {
             "counts": dict(counts.get(name, none)),
@@ -308,7 +303,7 @@ class Service:
             )
         overlaps.require(groups, question.sets, question.among)
 
-    def _settled(self, name: str) -> tuple[int, int] | None:
+    def settled(self, name: str) -> tuple[int, int] | None:
         """Newest revision, and until when all of its partitions have published, as far as they are stored."""
 
         def read() -> tuple[int, int] | None:
@@ -613,133 +608,6 @@ class Service:
             )
         return windows
 
-    def series(
-        self,
-        name: str,
-        metric: str,
-        since: int | None = None,
-        until: int | None = None,
-        group: str | None = None,
-    ) -> dict[str, Any]:
-        """A number by window, with its interval, as far as it is computed.
-
-        Args:
-            name: name of the sketch.
-            metric: such as "distinct", "at_least.10", "exactly.1", "mean", "quantile.0.9".
-            since: windows that start at or after this time, ms.
-            until: windows that end at or before this time, ms.
-            group: group of a sketch with groups. Its answers are computed when they are asked for: some at each call.
-
-        Returns:
-            `points`, ascending, each with window_start, window_end, complete, value, low, high, and `answer` as of
-            `describe`; numbers are None where they are not there. `pending`: how many are being computed.
-
-        Raises:
-            ConfigError: a range of too many windows, or not a name of a number.
-            EstimateError: no answer that is there has this number.
-        """
-        self.require_number(name, metric)
-        self.require_group(name, group)
-        question = Question(group=group)
-        windows = self.some_windows(name, since, until)
-        points_stored = {} if group is not None else self.store.points(name, metric, since, until)
-        usual = self.store.answered(windows) if group is not None else None
-        answered = self.have_computed(windows, question) if group is not None else set()
-        points: list[dict[str, Any]] = []
-        always = self._bound(name, metric)
-        pending = ready = 0
-        names: Sequence[str] = ()
-        title = ""
-        for stored in reversed(windows):
-            state = self.answer_state(stored, usual)
-            if group is not None and state == "on_request":
-                if stored.input in answered:
-                    state = "ready"
-                elif self.pool.refused(stored, question) is not None:
-                    state = "none"
-                elif stored.state == SETTLED:
-                    state = "pending"
-            stored_point = points_stored.get(stored.window)
-            ends, bound = (None, None) if stored_point is None else (stored_point[:3], stored_point[3])
-            if state == "ready" and ends is None:
-                read = self.number(stored, question, metric)
-                names, title, ends, bound = names or read.others, title or read.title, read.point, read.bound
-                if read.title != title:  # since a change of the domain the position has another item
-                    ends = None
-            pending += state == "pending"
-            ready += state == "ready"
-            ends = ends if state == "ready" else None
-            mark = {} if ends is None or bound is None or always else {"bound": bound}
-            points.append(_series_point(stored, state, ends) | mark)
-        points.reverse()
-        if ready and not any(point["value"] is not None for point in points):
-            raise no_number(metric, list(names))
-        return {
-            "sketch": name,
-            "metric": metric,
-            "title": title or self._title(name, metric, windows, question),
-            **always,
-            "level": 0.95,
-            "pending": pending,
-            "pending_seconds": self.pending_seconds(pending),
-            "points": points,
-        }
-
-    def series_by_group(
-        self, name: str, metric: str, since: int | None = None, until: int | None = None
-    ) -> dict[str, Any]:
-        """A number by window for each group of a sketch; see `series`.
-
-        Args:
-            name: name of the sketch.
-            metric: see `series`.
-            since: windows that start at or after this time, ms.
-            until: windows that end at or before this time, ms.
-
-        Raises:
-            ConfigError: the sketch has no groups, or these are too many numbers.
-            EstimateError: no answer that is there has this number.
-        """
-        groups = self.groups(name)
-        if not groups:
-            raise ConfigError(f"sketch {name} has no groups: leave by out")
-        self.some_windows(name, since, until, groups=len(groups))
-        several = [{"group": group, **self.series(name, metric, since, until, group)} for group in groups]
-        pending = sum(series["pending"] for series in several)
-        parts = [{name: series[name] for name in ("group", "title", "pending", "points")} for series in several]
-        shared = ("sketch", "metric", "bound", "level")
-        same: dict[str, Any] = {name: several[0][name] for name in shared if name in several[0]}
-        return {**same, "pending": pending, "pending_seconds": self.pending_seconds(pending), "groups": parts}
-
-    def computed(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> list[Point | None]:
-        """A number by window, if already computed; nothing is computed for this.
-
-        Args:
-            windows: windows of one sketch.
-            metric: see `series`.
-            group: group of a sketch that has groups.
-        """
-        question = Question(group=group)
-        known = (window.state != INCIDENT and window.guarantee is not None for window in windows)
-        pairs = zip(windows, known, strict=True)
-        return [self.number(window, question, metric).point if there else None for window, there in pairs]
-
-    def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
-        """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
-        plan = self.plan(name)
-        spec = None if plan is None else plan.spec
-        title = presentation.of_kind(self.kind(name).name).title_of(spec, metric, self.config.names)
-        if title:
-            return title
-        newest = next((window for window in reversed(windows) if self.answer_state(window) == "ready"), None)
-        return (self.number(newest, question, metric).title if newest is not None else "") or metric
-
-    def _bound(self, name: str, metric: str) -> dict[str, str]:
-        """`bound` of all points of a series, if counts modulo p make bounds of them."""
-        plan = self.plan(name)
-        bound = None if plan is None else presentation.of_kind(plan.spec.kind).bound_of(plan.spec, metric)
-        return {} if bound is None else {"bound": bound}
-
     def numbers(self, stored: StoredWindow, question: Question) -> list[tuple[str, str, Point]]:
         """The numbers of an answer that is there: name, title, the number with its interval; none if it is not."""
         unanswered = self.answer_state(stored) in ("incident", "none")
@@ -768,59 +636,6 @@ class Service:
         read = ReadNumber(title, ends, () if number else number_names(numbers), bound)
         self._read.put(key, read)
         return read
-
-    def have_computed(self, windows: Sequence[StoredWindow], question: Question) -> set[bytes]:
-        """Have the newest settled windows without an answer to a question computed, a few at a time.
-
-        Returns:
-            Inputs of the windows whose answer is there.
-        """
-        answered = self.store.answered(windows, question.text)
-        lacking = (
-            window
-            for window in reversed(windows)
-            if window.state == SETTLED and window.input not in answered and self.pool.refused(window, question) is None
-        )
-        for stored in islice(lacking, AT_ONCE):
-            if not self.ask_soon(stored, question):
-                break
-        return answered
-
-    def difference(self, first: WindowAnswer, second: WindowAnswer) -> Callable[[str], dict[str, Any]]:
-        """Any number of one window minus that of another, with an interval; their answers are read once.
-
-        The noises of two windows are independent, and the interval is that of Zou and Donner for the difference of two
-        independent estimates with intervals of their own. There is none where one of the numbers holds noise of the
-        other's window.
-
-        Args:
-            first: the window of interest.
-            second: the one that it is compared with.
-
-        Returns:
-            A function of the name of a number, see `series`; EstimateError: an answer does not have it.
-
-        Source: G. Y. Zou and A. Donner, Statistics in Medicine 27(10), 2008, doi:10.1002/sim.3095, eq. 4.
-        """
-        answers = first.to_dict(), second.to_dict()
-        plan = self.plan(first.stored.sketch)
-
-        def of(metric: str) -> dict[str, Any]:
-            result = difference(None if plan is None else plan.spec, *answers, metric)
-            return {
-                "sketch": first.stored.sketch,
-                "metric": metric,
-                "title": result.title,
-                "level": 0.95,
-                "independent": result.independent,
-                "difference": {"value": result.value, "low": result.low, "high": result.high},
-                **({} if result.bound is None else {"bound": result.bound}),
-                "window": _series_point(first.stored, "ready", result.first),
-                "against": _series_point(second.stored, "ready", result.second),
-                "assumes": result.assumes,
-            }
-
-        return of
 
     # ------------------------------------------------------------------ the deployment
 
@@ -854,80 +669,6 @@ class Service:
                 if may_see(name)
             ]
         }
-
-    def pending_seconds(self, pending: int) -> float | None:
-        """Time for this number of reconstructions at the present rate; None: not known yet."""
-        rate = self.pool.rate()
-        return 0.0 if not pending else None if rate is None else round(pending / rate, 1)
-
-    def pending(self) -> int:
-        """Windows that are still to be reconstructed."""
-        if may_see_all():
-            return self.store.pending()
-        return sum(counts["pending"] for name, counts in self.store.counts().items() if may_see(name))
-
-    def status(self) -> dict[str, Any]:
-        """Delay of the store behind publications, and of the pool behind the store.
-
-        What speaks of all sketches together, or of files, is None for those who may not see all.
-        """
-        pending, whole = self.pending(), may_see_all()
-        rate = self.pool.rate() if whole else None
-        error = self.follower.error or self.store.trouble or self.pool.trouble
-        if whole and error is None and self.follower.problems:
-            error = self.follower.problems[0]
-        return {
-            "ready": self.readiness()[0] == HTTPStatus.OK,
-            "unread": self.follower.behind if whole else None,
-            "error": error if whole or error is None else UNREAD,
-            "pending": pending,
-            "rate_per_second": None if rate is None else round(rate, 3),
-            "pending_seconds": self.pending_seconds(pending),
-            "sketches": {name: {"behind_seconds": self.behind_seconds(name)} for name in self.names()},
-        }
-
-    def readiness(self) -> tuple[int, str]:
-        """HTTP status, and lines on parts that are not ready. They name no file and no sketch: everybody may read them.
-
-        `status` and the log have the whole story.
-        """
-        follower = self.follower
-        lines = []
-        if follower.error is not None:
-            lines.append(UNREAD)
-        if follower.stuck:
-            lines.append("reading what is published has stopped: a disk or a broker does not answer")
-        if follower.caught_up_at is None:
-            lines.append("what was published is still being read")
-        if self.store.trouble is not None or self.store.damaged:
-            lines.append("the database cannot be used: the log says why")
-        if self.pool.trouble is not None:
-            lines.append("answers cannot be computed at the moment: the log says why")
-        code = HTTPStatus.SERVICE_UNAVAILABLE if lines else HTTPStatus.OK
-        if code == HTTPStatus.OK:
-            late = max((self.behind_seconds(name) or 0.0 for name in self._every_name()), default=0.0)
-            lines.append(f"ready, {late:.0f} s behind the frontier")
-        return code, "\n".join(lines) + "\n"
-
-    @property
-    def threads(self) -> list[threading.Thread]:
-        """Threads that run as long as the service does."""
-        return [*self.pool.threads, self.follower.thread]
-
-    def liveness(self) -> tuple[int, str]:
-        """HTTP status, and a line: whether every thread that must run does. If not, only a restart helps."""
-        gone = [thread.name for thread in self.threads if thread.ident and not thread.is_alive()]
-        if gone:
-            return HTTPStatus.SERVICE_UNAVAILABLE, f"{', '.join(gone)} ended\n"
-        return HTTPStatus.OK, "ok\n"
-
-    def behind_seconds(self, name: str) -> float | None:
-        """Delay of the stored windows behind the newest published frontier; None: nothing is published."""
-        newest = self.follower.frontiers.get(name)
-        settled = self._settled(name)
-        if newest is None or settled is None:
-            return None
-        return max(0.0, (newest - settled[1]) / 1000)
 
 
 def _refuse_incidents(windows: Iterable[StoredWindow]) -> None:
@@ -964,8 +705,3 @@ def number_names(numbers: Mapping[str, Any]) -> list[str]:
         for name in presentation.known_names(numbers)
         if name not in offered or title_of_number(numbers, name) is not None
     ]
-
-
-def _series_point(stored: StoredWindow, state: str, ends: Point | None) -> dict[str, Any]:
-    numbers = zip(("value", "low", "high"), ends or (None, None, None), strict=True)
-    return {**stored.front, "answer": state, **dict(numbers)}

@@ -19,6 +19,7 @@ from helpers.serving import serving
 from sketchstream.config.loader import Config
 from sketchstream.naming import USUAL
 from sketchstream.query import differences
+from sketchstream.serve import over_time
 from sketchstream.serve.page import home, views, wording
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
@@ -218,7 +219,7 @@ def test_a_series_of_a_group_asks_for_the_answers_of_all_windows_at_once(
         counts = []
         for hours in (2, 12):
             queries.clear()
-            found = service.series("reach", "exactly.1", START, START + hours * HOUR, "spring")
+            found = over_time.series(service, "reach", "exactly.1", START, START + hours * HOUR, "spring")
             assert (len(found["points"]), found["pending"]) == (hours, hours)
             counts.append(len(queries))
     assert counts[0] == counts[1]

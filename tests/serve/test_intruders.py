@@ -19,6 +19,7 @@ from sketchstream.csv_cells import original, safe
 from sketchstream.errors import ConfigError
 from sketchstream.items.hashing import Key
 from sketchstream.query.windows import ALONE
+from sketchstream.serve import status
 from sketchstream.serve.app import create
 from sketchstream.serve.clients.access import COOKIE, SESSION_S, VIEWER, Access, Token, TokenFile, read_tokens
 from sketchstream.serve.clients.clients import ADDRESSES, Guesses, address_of, foreign
@@ -465,7 +466,7 @@ def test_open_paths_say_nothing_of_files_and_sketches(apart, tmp_path):
             assert "minutes" not in found.text
             assert client.get("/v1/status").json()["error"] == error
             seeing = VIEWER.set(frozenset({"minutes"}))
-            assert service.status()["error"] not in (None, error)
+            assert status.status(service)["error"] not in (None, error)
             VIEWER.reset(seeing)
         service.follower.error = None
 

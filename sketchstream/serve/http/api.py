@@ -28,6 +28,7 @@ from sketchstream import kinds
 from sketchstream.errors import ConfigError, DeadlineError
 from sketchstream.kinds.exports import WINDOW, Types, as_csv, read_csv, table_of, table_of_csv
 from sketchstream.query import overlaps
+from sketchstream.serve import over_time, status
 from sketchstream.serve.http import shapes, tables
 from sketchstream.serve.http.formats import FORMATS, AnswerMemory, as_bytes, encode, flat, respond, respond_with, tag
 from sketchstream.serve.http.metrics import CONTENT_TYPE, exposition
@@ -234,12 +235,16 @@ class Api:
         columns = list(SERIES)
         metric = self._service.rows(name).usual_number if query.metric is None else query.metric
         if query.by is None:
-            data = await run_in_threadpool(self._service.series, name, metric, query.since, query.until, query.group)
+            data = await run_in_threadpool(
+                over_time.series, self._service, name, metric, query.since, query.until, query.group
+            )
             rows = data["points"]
         elif query.group is not None:
             raise ConfigError("by=group gives all groups: leave group out, or by")
         else:
-            data = await run_in_threadpool(self._service.series_by_group, name, metric, query.since, query.until)
+            data = await run_in_threadpool(
+                over_time.series_by_group, self._service, name, metric, query.since, query.until
+            )
             rows = [{"group": series["group"], **point} for series in data["groups"] for point in series["points"]]
             columns = ["group", *SERIES]
         return respond(request, data, rows, query.format, types=SERIES_TYPES, columns=columns)
@@ -259,7 +264,7 @@ class Api:
             )
         pairs = zip((first, second), groups, strict=True)
         answers = [await self._answered(request, stored, Question(group=group)) for stored, group in pairs]
-        return respond(request, await run_in_threadpool(lambda: self._service.difference(*answers)(metric)))
+        return respond(request, await run_in_threadpool(lambda: over_time.difference(self._service, *answers)(metric)))
 
     # ------------------------------------------------------------------ tables
 
@@ -294,7 +299,7 @@ class Api:
 
     async def status(self, request: Request, query: Annotated[Plain, Query()]) -> Response:
         """What is unread, and still to be reconstructed."""
-        return respond(request, await run_in_threadpool(self._service.status))
+        return respond(request, await run_in_threadpool(status.status, self._service))
 
     async def metrics(self, request: Request, query: Annotated[Parameters, Query()]) -> Response:
         """The numbers of `status` for Prometheus."""
@@ -307,12 +312,12 @@ class Api:
 
     async def healthz(self) -> Response:
         """Whether the process answers, and all of its threads run."""
-        code, text = self._service.liveness()  # nothing that could wait: neither the database nor a thread
+        code, text = status.liveness(self._service)  # nothing that could wait: neither the database nor a thread
         return Response(text.encode(), code, {"Cache-Control": "no-store"}, "text/plain")
 
     async def readyz(self) -> Response:
         """Whether everything published is stored, and how far behind the frontier that is."""
-        code, text = await run_in_threadpool(self._service.readiness)
+        code, text = await run_in_threadpool(status.readiness, self._service)
         return Response(text.encode(), code, {"Cache-Control": "no-store"}, "text/plain")
 
     def admit(self, request: Request) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from sketchstream.serve import status
 from sketchstream.serve.clients.access import may_see, may_see_all
 from sketchstream.serve.newest import newest_answers
 from sketchstream.stream.monitoring.exposition import build_info, text_of
@@ -39,13 +40,13 @@ class _ServiceCollector:
         from prometheus_client.core import CounterMetricFamily
 
         service = self._service
-        status = service.status()
-        yield _gauge("ready", "1 if everything published is stored.", value=float(status["ready"]))
-        if status["unread"] is not None:
-            yield _gauge("unread", "Records, or files, known to be unread.", value=status["unread"])
-        yield _gauge("pending_windows", "Windows still to be reconstructed.", value=status["pending"])
+        delays = status.status(service)
+        yield _gauge("ready", "1 if everything published is stored.", value=float(delays["ready"]))
+        if delays["unread"] is not None:
+            yield _gauge("unread", "Records, or files, known to be unread.", value=delays["unread"])
+        yield _gauge("pending_windows", "Windows still to be reconstructed.", value=delays["pending"])
         behind = _gauge("behind_seconds", "How far the store is behind the newest frontier.", labels=["sketch"])
-        for name, numbers in status["sketches"].items():
+        for name, numbers in delays["sketches"].items():
             if numbers["behind_seconds"] is not None:
                 behind.add_metric([name], numbers["behind_seconds"])
         yield behind
@@ -102,8 +103,8 @@ class _ServiceCollector:
         service, traffic = self._service, self._service.traffic
         labels = ["route", "status"]
         requests = CounterMetricFamily("sketchstream_serve_requests", "Requests by route and status.", labels=labels)
-        for (route, status), number in list(traffic.requests.items()):
-            requests.add_metric([route, str(status)], number)
+        for (route, code), number in list(traffic.requests.items()):
+            requests.add_metric([route, str(code)], number)
         yield requests
         yield traffic.times.family("sketchstream_serve_request_seconds", "How long requests took.")
         pool = service.pool
@@ -114,7 +115,7 @@ class _ServiceCollector:
             "reconstructions_running": ("Reconstructions that run.", pool.running),
             "threads": ("Threads that run.", threading.active_count()),
             "threads_needed": ("Threads of the service that must run.", len(pool.threads) + 1),
-            "threads_running": ("Those of them that do.", sum(thread.is_alive() for thread in service.threads)),
+            "threads_running": ("Those of them that do.", sum(thread.is_alive() for thread in status.threads(service))),
             "database_bytes": ("Size of the database and its journal.", service.store.size),
             "database_trouble": ("1 if the last change could not be stored.", service.store.trouble is not None),
             "unreadable": ("Published files that cannot be read at the moment.", len(service.follower.problems)),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sketchstream.errors import ConfigError
 from sketchstream.kinds.exports import WINDOW, Types, table_of, table_of_csv, with_columns
 from sketchstream.serve.http.formats import flat
+from sketchstream.serve.over_time import have_computed
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
 from sketchstream.serve.store.windows import StoredWindow
@@ -176,6 +177,6 @@ def _wanted_answers(
     groups = service.groups(sketch)
     questions = [Question(group=group) for group in groups] or [Question()]
     for question in questions if groups else ():
-        service.have_computed(windows, question)
+        have_computed(service, windows, question)
     for stored, question in product(windows, questions):
         yield stored, question, {**stored.front, "group": question.group}

@@ -22,6 +22,7 @@ from sketchstream.pictures.number_texts import interval_text, speller
 from sketchstream.pictures.numbers import COUNTS, Panel, Spell, draw_chart, draw_numbers, ends, spelling
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import BOUNDS, mean, subtract
+from sketchstream.serve import over_time
 from sketchstream.serve.newest import answer_groups, firm_window
 from sketchstream.serve.page import wording
 from sketchstream.serve.page.pictures import number
@@ -149,7 +150,7 @@ class CardMaker:
         first, second = (self.service.ready(window, Question()) for window in (stored, before))
         if first is None or second is None:
             return ""
-        difference = self.service.difference(first, second)(metric)
+        difference = over_time.difference(self.service, first, second)(metric)
         change = difference["difference"]
         point = change["value"], change["low"], change["high"]
         return _in_words(point, spelling(metric), "the window before") if difference["independent"] else ""
@@ -234,7 +235,7 @@ class CardMaker:
 
     def _settled(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> list[Point]:
         """The numbers of the windows that have one; none of them while another may still come."""
-        points = self.service.computed(windows, metric, group)
+        points = over_time.computed(self.service, windows, metric, group)
         absent = (window for window, point in zip(windows, points, strict=True) if point is None)
         if any(self.service.lacks(window, Question(group=group)) for window in absent):
             return []

@@ -30,6 +30,7 @@ from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
 from sketchstream.query.times import read_time, require_order
+from sketchstream.serve import over_time, status
 from sketchstream.serve.edge.drawing_pool import DrawingPool
 from sketchstream.serve.page import calendar, comparison, home, links, pictures, rendering, series, wording
 from sketchstream.serve.recent import RecentlyUsed
@@ -254,7 +255,7 @@ class Views:
         }
         if values["state"] == "pending":
             values["refresh"] = REFRESH_S
-            seconds = self._service.status()["pending_seconds"]
+            seconds = status.status(self._service)["pending_seconds"]
             if seconds:
                 values["waiting"] = f"All that waits takes about {seconds:,.0f} seconds more; the newest goes first."
         if answer is not None:
@@ -632,7 +633,7 @@ class Views:
         spans = [window.window for window in stored]
         if not spans or not metric:  # which numbers there are is known from an answer
             return values | {"waiting": self._waits(sum(bool(window.todo) for window in stored))}
-        data = self._service.series(name, metric, spans[0][0], max(end for _, end in spans), group)
+        data = over_time.series(self._service, name, metric, spans[0][0], max(end for _, end in spans), group)
         title, points = data["title"], data["points"]
         values["metrics"] = list((offered | {metric: title}).items())
         key = orjson.dumps([name, group, title, order, zone, points])
@@ -665,7 +666,7 @@ class Views:
         """How many windows of a page are being reconstructed, and for how long, in a sentence; none if none is."""
         if not pending:
             return []
-        seconds = self._service.pending_seconds(pending)
+        seconds = status.pending_seconds(self._service, pending)
         left = "" if seconds is None else f", about {seconds:,.0f} seconds more"
         few = wording.count_text(pending, "of these windows is", "of these windows are")
         return [f"{few} being reconstructed{left}; their numbers are not here yet."]
@@ -673,7 +674,7 @@ class Views:
     def _by_group(self, name: str, stored: Sequence[StoredWindow], metric: str, title: str, zone: str) -> list[Panel]:
         """A number of all groups over the newest windows that are shown, as far as it has been computed."""
         groups, windows = self._service.groups(name)[:GROUPS_OF_A_WINDOW], stored[-WINDOWS_OF_GROUPS:]
-        points = [self._service.computed(windows, metric, group) for group in groups]
+        points = [over_time.computed(self._service, windows, metric, group) for group in groups]
         if len(groups) < 2 or not any(point is not None for row in points for point in row):
             return []
         key = orjson.dumps(["by group", name, title, zone, [window.window for window in windows], points])
@@ -797,7 +798,7 @@ class Views:
         profile = self._service.answers(first.stored.sketch) == "profile"
         if metrics and profile:
             names = list(metrics)
-        read, changes = self._service.difference(first, second), []
+        read, changes = over_time.difference(self._service, first, second), []
         for metric in names[:most]:
             try:
                 changes.append(read(metric) | {"spelled": metric if profile else ""})
@@ -807,11 +808,11 @@ class Views:
 
     def _notices(self, request: Request) -> list[str]:
         """Notices before the numbers: on their delay."""
-        status = self._service.status()
-        if status["error"]:
+        delays = status.status(self._service)
+        if delays["error"]:
             missing = "What is published cannot be read at the moment, so newer windows may be missing"
-            return [f"{missing}: {status['error']}"]
-        if not status["ready"]:
+            return [f"{missing}: {delays['error']}"]
+        if not delays["ready"]:
             return ["What is published is still being read: windows are missing."]
         return []
 

@@ -17,6 +17,7 @@ from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.errors import SketchstreamError
 from sketchstream.query.window_sequence import windows_of
+from sketchstream.serve import status
 from sketchstream.serve.follower import Follower
 from sketchstream.serve.reconstruction.pool import Pool
 from sketchstream.serve.reconstruction.questions import Question
@@ -78,8 +79,8 @@ def test_a_topic_is_followed_over_a_restart(kafka: str, tmp_path: Path) -> None:
                 try:
                     follower.step()
                     stored.append(follower.stored)
-                    assert service.readiness()[0] == 200
-                    assert service.behind_seconds("seen") == 0
+                    assert status.readiness(service)[0] == 200
+                    assert status.behind_seconds(service, "seen") == 0
                     with open_published(app.config) as published:
                         wanted = windows_of(published, "seen")
                         found = store.windows("seen")
