@@ -19,6 +19,7 @@ import numpy.typing as npt
 from sketchstream.kinds import exports, presentation
 from sketchstream.kinds.profile_answers import TREND
 from sketchstream.pictures import report
+from sketchstream.pictures.number_texts import number_text
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.differences import Difference, difference
 from sketchstream.query.times import to_span
@@ -245,8 +246,6 @@ class Windows(Sequence[Window]):
         """A picture for notebooks: the trend, and a table of all windows."""
         if self._windows and not isinstance(self[-1].answer, ProfileAnswer):
             return self._trend_of_estimates()
-        from sketchstream.pictures.number_texts import number_text
-
         rows = [window.numbers(tuple(TREND)) for window in self]
         labels = start_labels([window.start for window in self])
         cells = []

@@ -158,6 +158,7 @@ class Service:
         return [name for name in self.every_name() if may_see(name)]
 
     def every_name(self) -> Iterable[str]:
+        """Names of all sketches, whoever asks."""
         return dict.fromkeys([plan.name for plan in self.config.sketches] + self.store.sketches())
 
     def require(self, name: str) -> str:

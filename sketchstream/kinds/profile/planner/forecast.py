@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.pictures.number_texts import number_text
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,6 @@ class Plan:
 
     def rows(self) -> list[list[str]]:
         """Number, value, error, relative error, simulated error, central error; as text."""
-        from sketchstream.pictures.number_texts import number_text
 
         def cell(value: float | None) -> str:
             return "-" if value is None else number_text(value)
