@@ -36,7 +36,7 @@ from sketchstream.privacy.losses.history import History, LayerEntry, View, param
 from sketchstream.privacy.losses.loss_texts import cost_text
 from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
 from sketchstream.spec import checked_int, read_rational
-from sketchstream.topics import HISTORY, MAX_TOPICS, TOPIC_STRIDE
+from sketchstream.topics import TOPIC_STRIDE, require_partitions
 
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.overlap import Overlap
@@ -49,10 +49,6 @@ Norm = Literal[1, 2] | float
 
 LAWS: Final = frozenset({*Ledger.laws, *GAUSSIAN_LAWS})
 """Laws of layers. The variance of a spectral law depends on the direction; the spec says how."""
-
-
-MAX_PARTITIONS: Final = 10_000
-"""Most partitions of one topic of an input."""
 
 
 @dataclass(frozen=True)
@@ -145,27 +141,6 @@ class Origin:
     def repartitioned(self) -> bool:
         """Whether the number of input partitions changed while the window was open."""
         return len(self.partition_counts) > 1
-
-
-def require_partitions(number: int, *counts: int) -> None:
-    """Refuse partitions that no input has: readers go through all partitions of a window.
-
-    Args:
-        number: number of a partition, see `sketchstream.topics`.
-        counts: numbers of partitions of its topic.
-
-    Raises:
-        FormatError: says which number.
-    """
-    if number == HISTORY and max(counts, default=1) <= 1:
-        return
-    topic, place = divmod(number, TOPIC_STRIDE)
-    for count in (place, *counts):
-        if not (0 <= count <= MAX_PARTITIONS and 0 <= topic < MAX_TOPICS):
-            raise FormatError(
-                f"an input has at most {MAX_TOPICS} topics of at most {MAX_PARTITIONS:,} partitions, found "
-                f"partition {place} of topic {topic}, and {count}"
-            )
 
 
 def partition_counts(origins: Iterable[Origin]) -> int:

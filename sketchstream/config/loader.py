@@ -27,12 +27,12 @@ from sketchstream.errors import ConfigError, SpecError, StoreError, meant
 from sketchstream.files import as_path, reading
 from sketchstream.items.hashing import Key
 from sketchstream.naming import Names
-from sketchstream.published import MAX_PARTITIONS
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon
 from sketchstream.stream.state.quorum import Quorum
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.units import spell_bytes, spell_snapshots
+from sketchstream.topics import MAX_PARTITIONS
 
 if TYPE_CHECKING:
     from sketchstream.config.budget import Budget

@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import FormatError
-from sketchstream.published import require_partitions
 from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
 from sketchstream.stream.windows.windows import NO_TIME, iso
-from sketchstream.topics import TOPIC_STRIDE
+from sketchstream.topics import TOPIC_STRIDE, require_partitions
 
 if TYPE_CHECKING:
     from sketchstream.items.events import Events
