@@ -108,12 +108,8 @@ def replace_secret(path: str | os.PathLike[str], data: bytes, predecessor: Binar
             replace_secret(path, data, opened)
         return
     write_durably(path, data, replace=True)
-    left = predecessor.seek(0, os.SEEK_END)
-    predecessor.seek(0)
-    while left > 0:
-        left -= predecessor.write(bytes(min(left, 1 << 20)))
-    predecessor.flush()
-    os.fsync(predecessor.fileno())
+    os.lseek(predecessor.fileno(), 0, os.SEEK_SET)
+    _erase(predecessor.fileno())
 
 
 def read_file(path: str | os.PathLike[str], most: int = -1) -> tuple[bytes, int]:
@@ -210,7 +206,11 @@ def erase(path: Path) -> None:
     Best effort, see `remove_durably`.
     """
     with contextlib.suppress(FileNotFoundError):
-        _overwrite(path)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            _erase(descriptor)
+        finally:
+            os.close(descriptor)
         path.unlink()
 
 
@@ -336,15 +336,6 @@ def _name(temporary: Path, where: Path) -> None:
             raise
         os.close(os.open(where, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, SECRET))
         temporary.replace(where)
-
-
-def _overwrite(path: Path) -> None:
-    """Overwrite a file's bytes with zeros, and sync."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        _erase(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _erase(descriptor: int) -> None:

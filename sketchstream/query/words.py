@@ -20,6 +20,14 @@ INTERVALS: Final = "A 95% interval is made to hold the true number in 19 of 20 c
 ASKING_IS_FREE: Final = (
     "Reconstructed by sketchstream from what was published; asking again, or otherwise, costs no more privacy."
 )
+LEDGER_COLUMNS: Final = {
+    "sketch": "name in the configuration; revision: raised by `sketchstream reset`",
+    "unit": "what is protected, and what the losses are those of",
+    "windows": "how many were published; partitions: in how many partitions of the input",
+    "one window": "most that the unit loses to one window (epsilon)",
+    "all windows": "most that it loses to all of them: an event lies in one window, an item may lie in each",
+}
+"""What the columns of a deployment's ledger mean."""
 LARGE: Final = 20.0
 """An epsilon beyond this promises nothing that can be put into words."""
 

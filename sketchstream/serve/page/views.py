@@ -428,7 +428,7 @@ class Views(PageParts):
             here="Ledger",
             sentences=[f"{line if line.startswith(named) else line[:1].upper() + line[1:]}." for line in text],
             tables=[table, by_day] if rows else [],
-            lists=[("What the columns mean", [f"{name}: {meaning}" for name, meaning in _LEDGER])],
+            lists=[("What the columns mean", [f"{name}: {words.LEDGER_COLUMNS[name]}" for name in _EXPLAINED])],
             line=f"sketchstream ledger -c {self._service.config.path.name} --format json",
         )
 
@@ -464,7 +464,7 @@ class Views(PageParts):
     def help(self, request: Request) -> Response:
         """Explanations of terms."""
         title = "What the words and intervals mean"
-        return rendering.html("text.html", title=title, here="Help", sections=wording.HELP)
+        return rendering.html("text.html", title=title, here="Help", sections=wording.HELP.items())
 
     def asset(self, request: Request) -> Response:
         """A static file."""
@@ -474,14 +474,11 @@ class Views(PageParts):
         return file
 
 
+_EXPLAINED: Final = ("unit", "one window", "all windows")
+"""Columns of the ledger whose meaning is told."""
 _COUNTED: Final = (
     ("pending", "of them is being reconstructed", "of them are being reconstructed"),
     ("incidents", "has an incident", "have an incident"),
-)
-_LEDGER: Final = (
-    ("unit", "what is protected, and what the losses are those of"),
-    ("one window", "most that the unit loses to one window (epsilon)"),
-    ("all windows", "most that it loses to all of them: an event lies in one window, an item may lie in each"),
 )
 
 

@@ -17,49 +17,35 @@ from sketchstream.serve.page import calendar
 if TYPE_CHECKING:
     from sketchstream.stream.windows.plans import SketchPlan
 
-HELP: Final = (
-    (
-        "Sketches and windows",
-        (
-            "A sketch counts events without keeping any item's true count: noise is laid into its counters before the "
-            "first event. A window is a stretch of time; when it ends, its sketch is sealed and published once. All "
-            "numbers of this page are computed from what was published.",
-        ),
+HELP: Final = {
+    "Sketches and windows": (
+        "A sketch counts events without keeping any item's true count: noise is laid into its counters before the "
+        "first event. A window is a stretch of time; when it ends, its sketch is sealed and published once. All "
+        "numbers of this page are computed from what was published.",
     ),
-    (
-        "95% intervals",
-        (
-            f"{words.INTERVALS} A wide interval says that the noise hides more; it is the price of protection.",
-            "Whether a number of one window is larger than that of another is told by the interval of their "
-            "difference: if it holds 0, the data do not tell. Intervals that overlap a little do not yet mean that.",
-            "An estimate is the best single guess, and can have digits after the point although items are whole.",
-        ),
+    "95% intervals": (
+        f"{words.INTERVALS} A wide interval says that the noise hides more; it is the price of protection.",
+        "Whether a number of one window is larger than that of another is told by the interval of their "
+        "difference: if it holds 0, the data do not tell. Intervals that overlap a little do not yet mean that.",
+        "An estimate is the best single guess, and can have digits after the point although items are whole.",
     ),
-    (
-        "Seen k times",
-        (
-            "“k times or more” (k+ reach) counts the items with at least k events in a window; “exactly k times” those "
-            "with k events, no more and no less. Items seen only once are those with exactly one event.",
-        ),
+    "Seen k times": (
+        "“k times or more” (k+ reach) counts the items with at least k events in a window; “exactly k times” "
+        "those with k events, no more and no less. Items seen only once are those with exactly one event.",
     ),
-    (
-        "Complete and incomplete windows",
-        (
-            "A window is complete when all partitions of the input have passed it and no loss of records shows. Until "
-            "then the page says how many partitions there are, and which are missing; its numbers may grow.",
-            "Numbers of windows cannot be added up: an item that occurs in two windows would count twice. For longer "
-            "stretches of time a sketch with longer windows is needed.",
-        ),
+    "Complete and incomplete windows": (
+        "A window is complete when all partitions of the input have passed it and no loss of records shows. Until "
+        "then the page says how many partitions there are, and which are missing; its numbers may grow.",
+        "Numbers of windows cannot be added up: an item that occurs in two windows would count twice. For longer "
+        "stretches of time a sketch with longer windows is needed.",
     ),
-    (
-        "The guarantee",
-        (
-            "Epsilon bounds what anybody can learn about one protected unit (an event or an item): leaving it out "
-            "changes the probability of everything published by a factor of at most e to the power of epsilon. The "
-            "ledger adds up what one unit can have lost to everything that was published.",
-        ),
+    "The guarantee": (
+        "Epsilon bounds what anybody can learn about one protected unit (an event or an item): leaving it out "
+        "changes the probability of everything published by a factor of at most e to the power of epsilon. The "
+        "ledger adds up what one unit can have lost to everything that was published.",
     ),
-)
+}
+"""Explanations of terms, by their headings."""
 
 UNCONFIGURED: Final = (
     "The configuration that this service read when it started does not name this sketch: it was removed or renamed, "

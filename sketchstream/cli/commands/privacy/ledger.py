@@ -14,25 +14,20 @@ import click
 
 from sketchstream.cli import clusters, options, show, sketches
 from sketchstream.errors import ConfigError
+from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.privacy.deployments.deployment import Deployment
 
 
-ONE: Final = {
+COLUMNS: Final = {
     "part": "of a merged sketch: which of its parts; empty: the sketch itself",
     "what": "a layer of noise in the state, or a view: what somebody saw, or (promised) will see",
     "cost": "of that layer or view, in the measure that is named; raw: the state itself was seen",
     "an event after it": "most that an event (or item) loses that came after this line and before the next, in that "
     "measure",
 }
-ALL: Final = {
-    "sketch": "name in the configuration; revision: raised by `sketchstream reset`",
-    "unit": "what is protected, and what the losses are those of",
-    "windows": "how many were published; partitions: in how many partitions of the input",
-    "one window": "most that the unit loses to one window (epsilon)",
-    "all windows": "most that it loses to all of them: an event lies in one window, an item may lie in each",
-}
+"""What the columns of one sketch's ledger mean."""
 
 
 @click.command()
@@ -95,7 +90,7 @@ def _print_deployment(deployment: Deployment, form: show.Format, unseen: Sequenc
                 f"booked by backfill, no body yet, not in the totals: {row['sketch']} revision {row['revision']}, "
                 f"window {' to '.join(row['window'])}, epsilon {row['epsilon']} per {row['unit']}"  # type: ignore[arg-type]
             )
-        _explain(ALL)
+        _explain(words.LEDGER_COLUMNS)
 
 
 def _explain(columns: Mapping[str, str]) -> None:
@@ -116,7 +111,7 @@ def _of_file(file: Path, form: show.Format) -> None:
         ledgers = [part.ledger for part in published.parts]
     if form == "table":
         click.echo("\n\n".join(str(ledger) for ledger in ledgers))
-        _explain(ONE)
+        _explain(COLUMNS)
         return
     columns = ("part", "what", "cost", "an event after it")
     rows = [
