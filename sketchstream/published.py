@@ -172,19 +172,6 @@ class _Published:
         assert isinstance(self, (Release, SealedState, Stack))
         return self
 
-    @property
-    def repartitioned(self) -> bool:
-        """Whether partitions were added or removed during the window."""
-        return False
-
-    def guarantee(self) -> Guarantee:
-        """The privacy guarantee, in words and numbers."""
-        raise NotImplementedError
-
-    def to_bytes(self) -> bytes:
-        """The published bytes."""
-        raise NotImplementedError
-
     def _grouped(self, answer: str) -> Grouping:
         """The kind, whose sketches may have groups.
 
@@ -208,7 +195,7 @@ class _Published:
         Raises:
             StoreError: the file exists, or cannot be written.
         """
-        write_durably(path, self.to_bytes(), mode=PUBLIC)
+        write_durably(path, self._whole().to_bytes(), mode=PUBLIC)
 
     def profile(
         self,

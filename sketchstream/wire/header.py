@@ -131,12 +131,8 @@ def _ledger(value: Any) -> bool:
     return isinstance(value, dict) and _tree(value)
 
 
-def _bytes(value: Any) -> bool:
-    return isinstance(value, bytes)
-
-
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
+def _instance(kind: type) -> Check:
+    return lambda value: isinstance(value, kind)
 
 
 _OPEN: dict[str, Check] = {
@@ -159,12 +155,12 @@ _SEALED: dict[str, Check] = {
     "cost": _fraction,
     "seal_id": _blob(16),
 }
-_HISTOGRAM: dict[str, Check] = {"form": _text, "edges_version": _check_whole(1, 1 << 16), "final": _flag}
+_HISTOGRAM: dict[str, Check] = {"form": _text, "edges_version": _check_whole(1, 1 << 16), "final": _instance(bool)}
 _ALWAYS: dict[str, Check] = {"kind": _text, "spec": _is_plain}
 _KEYED: dict[str, Check] = {"key_id": _blob(8)}
 
 FIELDS: dict[str, dict[str, Check]] = {
-    "sketch": {**_ALWAYS, **_KEYED, **_OPEN, "items": _bytes},
+    "sketch": {**_ALWAYS, **_KEYED, **_OPEN, "items": _instance(bytes)},
     "sealed-state": {**_ALWAYS, **_KEYED, **_SEALED},
     "release": {**_ALWAYS, **_KEYED, **_SEALED, **_HISTOGRAM},
     "instalment": {**_ALWAYS, **_KEYED, **_SEALED, "first": _check_whole(0, 1 << 40), "stop": _check_whole(1, 1 << 40)},

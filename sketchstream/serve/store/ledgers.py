@@ -72,9 +72,6 @@ def shape_of(header: Mapping[str, Any]) -> bytes | None:
             "counts": list(Origin.from_dict(header).partition_counts),
         }
         shape: bytes = msgpack.packb(plain)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, FormatError):
-        return None
-    try:
         _read_shape(shape)
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError, FormatError):
         return None

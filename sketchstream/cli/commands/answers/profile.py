@@ -7,10 +7,10 @@ directory; the answers kept for files, see `stored`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,24 +27,7 @@ if TYPE_CHECKING:
     from sketchstream.query.answers import ProfileAnswer
     from sketchstream.query.sealed import SealedWindow
 
-
-@dataclass(frozen=True)
-class Method:
-    """Options of the reconstruction."""
-
-    method: str
-    norm: str | None
-    beta: float
-    max_count: int | None
-
-    def apply(self, published: Published) -> Profile:
-        """The profile of one published object."""
-        return published.profile(
-            method=self.method,  # type: ignore[arg-type]
-            max_count=self.max_count,
-            norm=None if self.norm is None else NORMS[self.norm],
-            beta=self.beta,
-        )
+    Reconstruct = Callable[[Published], Profile]
 
 
 @click.command(cls=CachedCommand)
@@ -68,7 +51,7 @@ def command(
     group: str | None,
     by: str | None,
     numbers: tuple[str, ...],
-    method: str,
+    method: Any,
     norm: str | None,
     beta: float,
     max_count: int | None,
@@ -94,7 +77,6 @@ def command(
       sketchstream profile -c sketchstream.toml --sketch reach --by group --number at_least.3
       sketchstream profile -c sketchstream.toml --sketch reach --all --by group --format csv
     """
-    how = Method(method, norm, beta, max_count)
     source.require_one(merge=merge)
     options.require_picture(plot, "--plot")
     every = source.every
@@ -118,8 +100,12 @@ def command(
             "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html",
         ),
     )
+
+    def reconstruct(published: Published) -> Profile:
+        return published.profile(method, max_count, norm=None if norm is None else NORMS[norm], beta=beta)
+
     if source.file is not None:
-        _of_file(source.file, how, group, plot, html, form)
+        _of_file(source.file, reconstruct, group, plot, html, form)
         return
     from sketchstream.cli import results
     from sketchstream.kinds import groups_of
@@ -137,9 +123,8 @@ def command(
 
             page = None if html is None else WindowsReport(plan.name, plan.calendar.timezone)
             selected = windows.every() if every else iter((windows.one(),))
-            results.print_windows(
-                reader, plan.name, choose_windows(selected, group), how.apply, form, page, numbers or results.SUMMARY
-            )
+            chosen = choose_windows(selected, group)
+            results.print_windows(reader, plan.name, chosen, reconstruct, form, page, numbers or results.SUMMARY)
             show.remarks(reader, plan.name)
             if html is not None and page is not None:
                 write_page(html, page.page())
@@ -149,17 +134,17 @@ def command(
             merged, factor = reader.merged(some)
             assert factor is not None, "a profile was asked for"
             show.note(f"{len(some)} windows merged, error times up to {factor:.3g}")
-            answer = ProfileAnswer(how.apply(merged), {"windows": len(some), "error_factor": round(factor, 4)})
+            answer = ProfileAnswer(reconstruct(merged), {"windows": len(some), "error_factor": round(factor, 4)})
         else:
             (window,) = choose_windows([windows.one()], group)
-            answer = reader.answer(window, how.apply)
+            answer = reader.answer(window, reconstruct)
         show.remarks(reader, plan.name, still_open=source.newest)
     present(answer, plot, html, plan.name)
     results.print_one(answer, form)
 
 
 def _of_file(
-    file: Path, how: Method, group: str | None, plot: Path | None, html: Path | None, form: show.Format
+    file: Path, reconstruct: Reconstruct, group: str | None, plot: Path | None, html: Path | None, form: show.Format
 ) -> None:
     """Print the profile of a published file."""
     from sketchstream.cli import results
@@ -169,7 +154,7 @@ def _of_file(
     if group is None and published.groups:
         raise ConfigError(f"{file.name} has {len(published.groups):,} groups: choose one with --group NAME")
     published = published if group is None else published.group(group)
-    answer = of_file(published, how.apply(published))
+    answer = of_file(published, reconstruct(published))
     answer = answer if group is None else replace(answer, facts={**answer.facts, "group": group})
     warning = (answer.profile.guarantee or {}).get("warning")
     if warning is not None and not published.spec.no_privacy:  # else reading the file has warned already
