@@ -35,18 +35,8 @@ from sketchstream.stream.windows.units import spell_bytes, spell_snapshots
 from sketchstream.topics import MAX_PARTITIONS
 
 if TYPE_CHECKING:
+    from sketchstream.config import schema
     from sketchstream.config.budget import Budget
-    from sketchstream.config.schema import (
-        FileTable,
-        HistoryTable,
-        InputTable,
-        OutputTable,
-        PayloadTable,
-        PrivacyTable,
-        ServeTable,
-        StoreTable,
-        WorkerTable,
-    )
     from sketchstream.kinds.config_tables import QualityTable, SketchTable
     from sketchstream.privacy.losses.composition import Losses
     from sketchstream.stream.input.partitioner import Partitioner
@@ -62,20 +52,20 @@ class Config:
 
     path: Path
     kafka: Mapping[str, Any]
-    input: InputTable
-    payload: PayloadTable | None
+    input: schema.InputTable
+    payload: schema.PayloadTable | None
     key_file: Path | None
-    store: StoreTable
-    output: OutputTable
-    privacy: PrivacyTable
+    store: schema.StoreTable
+    output: schema.OutputTable
+    privacy: schema.PrivacyTable
     quality: Mapping[str, QualityTable]
-    worker: WorkerTable
-    serve: ServeTable
+    worker: schema.WorkerTable
+    serve: schema.ServeTable
     names: Names
     sketches: tuple[SketchPlan, ...]
     unsaid_units: tuple[str, ...] = ()
     """Sketches that count the item and do not set their unit."""
-    history: HistoryTable | None = None
+    history: schema.HistoryTable | None = None
     other_topics: tuple[Config, ...] = ()
     """The same for every further topic of `[[input.topics]]`, each with its own group and sealed topic."""
 
@@ -418,7 +408,7 @@ class Config:
         ]
 
 
-def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
+def _assemble(table: schema.FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
     """Combine the tables, of each topic if there are several, and list contradictions between them.
 
     Mistakes about `unclear` keys, which were removed, are consequences and are not listed.
@@ -436,7 +426,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
     return replace(configs[0], other_topics=tuple(replace(topic, history=None) for topic in configs[1:])), []
 
 
-def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
+def _assemble_one(table: schema.FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
     """Combine the tables of one topic, and list contradictions between them; see `_assemble`."""
     kafka, mistakes = kafka_settings.read(table.kafka)
     if table.input.topic is not None:
