@@ -123,9 +123,9 @@ class Origin:
         Raises:
             FormatError: more partitions than an input has.
         """
-        known = {attribute.name for attribute in fields(cls)}
+        names = {attribute.name for attribute in fields(cls)}
         values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in header.items() if name in known
+            name: tuple(value) if isinstance(value, list) else value for name, value in header.items() if name in names
         }
         origin = cls(**values)
         require_partitions(origin.partition or 0, *origin.partition_counts)
@@ -748,12 +748,12 @@ def require_accounted(
             the life cycle.
     """
     accounting = kinds.of(spec).accounting
-    held = [(layer.law, accounting.cost(spec, layer.parameter), layer.lineage) for layer in layers]
-    noted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
+    written = [(layer.law, accounting.cost(spec, layer.parameter), layer.lineage) for layer in layers]
+    accounted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
     drawn = [entry.cost for entry in ledger.layers]
     if view is not None and view.cost is not None:
         drawn.append(accounting.shared_cost(spec, view.cost, final=view.kind == "publication"))
-    wrong = held != noted or any(law != accounting.law(spec) for law, _, _ in held)
+    wrong = written != accounted or any(law != accounting.law(spec) for law, _, _ in written)
     named = {counter.name: counter for counter in counters}
     for component in accounting.components(spec)[1:]:
         counter = named.get(component.name)
@@ -763,7 +763,7 @@ def require_accounted(
             wrong |= {draw.parameter for draw in counter.noise} != {component.parameter(drawn[0])}
     if wrong:
         raise FormatError(
-            f"the header names {len(held)} noise layers and its ledger accounts for others: these bytes were not "
+            f"the header names {len(written)} noise layers and its ledger accounts for others: these bytes were not "
             "written by a sketch and are not used; take an undamaged copy"
         )
     sealed = view is not None and view.kind == "publication"

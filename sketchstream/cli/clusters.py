@@ -107,7 +107,7 @@ def number_partitions(diagnoses: Sequence[Diagnosis], topic: int) -> Iterator[Di
     """Findings about the partitions of one of several topics, with the numbers of the whole input."""
     from sketchstream.topics import TOPIC_STRIDE
 
-    return (replace(each, partition=TOPIC_STRIDE * topic + each.partition) for each in diagnoses)
+    return (replace(diagnosis, partition=TOPIC_STRIDE * topic + diagnosis.partition) for diagnosis in diagnoses)
 
 
 def findings(diagnoses: Sequence[Diagnosis]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -245,18 +245,18 @@ class PlannedDeployment:
         spec, context = self.spec, self.context
         sketch = OtherSketch.of("", self.ledger, context.window_ms, groups=spec.group_losses)
         event, item = sketch.event.pure, sketch.item.pure * copies_of_item(context)
-        out: list[tuple[str, int, Loss | None, Loss]] = [("in one window", 1, event, item)]
+        rows: list[tuple[str, int, Loss | None, Loss]] = [("in one window", 1, event, item)]
         if self.overlap > 1:
             windows = self.overlap
-            out.append(("in all windows that hold it", windows, event * windows, item * windows))
+            rows.append(("in all windows that hold it", windows, event * windows, item * windows))
         if self.windows is not None:
             assert context.window_ms is not None
             day = windows_a_day(context)
             whole = windows_of(context.window_ms, context.window_ms, self.overlap, context.every_ms)
-            out.append(("in a day", day, None, item * day))
+            rows.append(("in a day", day, None, item * day))
             if self.overlap > 1:
-                out.append((f"in {duration(context.window_ms)}", whole, None, item * whole))
-        return out
+                rows.append((f"in {duration(context.window_ms)}", whole, None, item * whole))
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; losses as strings ('3/2', 'unlimited')."""

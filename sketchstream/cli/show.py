@@ -102,12 +102,12 @@ def print_json(data: object) -> None:
 
 def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
     """RFC 4180 text with a header line, without a line end at the end."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     cells = ([row[name] for name in columns] if isinstance(row, Mapping) else row for row in rows)
     writer.writerows([["" if cell is None else safe(cell) for cell in row] for row in cells])
-    return out.getvalue().rstrip("\n")
+    return text.getvalue().rstrip("\n")
 
 
 def print_data(

@@ -90,11 +90,11 @@ class ChosenWindows:
         """All of them; where there is none, standard error says so."""
         from sketchstream.query.windows import none_published
 
-        some = False
+        published_any = False
         for window in self.published.every(self.name, *self.span):
-            some = True
+            published_any = True
             yield window
-        if not some:
+        if not published_any:
             show.note(none_published(self.name, *self.span))
 
     def one(self) -> SealedWindow:

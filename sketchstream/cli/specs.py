@@ -181,8 +181,8 @@ def spec_of_table(path: Path, item_type: str) -> Any:
     try:
         return Config.of(whole, path).sketches[0].spec
     except ConfigError as error:
-        own = re.compile(r'sketch "sketch"(: |\.)')
-        raise ConfigError(*(own.sub("", mistake) for mistake in error.mistakes)) from None
+        prefix = re.compile(r'sketch "sketch"(: |\.)')
+        raise ConfigError(*(prefix.sub("", mistake) for mistake in error.mistakes)) from None
 
 
 def describe_by_options(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:

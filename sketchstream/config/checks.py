@@ -98,12 +98,12 @@ def split_topics(table: FileTable) -> tuple[list[FileTable], list[str]]:
     mistakes = list(_check_topics(table))
     made: list[FileTable] = []
     for override in block.topics:
-        own = {name: getattr(override, name) for name in override.model_fields_set - {"payload"}}
+        overridden = {name: getattr(override, name) for name in override.model_fields_set - {"payload"}}
         form = override.format or block.format or "json"
         payload = override.payload
         if payload is None and form in formats.names() and formats.by_name(form).payload_keys:
             payload = table.payload
-        changed: dict[str, Any] = {"input": block.model_copy(update=own), "payload": payload}
+        changed: dict[str, Any] = {"input": block.model_copy(update=overridden), "payload": payload}
         if made:
             group = str(table.kafka.get("group.id", ""))
             changed["kafka"] = {**table.kafka, "group.id": f"{group}.{override.topic}"}

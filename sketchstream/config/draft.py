@@ -61,8 +61,8 @@ class Draft:
         else:
             lines += [_line("file", self.file or ""), _line("format", self.format or "")]
         lines.append(_line("item", self.item))
-        own = "the records' own timestamps; or a field with numbers (see time_unit) or RFC 3339"
-        lines.append(_line("time", self.time) + (f"  # {own}" if self.time == "record" else ""))
+        comment = "the records' own timestamps; or a field with numbers (see time_unit) or RFC 3339"
+        lines.append(_line("time", self.time) + (f"  # {comment}" if self.time == "record" else ""))
         if self.time_unit != "ms":
             lines.append(_line("time_unit", self.time_unit) + "  # what a number in that field counts since 1970")
         if self.topic is not None:

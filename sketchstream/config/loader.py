@@ -495,8 +495,8 @@ def _assemble_one(table: schema.FileTable, path: Path, unclear: Collection[str])
     return config, []
 
 
-def _quality(usual: QualityTable, own: QualityTable | None) -> QualityTable:
+def _quality(usual: QualityTable, of_sketch: QualityTable | None) -> QualityTable:
     """The tolerances of one sketch: its own if it sets them, else those of the file."""
-    if own is None:
+    if of_sketch is None:
         return usual
-    return usual.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+    return usual.model_copy(update={name: getattr(of_sketch, name) for name in of_sketch.model_fields_set})

@@ -98,7 +98,7 @@ def read_tables(written: Mapping[str, Any]) -> tuple[FileTable | None, list[str]
 
 def _in_the_file(errors: Iterable[Any], data: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The errors with their places in the file: of a key with alternatives, pydantic has an error for each of them."""
-    out: list[dict[str, Any]] = []
+    placed: list[dict[str, Any]] = []
     alternatives: dict[Path, list[dict[str, Any]]] = {}
     for error in errors:
         place: Any = data
@@ -110,12 +110,12 @@ def _in_the_file(errors: Iterable[Any], data: Mapping[str, Any]) -> list[dict[st
                 loc, place = (*loc, part), place[part] if present else None
             else:  # the name of an alternative
                 key = loc if key is None else key
-        (out if key is None else alternatives.setdefault(key, [])).append({**error, "loc": loc})
+        (placed if key is None else alternatives.setdefault(key, [])).append({**error, "loc": loc})
     for key, several in alternatives.items():
         inside = [error for error in several if len(error["loc"]) > len(key)]  # this alternative was meant
         names = dict.fromkeys(EXPECTED.get(error["type"], "something else") for error in several)
-        out += inside or [{**several[0], "type": "alternatives", "expected": ", or ".join(names)}]
-    return out
+        placed += inside or [{**several[0], "type": "alternatives", "expected": ", or ".join(names)}]
+    return placed
 
 
 def _explain(error: Any, written: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:

@@ -497,8 +497,8 @@ def _columns(count: int) -> str:
     """Sentence on a chart of more numbers than pixels; empty for fewer."""
     if count <= 2 * COLUMNS:
         return ""
-    each = -(-count // COLUMNS)
-    return f" Each column of the picture shows the least and the largest of some {each} neighbouring numbers."
+    width = -(-count // COLUMNS)
+    return f" Each column of the picture shows the least and the largest of some {width} neighbouring numbers."
 
 
 def draw_table(

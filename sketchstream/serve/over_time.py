@@ -137,9 +137,9 @@ def computed(service: Service, windows: Sequence[StoredWindow], metric: str, gro
         group: group of a sketch that has groups.
     """
     question = Question(group=group)
-    known = (window.state != INCIDENT and window.guarantee is not None for window in windows)
-    pairs = zip(windows, known, strict=True)
-    return [service.number(window, question, metric).point if there else None for window, there in pairs]
+    answered = (window.state != INCIDENT and window.guarantee is not None for window in windows)
+    pairs = zip(windows, answered, strict=True)
+    return [service.number(window, question, metric).point if is_answered else None for window, is_answered in pairs]
 
 
 def have_computed(service: Service, windows: Sequence[StoredWindow], question: Question) -> set[bytes]:

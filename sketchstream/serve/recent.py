@@ -51,9 +51,9 @@ class RecentlyUsed(Generic[Key, Value]):
 
     def get_or_make(self: RecentlyUsed[Key, Any], key: Key | None, make: Callable[[], Made]) -> Made:
         """The value of a key, made now if there is none; without a key nothing is kept."""
-        known: Made | None = None if key is None else self.get(key)
-        if known is not None:
-            return known
+        kept: Made | None = None if key is None else self.get(key)
+        if kept is not None:
+            return kept
         value = make()
         if key is not None:
             self.put(key, value)

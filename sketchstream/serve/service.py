@@ -122,10 +122,10 @@ class WindowAnswer:
         return data
 
 
-def guarantee_seen(both: str) -> str:
+def guarantee_seen(guarantees: str) -> str:
     """The guarantee that whoever asks may see: if they may not see every sketch, that of the window's sketch alone."""
-    whole, _, alone = both.partition("\n")
-    return whole if may_see_all() else alone
+    of_all, _, of_sketch = guarantees.partition("\n")
+    return of_all if may_see_all() else of_sketch
 
 
 class Service:
@@ -365,11 +365,11 @@ class Service:
         `answer` is "ready", "pending" (being computed), "on_request" (incomplete: computed when asked for), "none"
         (`failure` says why) or "incident" (`status` says which; nothing of it is shown).
         """
-        out: dict[str, Any] = stored.fields or {"sketch": stored.sketch, **stored.front}
-        out |= {"status": stored.status or "being put together", "answer": self.answer_state(stored)}
+        described: dict[str, Any] = stored.fields or {"sketch": stored.sketch, **stored.front}
+        described |= {"status": stored.status or "being put together", "answer": self.answer_state(stored)}
         if stored.failure is not None:
-            out["failure"] = stored.failure
-        return out
+            described["failure"] = stored.failure
+        return described
 
     def answer_state(self, stored: StoredWindow, answered: Collection[bytes] | None = None) -> str:
         """See `describe`.
@@ -452,12 +452,12 @@ class Service:
         )
         if since is None or until is None:
             return f"{text}."
-        seen = self.names()
+        names = self.names()
         longer = [
             plan.name
             for plan in self.config.sketches
             if plan.name != name
-            and plan.name in seen
+            and plan.name in names
             and any(True for _ in self.store.windows(plan.name, since, until, limit=1))
             and plan.shortest_ms > windows[0].window[1] - windows[0].window[0]
         ]
@@ -617,7 +617,7 @@ class Service:
             return []
         numbers = self.config.names.facts() | orjson.loads(answer)
         numbered = ((name, title_of_number(numbers, name)) for name in presentation.of(numbers).numbers(numbers))
-        return [(name, *there[:2]) for name, there in numbered if there is not None]
+        return [(name, *read[:2]) for name, read in numbered if read is not None]
 
     def number(self, stored: StoredWindow, question: Question, metric: str) -> ReadNumber:
         """A number of a stored answer.

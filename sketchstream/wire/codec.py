@@ -72,7 +72,7 @@ def decode(body: memoryview, n: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         raise FormatError("an escaped value does not fit the type of the array")
     low = rest[length + escaped :]
     try:
-        out = np.empty(n, dtype)
+        values = np.empty(n, dtype)
     except MemoryError:
         raise FormatError(f"no memory for the {n} values that the body declares") from None
     used = 0
@@ -90,11 +90,11 @@ def decode(body: memoryview, n: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
             wide |= _read_low_bits(low[at * shift // 8 :], len(wide), shift)
         if bits < 64 and len(wide) and int(wide.max()) >> bits:
             break
-        out[at : at + len(wide)] = _unzigzag(wide).astype(dtype)
+        values[at : at + len(wide)] = _unzigzag(wide).astype(dtype)
         at += len(wide)
     if at != n or used != count or (aside and low[-1] >> ((n * shift - 1) % 8 + 1)):
         raise FormatError("the body does not hold what it declares")
-    return out
+    return values
 
 
 def _zigzag(values: Integers) -> U64:
@@ -117,8 +117,8 @@ def _best_shift(values: Integers) -> int:
     costs = []
     for shift in range(max(1, min(top, 8 * values.itemsize) - 6)):
         rest = sample >> np.uint64(shift)
-        seen = np.bincount(np.minimum(rest, np.uint64(ESCAPE)).astype(np.int64), minlength=ESCAPE + 1) / len(sample)
-        entropy = -float(np.sum(seen[seen > 0] * np.log2(seen[seen > 0])))
+        shares = np.bincount(np.minimum(rest, np.uint64(ESCAPE)).astype(np.int64), minlength=ESCAPE + 1) / len(sample)
+        entropy = -float(np.sum(shares[shares > 0] * np.log2(shares[shares > 0])))
         over = rest[rest >= ESCAPE] - np.uint64(ESCAPE)
         costs.append(shift + max(entropy, 1.0) + 8 * float(_varint_lengths(over).sum()) / len(sample))
     return int(np.argmin(costs))
@@ -136,14 +136,14 @@ def _low_bits(wide: U64, shift: int) -> bytes:
 
 def _read_low_bits(low: memoryview, n: int, shift: int) -> U64:
     """The first n values of `_low_bits`."""
-    out = np.zeros(n, np.uint64)
+    values = np.zeros(n, np.uint64)
     for first in range(0, n, 8192):
         count = min(8192, n - first)
         data = np.frombuffer(low[first * shift // 8 : (first * shift + count * shift + 7) // 8], np.uint8)
         bits = np.unpackbits(data, count=count * shift, bitorder="little").reshape(count, shift)
         for power in range(shift):
-            out[first : first + count] |= bits[:, power].astype(np.uint64) << np.uint64(power)
-    return out
+            values[first : first + count] |= bits[:, power].astype(np.uint64) << np.uint64(power)
+    return values
 
 
 def _varint_lengths(values: U64) -> npt.NDArray[np.int64]:
@@ -158,15 +158,15 @@ def _varints(values: U64) -> bytes:
     """Seven bits per byte, lowest first; the top bit is set if more bytes follow."""
     lengths = _varint_lengths(values)
     ends = np.cumsum(lengths)
-    out = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
+    data = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
     for number in range(_MAX_VARINT_BYTES):
         longer = lengths > number
         if not longer.any():
             break
         piece = (values[longer] >> np.uint64(7 * number) & np.uint64(127)).astype(np.uint8)
         more = (lengths[longer] > number + 1).astype(np.uint8) << 7
-        out[(ends - lengths)[longer] + number] = piece | more
-    return out.tobytes()
+        data[(ends - lengths)[longer] + number] = piece | more
+    return data.tobytes()
 
 
 def _read_varints(data: bytes, count: int) -> U64:
@@ -180,43 +180,43 @@ def _read_varints(data: bytes, count: int) -> U64:
     bad = len(lasts) != count or (len(raw) and (not len(lasts) or lasts[-1] != len(raw) - 1))
     if bad or (count and (lengths.max() > _MAX_VARINT_BYTES or np.any((raw[lasts] == 0) & (lengths > 1)))):
         raise FormatError("the escapes of the body are not readable")
-    out = np.zeros(count, np.uint64)
+    values = np.zeros(count, np.uint64)
     for number in range(int(lengths.max()) if count else 0):
         longer = lengths > number
         piece = raw[starts[longer] + number].astype(np.uint64)
         if number == _MAX_VARINT_BYTES - 1 and np.any(piece > 1):
             raise FormatError("an escaped value does not fit in 64 bits")
-        out[longer] |= (piece & np.uint64(127)) << np.uint64(7 * number)
-    return out
+        values[longer] |= (piece & np.uint64(127)) << np.uint64(7 * number)
+    return values
 
 
 def _read_few_varints(data: bytes, count: int) -> U64:
     """Read numbers one by one, which is faster for few of them."""
-    out: list[int] = []
+    values: list[int] = []
     value = power = 0
     wrong = False
     for byte in data:
         value |= (byte & 127) << power
         if byte < 128:
             wrong |= power > 63 or (byte == 0 and power > 0)
-            out.append(value)
+            values.append(value)
             value = power = 0
         else:
             power += 7
-    if wrong or power or len(out) != count:
+    if wrong or power or len(values) != count:
         raise FormatError("the escapes of the body are not readable")
-    if max(out, default=0) >> 64:
+    if max(values, default=0) >> 64:
         raise FormatError("an escaped value does not fit in 64 bits")
-    return np.array(out, np.uint64)
+    return np.array(values, np.uint64)
 
 
 def _inflate(data: memoryview, limit: int) -> bytes:
     """A whole deflate stream of at most `limit` bytes."""
     stream = zlib.decompressobj(-15)
-    out = _some(stream, data, limit + 1)
-    if len(out) > limit or not stream.eof or stream.unused_data:
+    inflated = _some(stream, data, limit + 1)
+    if len(inflated) > limit or not stream.eof or stream.unused_data:
         raise FormatError("the body does not decompress to what it declares")
-    return out
+    return inflated
 
 
 def _tokens(data: memoryview, n: int) -> Iterator[bytes]:
@@ -225,14 +225,14 @@ def _tokens(data: memoryview, n: int) -> Iterator[bytes]:
     left: bytes | memoryview = data
     for first in range(0, n, _BLOCK):
         wanted = min(_BLOCK, n - first)
-        out = bytearray()
-        while len(out) < wanted:
-            more = _some(stream, left, wanted - len(out))
+        tokens = bytearray()
+        while len(tokens) < wanted:
+            more = _some(stream, left, wanted - len(tokens))
             left = stream.unconsumed_tail
             if not more:
                 raise FormatError("the body does not decompress to what it declares")
-            out += more
-        yield bytes(out)
+            tokens += more
+        yield bytes(tokens)
     if _some(stream, left, 1) or not stream.eof or stream.unused_data or stream.unconsumed_tail:
         raise FormatError("the body does not decompress to what it declares")
 
@@ -240,7 +240,7 @@ def _tokens(data: memoryview, n: int) -> Iterator[bytes]:
 def _some(stream: Any, data: bytes | memoryview, limit: int) -> bytes:
     """At most `limit` decompressed bytes."""
     try:
-        out: bytes = stream.decompress(data, limit)
+        inflated: bytes = stream.decompress(data, limit)
     except zlib.error as error:
         raise FormatError("the body cannot be decompressed") from error
-    return out
+    return inflated

@@ -284,10 +284,10 @@ def _unpack_plain(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], Any] | N
 
 def _pack_plain(plain: Any) -> bytes:
     try:
-        out: bytes = msgpack.packb(plain, use_bin_type=True)
+        data: bytes = msgpack.packb(plain, use_bin_type=True)
     except (TypeError, ValueError, OverflowError) as error:
         raise FormatError("the header holds something that cannot be written") from error
-    return out
+    return data
 
 
 _LEAVES: Final = frozenset((str, int, bytes, bool, type(None)))

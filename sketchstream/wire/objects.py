@@ -42,15 +42,15 @@ def objects(data: bytes | memoryview, most: int = MAX_OBJECTS) -> int:
         data: whatever it is: bytes that are cut off count as far as they go.
         most: the most that is of interest.
     """
-    at = found = 0
+    at = count = 0
     end = len(data)
-    while at < end and found <= most:
+    while at < end and count <= most:
         code = data[at]
-        found += 1
+        count += 1
         wide = LENGTHS.get(code)
         if wide is None:
             at += FIXED[code]
         else:
             extension = 0xC7 <= code <= 0xC9
             at += 1 + wide + extension + int.from_bytes(data[at + 1 : at + 1 + wide], "big")
-    return found
+    return count

@@ -19,6 +19,7 @@ from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.items.hashing import Key
+from sketchstream.serve import status
 from sketchstream.serve.app import create
 from sketchstream.serve.clients.access import Access, read_tokens
 from sketchstream.serve.clients.clients import Guesses
@@ -77,8 +78,8 @@ def folder(tmp_path_factory):
 def test_readiness_is_that_of_all_sketches_whoever_asks(folder, monkeypatch):
     access = Access(read_tokens(folder / "tokens", ["minutes", "hours"]), None)
     with serving(folder, access=access) as (service, client):
-        monkeypatch.setattr(service, "behind_seconds", lambda name: {"minutes": 3.0, "hours": 90.0}[name])
-        monkeypatch.setattr(service, "status", lambda: {"seen": service.names()})
+        monkeypatch.setattr(status, "behind_seconds", lambda service, name: {"minutes": 3.0, "hours": 90.0}[name])
+        monkeypatch.setattr(status, "status", lambda service: {"seen": service.names()})
         assert "ready, 90 s behind" in client.get("/readyz").text
         for token, names in ((SOME, ["minutes"]), (ALL, ["minutes", "hours"])):
             seen = {"Authorization": f"Bearer {token}"}

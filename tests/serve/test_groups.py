@@ -20,7 +20,7 @@ from sketchstream.config.loader import Config
 from sketchstream.naming import USUAL
 from sketchstream.query import differences
 from sketchstream.serve import over_time
-from sketchstream.serve.page import home, views, wording
+from sketchstream.serve.page import home, parts, wording
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
 from sketchstream.serve.store.windows import StoredWindow
@@ -145,7 +145,7 @@ def test_pictures_and_files_say_of_which_group_they_are(site, monkeypatch: pytes
         assert svg.headers["Content-Disposition"] == f'attachment; filename="{name}"'
         assert f">items seen only once, {html.escape(group, quote=False)}<" in svg.text
     assert "groups are shown" not in client.get("/sketches/reach/window", params=window).text
-    monkeypatch.setattr(views, "GROUPS_OF_A_WINDOW", 1)
+    monkeypatch.setattr(parts, "GROUPS_OF_A_WINDOW", 1)
     assert "The first 1 of 2 groups are shown." in client.get("/sketches/reach/window", params=window).text
 
 

@@ -51,8 +51,8 @@ VIEWER: Final[ContextVar[frozenset[str] | None]] = ContextVar("viewer", default=
 
 def may_see(sketch: str) -> bool:
     """Whether whoever asks may see a sketch."""
-    seen = VIEWER.get()
-    return seen is None or sketch in seen
+    sketches = VIEWER.get()
+    return sketches is None or sketch in sketches
 
 
 def may_see_all() -> bool:
@@ -241,8 +241,8 @@ def read_tokens(path: Path, sketches: Sequence[str]) -> tuple[Token, ...]:
     tokens = tuple(_token(entry, number, path, sketches) for number, entry in enumerate(entries, 1))
     for what in ("name", "digest"):
         if len({getattr(token, what) for token in tokens}) < len(tokens):
-            each = "name" if what == "name" else "token"
-            raise ConfigError(f"serve.tokens {path}: two entries have the same {each}, and each needs its own")
+            same = "name" if what == "name" else "token"
+            raise ConfigError(f"serve.tokens {path}: two entries have the same {same}, and each needs its own")
     return tokens
 
 

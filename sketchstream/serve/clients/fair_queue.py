@@ -43,19 +43,19 @@ class FairQueue(Generic[T]):
         Raises:
             BusyError: the queue is full, and no client has more jobs in it than this one would have.
         """
-        own = self._by_client.get(client, OrderedDict())
-        if job in own:
+        jobs = self._by_client.get(client, OrderedDict())
+        if job in jobs:
             return None
         lost: T | None = None
         if len(self) >= self._most:
             longest = max(self._by_client, key=lambda client: len(self._by_client[client]))
-            if len(self._by_client[longest]) <= len(own) + 1:
+            if len(self._by_client[longest]) <= len(jobs) + 1:
                 raise BusyError(f"{len(self)} questions are waiting already: ask again later")
             lost, _ = self._by_client[longest].popitem()
             self._drop_empty(longest)
-            if any(lost in held for held in self._by_client.values()):
+            if any(lost in others for others in self._by_client.values()):
                 lost = None
-        self._by_client.setdefault(client, own)[job] = None
+        self._by_client.setdefault(client, jobs)[job] = None
         return lost
 
     def take(self) -> T | None:
@@ -77,7 +77,7 @@ class FairQueue(Generic[T]):
 
     def clear(self) -> list[T]:
         """Take out all jobs."""
-        jobs = list({job: None for held in self._by_client.values() for job in held})
+        jobs = list({job: None for queue in self._by_client.values() for job in queue})
         self._by_client.clear()
         return jobs
 

@@ -102,8 +102,8 @@ class Waiting:
         """The connection that makes room for another one; None if all are busy."""
         if not self._by_address:
             return None
-        most = max(self._by_address.values(), key=lambda held: len(held))
-        return next(iter(most))
+        longest = max(self._by_address.values(), key=len)
+        return next(iter(longest))
 
 
 class TurnLine:

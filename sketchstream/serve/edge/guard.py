@@ -119,40 +119,40 @@ class Guard:
         Args:
             scope: scope of a request that the application has answered so before.
         """
-        seen = LoggedRequest(time.monotonic())
+        logged = LoggedRequest(time.monotonic())
         _prepare(scope)
-        response = None if self._refused(scope, Headers(scope=scope), seen) else self._memory.recall(Request(scope))
+        response = None if self._refused(scope, Headers(scope=scope), logged) else self._memory.recall(Request(scope))
         if response is not None:
             response.raw_headers += _lacking(response.raw_headers)
-            seen.status, seen.bytes = response.status_code, len(response.body)
-            self._done(scope, seen)
+            logged.status, logged.bytes = response.status_code, len(response.body)
+            self._done(scope, logged)
         return response
 
     async def _request(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or refuse one request."""
-        seen = LoggedRequest(time.monotonic())
+        logged = LoggedRequest(time.monotonic())
         _prepare(scope)
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                seen.status = message["status"]
+                logged.status = message["status"]
                 message["headers"] = [*message["headers"], *_lacking(message["headers"])]
             elif message["type"] == "http.response.body":
-                seen.bytes += len(message.get("body", b""))
+                logged.bytes += len(message.get("body", b""))
             await send(message)
 
         self.traffic.in_progress += 1
         try:
-            await self._admit(app, scope, receive, counted, seen)
+            await self._admit(app, scope, receive, counted, logged)
         finally:
             self.traffic.in_progress -= 1
-            self._done(scope, seen)
+            self._done(scope, logged)
 
-    def _done(self, scope: Scope, seen: LoggedRequest) -> None:
+    def _done(self, scope: Scope, logged: LoggedRequest) -> None:
         """Count a request, and log it."""
-        seconds, state = time.monotonic() - seen.began, scope["state"]
+        seconds, state = time.monotonic() - logged.began, scope["state"]
         route = state["route"] or getattr(scope.get("route"), "path", "-")
-        self.traffic.done(route, seen.status, seconds)
+        self.traffic.done(route, logged.status, seconds)
         if not log.isEnabledFor(logging.INFO):
             return
         say(
@@ -161,22 +161,22 @@ class Guard:
             "request",
             method=scope["method"] if scope["method"] in METHODS else "-",
             # the path of a refused request may be anything, so only its route is logged
-            path=_quote_text(scope["path"]) if seen.status < BAD else route,
+            path=_quote_text(scope["path"]) if logged.status < BAD else route,
             asked=state["asked"] or "-",
-            status=seen.status,
-            bytes=seen.bytes,
+            status=logged.status,
+            bytes=logged.bytes,
             ms=round(1000 * seconds, 1),
-            who=seen.who,
+            who=logged.who,
             client=state["address"],
         )
 
-    async def _admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, seen: LoggedRequest) -> None:
+    async def _admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest) -> None:
         """Let a request through, or refuse it."""
         refusal = _refuse_malformed(scope)
         if refusal is None and scope["path"] in OPEN:
             await app(scope, receive, send)
             return
-        refusal = refusal or self._refused(scope, Headers(scope=scope), seen)
+        refusal = refusal or self._refused(scope, Headers(scope=scope), logged)
         client = scope["state"]["client"]
         if refusal is None and not self._limits.begin(client):
             refusal = problems.problem(429, "Too many requests", TOO_MANY, {"Retry-After": "1"})
@@ -191,7 +191,7 @@ class Guard:
         finally:
             self._limits.end(client)
 
-    def _refused(self, scope: Scope, headers: Headers, seen: LoggedRequest) -> Response | None:
+    def _refused(self, scope: Scope, headers: Headers, logged: LoggedRequest) -> Response | None:
         """The refusal of a request; None if it may be answered: its state says who asks, `VIEWER` what they may see."""
         state, path = scope["state"], scope["path"]
         if self._limits.full:
@@ -216,7 +216,7 @@ class Guard:
                 self._access.guesses.wrong(state["address"])
         if token is None:
             return None if path == "/login" or path.startswith(ENTRANCE) else _unknown(scope, headers)
-        seen.who = state["client"] = token.name
+        logged.who = state["client"] = token.name
         VIEWER.set(token.sketches)
         return None
 

@@ -187,9 +187,9 @@ class Api:
         computed = await _await_answer(request, future, lambda: self._service.pool.leave(future))
         now = await run_in_threadpool(self._service.store.window, stored.sketch, stored.window)
         if now is not None and not question.names_items:
-            there = await run_in_threadpool(self._service.ready, now, question)
-            if there is not None:
-                return there
+            answer = await run_in_threadpool(self._service.ready, now, question)
+            if answer is not None:
+                return answer
         return WindowAnswer(stored, computed, self._service.config.names)
 
     async def estimates(self, request: Request, name: Name, query: Annotated[Ranged, Query()]) -> Response:
@@ -205,8 +205,8 @@ class Api:
             size += len(answers[-1].computed.csv)
             tables.require_size(size)
             if time.monotonic() > until and len(answers) < len(windows):
-                some = f"{len(answers)} of {len(windows)} windows of that range"
-                raise DeadlineError(f"{some} have been computed: ask again")
+                part = f"{len(answers)} of {len(windows)} windows of that range"
+                raise DeadlineError(f"{part} have been computed: ask again")
 
         def written() -> Response:
             if form == "json":

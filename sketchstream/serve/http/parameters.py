@@ -266,11 +266,11 @@ def require_once(pairs: Iterable[tuple[str, str]]) -> None:
     Raises:
         ConfigError: says which.
     """
-    seen = set()
+    names = set()
     for name, _ in pairs:
-        if name in seen and name not in MANY:
+        if name in names and name not in MANY:
             raise ConfigError(f"parameter {name!r:.40} is given twice")
-        seen.add(name)
+        names.add(name)
 
 
 def read_form(body: bytes) -> tuple[EstimateForm, str]:
@@ -318,7 +318,7 @@ def refusal(errors: Iterable[Mapping[str, Any]], model: type[Parameters], *, wit
     if kind == "literal_error":
         return f"{name} must be one of {_choices_text(error['ctx']['expected'])}{value}"
     limits = [
-        each for key, field in model.model_fields.items() if name in (key, field.alias) for each in field.metadata
+        limit for key, field in model.model_fields.items() if name in (key, field.alias) for limit in field.metadata
     ]
     least = next((limit.ge for limit in limits if isinstance(limit, annotated_types.Ge)), None)
     most = next((limit.le for limit in limits if isinstance(limit, annotated_types.Le)), None)

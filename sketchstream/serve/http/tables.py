@@ -115,7 +115,7 @@ def _answers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.T
     import pyarrow as pa
 
     names, types = tuple(columns(service, sketch, "answers")), _answer_types(service, sketch)
-    own = service.rows(sketch).types
+    own_types = service.rows(sketch).types
     tables, size = [table_of([], types, names)], 0
     for stored, question, front in _wanted_answers(service, sketch, windows):
         text = service.store.csv(stored, question.text)
@@ -123,7 +123,7 @@ def _answers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.T
             continue
         size += len(text)
         require_size(size)
-        table = table_of_csv(text, own)
+        table = table_of_csv(text, own_types)
         table = table.rename_columns([_own_column(name) for name in table.column_names])
         tables.append(with_columns(after(table_of([front], types, FRONT), table), names, types))
     return pa.concat_tables(tables)

@@ -86,10 +86,10 @@ def choose(service: Service, name: str, stored: Sequence[StoredWindow], query: M
     if query.get("against"):
         second: StoredWindow | None = _window(service, name, query["against"], "against")
     else:
-        rest = [window for window in stored if window.window < first.window] or [
+        others = [window for window in stored if window.window < first.window] or [
             window for window in stored if window.window != first.window
         ]
-        second = next(iter(rest), first if group != other else None)
+        second = next(iter(others), first if group != other else None)
     if second is None:
         return None
     if second.window == first.window and group == other:

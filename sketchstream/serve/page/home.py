@@ -223,9 +223,9 @@ class CardMaker:
         """The groups whose numbers may lie beyond their intervals, in a sentence; none without such a group."""
         bounds = {group: self._bound(windows, self.metric, group) for group in groups}
         return [
-            f"{', '.join(some)}: may be {way} than the interval says, as large counts wrap"
+            f"{', '.join(exceeded)}: may be {way} than the interval says, as large counts wrap"
             for bound, way in (("lower", "more"), ("upper", "less"))
-            if (some := [group for group in groups if bounds[group] == bound])
+            if (exceeded := [group for group in groups if bounds[group] == bound])
         ]
 
     def _title(self, stored: StoredWindow, metric: str, group: str | None = None) -> str:
@@ -245,11 +245,11 @@ class CardMaker:
         """The small chart of a number over some windows, or the newest ones."""
         service, zone = self.service, self.service.timezone(name)
         windows = windows or service.store.windows(name, limit=WINDOWS, newest=True)[::-1]
-        known = service.store.points(name, metric, windows[0].window[0], windows[-1].window[1])
-        spans = [window.window for window in windows if known.get(window.window, (None,))[0] is not None]
+        stored_points = service.store.points(name, metric, windows[0].window[0], windows[-1].window[1])
+        spans = [window.window for window in windows if stored_points.get(window.window, (None,))[0] is not None]
         if len(spans) < 2:
             return None
-        points = [known[span][:3] for span in spans]
+        points = [stored_points[span][:3] for span in spans]
 
         def draw() -> charts.Chart | None:
             value, low, high = ends(list(map(number, points)))
@@ -290,9 +290,9 @@ class CardMaker:
             question = Question(group=group)
             numbers = () if profile else service.numbers(stored, question)
             metric = next((name for name, _, _ in numbers), self.metric)
-            own, point, *_ = service.number(stored, question, metric)
+            title_of_group, point, *_ = service.number(stored, question, metric)
             if point is not None and point[0] is not None:
-                title, points[group] = title or own, point
+                title, points[group] = title or title_of_group, point
         return missing, title, points
 
     def _bars(self, name: str, title: str, points: Mapping[str, Point], spell: Spell) -> Panel:
@@ -319,8 +319,8 @@ class CardMaker:
         data: Mapping[str, Any] = answer.to_dict()
         alone = {overlaps.example([group]) for group in service.combined(stored.sketch)}
         rows = [row for row in data["answers"] if row["query"] in alone]
-        some = [("In at least one group", data["people"]), *((f"In {row['query']}", row) for row in rows)][:LARGE]
-        tiles = [tile(title, (row["value"], row["low"], row["high"]), "distinct") for title, row in some]
+        numbers = [("In at least one group", data["people"]), *((f"In {row['query']}", row) for row in rows)][:LARGE]
+        tiles = [tile(title, (row["value"], row["low"], row["high"]), "distinct") for title, row in numbers]
         note = "" if metric == CHOICES[0] else f"{service.titles([metric])[metric]}: not published of this sketch."
         return Card(stored, tiles, note=f"{note[:1].upper()}{note[1:]}")
 

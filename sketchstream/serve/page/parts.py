@@ -285,7 +285,7 @@ class PageParts:
             if answer is None:
                 continue
             data = answer.to_dict()
-            positions += max(each["count"] for each in data["filters"])
+            positions += max(series_of_filter["count"] for series_of_filter in data["filters"])
             if positions > POSITIONS_OF_A_CHART and answers:
                 break
             answers.insert(0, data)

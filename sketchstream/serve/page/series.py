@@ -85,8 +85,8 @@ def largest(
         around = interval_text(best["low"], best["high"], spell)
         ends = f" (95% interval {around}{bound_text(best.get('bound'), ', ')})"
     unfinished = "" if best["complete"] else ", a window that is not complete"
-    most = "Most" if counts else "Largest"
-    text = f"{most} {title}: {window_label(*span, timezone)}, {spell(best['value'])}{ends}{unfinished}."
+    adjective = "Most" if counts else "Largest"
+    text = f"{adjective} {title}: {window_label(*span, timezone)}, {spell(best['value'])}{ends}{unfinished}."
     if best["low"] is None:
         return text
     others = [(point, window) for point, window in with_value if point is not best]
@@ -105,7 +105,7 @@ def _may_be_larger(point: Point, best: Point, independent: bool) -> bool:
     """Whether the data allow that a window has more than the one with the largest estimate."""
     if not independent:
         return point["high"] is None or bool(point["high"] >= best["low"])
-    first, second = ((each["value"], each["low"], each["high"]) for each in (best, point))
+    first, second = ((window["value"], window["low"], window["high"]) for window in (best, point))
     low = subtract(first, second)[1]
     return low is None or low <= 0
 

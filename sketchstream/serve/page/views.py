@@ -93,7 +93,11 @@ class Views(PageParts):
             zone = self._service.timezone(name)
             what, promise = wording.sentences_of_sketch(plan, self._service.config.names)
             parts = [wording.count_text(counts["windows"], "window is published", "windows are published")]
-            parts += [wording.count_text(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
+            parts += [
+                wording.count_text(counts[key], singular, plural)
+                for key, singular, plural in _COUNTED
+                if counts.get(key)
+            ]
             card = cards.card(name)
             waiting += card.waiting if card.stored is not None else counts.get("pending", 0)
             chosen = metric != home.CHOICES[0] and self._service.answers(name) == "profile"

@@ -105,8 +105,8 @@ def answer(windows: PublishedWindows, job: Mapping[str, Any]) -> dict[str, Any]:
         if not matching:
             return _failure("StoreError", f"no window of sketch {name} is published in that range")
         if job["question"] is None:
-            both = (_guarantee(windows, matching[0], alone=alone) for alone in (False, True))
-            return {"guarantee": "\n".join(both)}
+            guarantees = (_guarantee(windows, matching[0], alone=alone) for alone in (False, True))
+            return {"guarantee": "\n".join(guarantees)}
         computed = compute(windows, matching[0], Question.from_dict(job["question"]))
         return {
             "numbers": computed.numbers,

@@ -218,9 +218,9 @@ class Readers:
             BusyError: all are in use for long.
             StoreError: the database cannot be read.
         """
-        held: sqlite3.Connection | None = getattr(self._held, "connection", None)
-        if held is not None:
-            yield held
+        connection_of_thread: sqlite3.Connection | None = getattr(self._held, "connection", None)
+        if connection_of_thread is not None:
+            yield connection_of_thread
             return
         if not self._slots.acquire(timeout=WAIT_S):
             raise BusyError("the database does not answer at the moment: ask again later")

@@ -100,8 +100,8 @@ def parts_of(shapes: Sequence[tuple[int, int]]) -> str:
         return WITHOUT_PARTS
     texts = []
     for number in sorted(set(numbers)):
-        held = sorted(partition for partition, shape in shapes if shape == number)
-        runs = [[at for _, at in run] for _, run in groupby(enumerate(held), lambda pair: pair[1] - pair[0])]
+        alike = sorted(partition for partition, shape in shapes if shape == number)
+        runs = [[at for _, at in run] for _, run in groupby(enumerate(alike), lambda pair: pair[1] - pair[0])]
         ranges = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
         texts.append(f"{number}:{ranges}")
     return ";".join(texts)
@@ -137,7 +137,7 @@ class Ledgers:
         """
         records_there: list[Record] = []
         apart = False
-        seen: set[Place] = set()
+        read_places: set[Place] = set()
         for sketch, name in self._names():
             rows = self._connection.execute(
                 "SELECT start, stop, revision, parts FROM costs"
@@ -145,7 +145,7 @@ class Ledgers:
                 (sketch, window[0] - longest(name), window[1], window[0]),
             )
             early = self._closed(sketch, window[0] - longest(name), window)
-            seen.update(early)
+            read_places.update(early)
             records = Deployment.from_records(self._read(early)).records
             records_there += [record for record in records if record.window and record.window[1] > window[0]]
             for start, stop, revision, parts in rows.fetchall():
@@ -158,7 +158,7 @@ class Ledgers:
                 "SELECT sketch, start, stop, revision FROM costs INDEXED BY costs_apart WHERE parts = ''"
             )
             for record in Deployment.from_records(
-                self._read(place for place in places.fetchall() if place not in seen)
+                self._read(place for place in places.fetchall() if place not in read_places)
             ).records:
                 if record.window is not None and record.window[0] < window[1] and window[0] < record.window[1]:
                     records_there.append(record)

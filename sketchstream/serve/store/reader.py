@@ -152,8 +152,8 @@ class StoreReader:
         inputs = {answer_key(window.input, question): window.input for window in windows if window.input is not None}
         keys, answered = list(inputs), set[bytes]()
         for start in range(0, len(keys), MAX_KEYS):
-            some = keys[start : start + MAX_KEYS]
-            rows = self._rows(f"SELECT input FROM answers WHERE input IN ({', '.join('?' * len(some))})", some)
+            chunk = keys[start : start + MAX_KEYS]
+            rows = self._rows(f"SELECT input FROM answers WHERE input IN ({', '.join('?' * len(chunk))})", chunk)
             answered |= {inputs[bytes(key)] for (key,) in rows}
         return answered
 

@@ -396,8 +396,8 @@ class Store(StoreReader):
             elif row[2] != digest:
                 for number, at in {(sketch, start), row[:2]}:
                     # each by its own name: who sees one of the two sketches may not know the other one
-                    own = key if (number, at) == (sketch, start) else f"{self._names[number]} at {iso(at)}"
-                    self._report(execute, number, at, shared_noise(own))
+                    name_of_window = key if (number, at) == (sketch, start) else f"{self._names[number]} at {iso(at)}"
+                    self._report(execute, number, at, shared_noise(name_of_window))
                 for of_noise in ((sketch, start, digest), row):
                     updated = execute(
                         "UPDATE bodies SET shape = ? WHERE sketch = ? AND start = ? AND digest = ?"

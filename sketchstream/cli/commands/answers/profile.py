@@ -130,11 +130,13 @@ def command(
                 write_page(html, page.page())
             return
         if merge:
-            some = list(choose_windows(windows.every(), group))
-            merged, factor = reader.merged(some)
+            selected_windows = list(choose_windows(windows.every(), group))
+            merged, factor = reader.merged(selected_windows)
             assert factor is not None, "a profile was asked for"
-            show.note(f"{len(some)} windows merged, error times up to {factor:.3g}")
-            answer = ProfileAnswer(reconstruct(merged), {"windows": len(some), "error_factor": round(factor, 4)})
+            show.note(f"{len(selected_windows)} windows merged, error times up to {factor:.3g}")
+            answer = ProfileAnswer(
+                reconstruct(merged), {"windows": len(selected_windows), "error_factor": round(factor, 4)}
+            )
         else:
             (window,) = choose_windows([windows.one()], group)
             answer = reader.answer(window, reconstruct)

@@ -71,9 +71,9 @@ def run(
         with stopping(worker.stop), _metrics(config, worker):
             worker.run(leave=leave)
     log = logging.getLogger("sketchstream.worker")
-    said = worker.progress()
-    text = f"{said.line()}, {log_lines.counts(worker.metrics)}"
-    say(log, logging.INFO, "ended", text, **said.fields(), **log_lines.counters_shown(worker.metrics))
+    last = worker.progress()
+    text = f"{last.line()}, {log_lines.counts(worker.metrics)}"
+    say(log, logging.INFO, "ended", text, **last.fields(), **log_lines.counters_shown(worker.metrics))
     for text in worker.last_words:
         say(log, logging.INFO, "note", text)
 
