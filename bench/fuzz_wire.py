@@ -21,7 +21,7 @@ import atheris
 with atheris.instrument_imports(include=["sketchstream.wire"]):
     from sketchstream import wire
     from sketchstream.errors import FormatError, KeyMismatchError
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.wire import envelope
 
 import numpy as np

@@ -22,7 +22,7 @@ import numpy as np
 from sketchstream.image import DEFERRED_PART
 from sketchstream.items.arrays import Items
 from sketchstream.items.columns import RecordColumn
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kernels import compile_first
 from sketchstream.kernels.tokens import STRING
 from sketchstream.kinds.groups.group_list import GroupLimit, Groups

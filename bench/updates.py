@@ -24,7 +24,7 @@ import sketchstream as ss
 from sketchstream import kernels
 from sketchstream.items.arrays import Items
 from sketchstream.items.domains import Index
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kernels import kernel
 from sketchstream.kernels.machine_code import prefetch
 from sketchstream.spec import ClosedDomain, OpenDomain

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kernels import compile_first, kernel
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch

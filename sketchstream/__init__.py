@@ -25,7 +25,7 @@ _HOMES = {
     "sketchstream.kinds.groups.group_list": ("Groups",),
     "sketchstream.kinds.profile.spec": ("ProfileSpec",),
     "sketchstream.kinds.convolution.spec": ("ConvolutionSpec",),
-    "sketchstream.items.hashing": ("Key",),
+    "sketchstream.items.key": ("Key",),
     "sketchstream.sketch": ("Sketch", "merge"),
     "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "stack"),
     "sketchstream.storage": ("load",),
@@ -108,7 +108,7 @@ if TYPE_CHECKING:
         WeightError as WeightError,
     )
     from sketchstream.items.arrays import Pairs as Pairs
-    from sketchstream.items.hashing import Key as Key
+    from sketchstream.items.key import Key as Key
     from sketchstream.kinds.answers import Answers as Answers
     from sketchstream.kinds.convolution.reading.answers import FilterAnswers as FilterAnswers
     from sketchstream.kinds.convolution.reading.series import Series as Series

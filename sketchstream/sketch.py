@@ -31,7 +31,7 @@ from sketchstream.image import StateImage, is_large
 from sketchstream.items.arrays import arguments_of
 from sketchstream.items.batch import Outside, require_invalid, require_outside, require_sums
 from sketchstream.items.domains import closed_items
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds import closing, deferring, view, with_noise
 from sketchstream.kinds.capabilities import Grouping, Scoped
 from sketchstream.published import (

@@ -14,7 +14,7 @@ from sketchstream.files import naming_errors, read_file, require_private
 from sketchstream.sketch import Sketch
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.published import Published
 
 _KEY_FILE = b"sketchstream-key-"

@@ -187,7 +187,7 @@ def _fresh(folder: Path) -> Path:
 def _write_stream(folder: Path, flights: Flights, dials: Dials) -> Config:
     """Write the stream, the key and the configuration, as a user would have them."""
     from sketchstream.config.loader import Config
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
 
     sketch = DIALS[dials.unit].format(epsilon=dials.epsilon, published=dials.epsilon_publish)
     (folder / MARK).write_text(CONFIGURATION.format(mark=MARK, sketch=SKETCH, dials=sketch))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.audit.observed import Outcome
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.noise.laws import Law
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch

@@ -27,7 +27,7 @@ from sketchstream.audit.cases import Audit, Check
 from sketchstream.audit.kinds import lattices
 from sketchstream.audit.observed import Outcome, judge, state_of
 from sketchstream.errors import SealedError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise import laws

@@ -17,7 +17,7 @@ from sketchstream.errors import SealedError, StoreError
 from sketchstream.files import naming_errors, remove_durably, replace_secret, sweep
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.published import Published, Release, SealedState
     from sketchstream.sketch import Sketch
     from sketchstream.spec import Item
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def load_key(path: Path | None) -> Key | None:
     """The key in a file, or None."""
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
 
     return None if path is None else Key.load(path)
 

@@ -25,7 +25,7 @@ from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError, StoreError, meant
 from sketchstream.files import as_path, reading
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.naming import Names
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Ints
 from sketchstream.errors import ItemError, WeightError
-from sketchstream.items.hashing import TypeName
+from sketchstream.items.key import TypeName
 
 Offsets: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Weights: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]

@@ -21,7 +21,7 @@ from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items, whole_numbers
 from sketchstream.items.digits import digit_bounds, write_digits
 from sketchstream.items.domains import Index
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.items.lattice import MAX_UNITS, Lattice
 from sketchstream.kernels import check_utf8, find_texts, list_texts, plain, read_integers, use_numpy_twin
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING

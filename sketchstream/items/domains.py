@@ -19,7 +19,7 @@ from sketchstream.array_types import Flags, State
 from sketchstream.errors import ItemError, KeyMismatchError, SpecError
 from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Batch, Invalid, Outside, locate, require_invalid
-from sketchstream.items.hashing import TYPE_NAMES, Key, TypeName
+from sketchstream.items.key import TYPE_NAMES, Key, TypeName
 from sketchstream.spec import ClosedDomain, Domain, OpenDomain
 
 GROUPING = "a sketch with groups takes Pairs(groups, items), one without takes items"

@@ -58,7 +58,7 @@ from sketchstream.privacy.losses.sketch_history import SketchHistory
 
 if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid, Outside
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.privacy.deployments.guarantee import Context, Guarantee
     from sketchstream.spec import Domain, Item
 

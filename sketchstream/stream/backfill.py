@@ -29,7 +29,7 @@ from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, hopping, iso
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.kinds.interface import Spec
     from sketchstream.published import Release, SealedState
 

@@ -33,7 +33,7 @@ from sketchstream.testing.memory import (
 from sketchstream_connectors.factory import decoder_of, rules, settings
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
 
 Moment = int | str | datetime
 

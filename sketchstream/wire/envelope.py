@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ChecksumError, FormatError, KeyMismatchError, TruncatedError, VersionError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.wire import codec as coding
 from sketchstream.wire import header as heading
 

@@ -9,7 +9,7 @@ import pytest
 
 from sketchstream import ClosedDomain, EstimateError, OpenDomain, Origin, ProfileSpec, Sketch
 from sketchstream.config.loader import Config
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.interfaces import Frontier, SealedEntry

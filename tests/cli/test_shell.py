@@ -210,7 +210,7 @@ def test_every_error_of_the_tree_has_a_meaning() -> None:
 
 
 def test_unexpected_errors_show_their_type_and_no_text(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
 
     def fail() -> None:
         raise LookupError("marked-item")
@@ -223,7 +223,7 @@ def test_unexpected_errors_show_their_type_and_no_text(run: Run, monkeypatch: py
 
 
 def test_interrupt_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -250,7 +250,7 @@ def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path, command: str, cod
 
 
 def test_a_broken_pipe_that_is_not_our_output_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
 
     def fail() -> None:
         raise BrokenPipeError(32, "Broken pipe")

@@ -20,7 +20,7 @@ from helpers.paths import ROOT
 from sketchstream.cli.app import COMMANDS
 from sketchstream.config.loader import Config
 from sketchstream.files import require_private
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.serve.clients.access import Access, TokenFile
 
 DOCKER = ROOT / "docker"

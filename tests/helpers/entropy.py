@@ -2,7 +2,7 @@
 
 In: the name of a test or of a fixture that several tests share; `SKETCHSTREAM_TEST_SEED`. Out: for every keystream and
 every `Key.generate()` of this process, bytes that follow from them. Touches: the seam `fresh_key` of
-sketchstream/noise/entropy.py, and the `secrets` of sketchstream/items/hashing.py.
+sketchstream/noise/entropy.py, and the `secrets` of sketchstream/items/key.py.
 
 A test of a noisy answer refuses right code once in so many runs; a suite with hundreds of them then fails now and then
 without a reason. The words remain those of AES under fresh keys, only that the keys are a digest of a name and a
@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from sketchstream.items import hashing
+from sketchstream.items import key
 from sketchstream.noise import entropy
 
 SEED = os.environ.get("SKETCHSTREAM_TEST_SEED", "1")
@@ -65,7 +65,7 @@ def keys_follow_from_names() -> Iterator[None]:
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entropy, "fresh_key", NAMED.fresh_key)
-        patch.setattr(hashing, "secrets", SimpleNamespace(**{**vars(secrets), "token_bytes": NAMED.token_bytes}))
+        patch.setattr(key, "secrets", SimpleNamespace(**{**vars(secrets), "token_bytes": NAMED.token_bytes}))
         yield
 
 

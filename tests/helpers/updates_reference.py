@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.spec import Domain, OpenDomain
 
 MASK = (1 << 64) - 1

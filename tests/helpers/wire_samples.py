@@ -14,7 +14,7 @@ import numpy as np
 
 from helpers.paths import GOLDEN as ALL_GOLDEN
 from sketchstream import wire
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import ClosedDomain, OpenDomain
 

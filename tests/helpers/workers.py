@@ -13,7 +13,7 @@ from typing import Any
 from helpers.configurations import EVENTS_TOPIC
 from helpers.streams import EPOCH, exact
 from sketchstream.config.loader import Config
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.testing.driver import Driver

@@ -21,7 +21,7 @@ from sketchstream import kernels
 from sketchstream.errors import KeyMismatchError, StoreError
 from sketchstream.items.arrays import Items
 from sketchstream.items.domains import Index, hashes
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.spec import OpenDomain
 
 KEY = Key(bytes(range(16)))
@@ -97,7 +97,7 @@ def test_levels_receive_their_shares_and_slots_within_a_level_are_uniform(levels
 
 def test_a_second_process_finds_the_same_slots():
     code = (
-        "from sketchstream.items.hashing import Key\nfrom sketchstream.items.arrays import Items\n"
+        "from sketchstream.items.key import Key\nfrom sketchstream.items.arrays import Items\n"
         "from sketchstream.items.domains import Index\nfrom sketchstream.spec import OpenDomain\n"
         "index = Index.build(OpenDomain(slots=1 << 20, levels=8), Key(bytes(range(16))))\n"
         "print(index.locate(Items.of(['a', 'b', ''])).tolist())"

@@ -23,7 +23,7 @@ from sketchstream import kernels
 from sketchstream.errors import DomainError, ItemError, WeightError
 from sketchstream.items.arrays import Items
 from sketchstream.items.domains import Index
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kernels import compilation, packing, plain, tally
 from sketchstream.noise import discrete_laplace, laplace, randomized_response, response
 from sketchstream.noise import kernels as noise_kernels

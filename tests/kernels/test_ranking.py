@@ -10,7 +10,7 @@ import pytest
 from sketchstream import kernels
 from sketchstream.items.arrays import Items
 from sketchstream.items.domains import Index
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.ranking import Ranking, smallest_prime
 from sketchstream.spec import OpenDomain

@@ -19,7 +19,7 @@ from sketchstream import kernels
 from sketchstream.errors import DomainError, ItemError, KeyMismatchError, SpecError, WeightError
 from sketchstream.items.arrays import Items
 from sketchstream.items.domains import Index
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import ClosedDomain, OpenDomain
 
@@ -309,7 +309,7 @@ from sketchstream.kernels import compile_first, machine_code
 assert machine_code.vectors_interleaved() == 1
 compile_first()
 from sketchstream.items.domains import Index
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.items.arrays import Items
 from sketchstream.spec import OpenDomain
 rng = np.random.default_rng(1)

@@ -18,7 +18,7 @@ from helpers.serving import MINUTE, TEXT, publish, serving, write_tokens
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.serve import status
 from sketchstream.serve.app import create
 from sketchstream.serve.clients.access import Access, read_tokens

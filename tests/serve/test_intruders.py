@@ -17,7 +17,7 @@ from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.csv_cells import original, safe
 from sketchstream.errors import ConfigError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.query.windows import ALONE
 from sketchstream.serve import status
 from sketchstream.serve.app import create

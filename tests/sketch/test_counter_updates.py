@@ -13,7 +13,7 @@ from helpers.interrupts import interrupt
 from sketchstream.errors import DomainError, WeightError
 from sketchstream.items.arrays import Items
 from sketchstream.items.domains import Index
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 KEY = Key(bytes(range(16)))

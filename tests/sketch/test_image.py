@@ -17,7 +17,7 @@ from sketchstream import image, kernels, wire
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.files import write_durably
 from sketchstream.items.arrays import Items
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.sketch import Sketch

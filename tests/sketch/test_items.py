@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sketchstream.errors import ItemError, WeightError
 from sketchstream.items.arrays import BLOCK, Items, as_weights
 from sketchstream.items.domains import hashes
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 
 KEY = Key(bytes(range(16)))
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

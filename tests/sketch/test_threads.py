@@ -11,7 +11,7 @@ import numpy as np
 from sketchstream import kernels
 from sketchstream.errors import SealedError
 from sketchstream.items.arrays import Items
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import SealedState
 from sketchstream.sketch import Sketch, merge

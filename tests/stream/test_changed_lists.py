@@ -13,7 +13,7 @@ import pytest
 
 from helpers.streams import EPOCH, EXACT, HOUR, MINUTE, Stream, exact, plan, published, rules
 from sketchstream.errors import DataLossError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.projection.spec import ProjectionSpec

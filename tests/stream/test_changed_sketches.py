@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.streams import EPOCH, HOUR, MINUTE, Stream, plan, published, rules, spec
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Peer, Restored, Snapshot

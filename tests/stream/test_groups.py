@@ -25,7 +25,7 @@ from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DomainError, EstimateError, ItemError, MergeError, SpecError, WeightError
 from sketchstream.items.arrays import Items, Pairs
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile import groups as groups_module

@@ -20,7 +20,7 @@ from sketchstream.config.budget import PlannedLoss, event_losses, item_losses, m
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, MergeError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement

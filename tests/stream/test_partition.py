@@ -32,7 +32,7 @@ from helpers.streams import (
 from sketchstream.errors import DataLossError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.input.partition_counts import Steps
 from sketchstream.stream.input.partitioner import belongs, items_kept

@@ -13,7 +13,7 @@ import pytest
 from helpers.streams import EPOCH, EXACT, HOUR, MINUTE, Stream, asking, exact, plan, published, rules, spec
 from sketchstream.errors import BrokerError
 from sketchstream.items.arrays import Items
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Release, SealedState
 from sketchstream.sketch import Sketch

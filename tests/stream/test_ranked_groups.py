@@ -21,7 +21,7 @@ from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DomainError, KeyMismatchError, MergeError, SpecError
 from sketchstream.items.arrays import Items, Pairs
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.groups.group_list import Groups, GroupSample
 from sketchstream.kinds.profile.groups import Grouped, spec_of_group

@@ -12,7 +12,7 @@ from helpers.workers import STATE, config, driver, send
 from sketchstream import wire
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain

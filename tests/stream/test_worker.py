@@ -1289,7 +1289,7 @@ def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture)
     mark = "marker-7351-secret"
     text = TEXT.replace('item_type = "int"', "").replace("size = 40", "slots = 64, levels = 2")
     text = text.replace("[store]", '[key]\nfile = "unused"\n[store]')
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
 
     key = Key(bytes(range(16)))
     d = Driver(config(text), partitions=2, now=EPOCH, key=key)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from helpers.wire_samples import GOLDEN, KEY, SAMPLES, packed
 from sketchstream import wire
 from sketchstream.errors import ChecksumError, FormatError, KeyMismatchError, TruncatedError, VersionError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.wire import codec, envelope
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -83,7 +83,7 @@ def test_a_second_process_reads_what_this_one_wrote(tmp_path):
     path = tmp_path / "s"
     path.write_bytes(packed("release-levels-huffman"))
     code = (
-        "import sys\nfrom sketchstream import wire\nfrom sketchstream.items.hashing import Key\n"
+        "import sys\nfrom sketchstream import wire\nfrom sketchstream.items.key import Key\n"
         f"header, body = wire.unpack(open({str(path)!r}, 'rb').read(), Key(bytes(range(16))))\n"
         "assert 'numba' not in sys.modules\n"
         "print(header['kind'], body.shape, int(body.sum()))"

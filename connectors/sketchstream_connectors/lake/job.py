@@ -35,7 +35,7 @@ from typing import Any, Final, Literal
 from sketchstream import __version__, faults, files
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError, StoreError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
 from sketchstream.stream.interfaces import Frontier, SealedEntry

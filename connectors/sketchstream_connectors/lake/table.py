@@ -29,7 +29,7 @@ from sketchstream_connectors.lake.count import Rows, fill, require_history
 from sketchstream_connectors.lake.engines import EngineName
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.kinds.interface import Spec
     from sketchstream.published import Release, SealedState
     from sketchstream.query.window_sequence import Time

@@ -22,7 +22,7 @@ import numpy as np
 from sketchstream.array_types import Ints
 from sketchstream.audit.cases import Case, Number
 from sketchstream.audit.observed import REFUSED_FROM, UNLIKELY, Outcome, check_untouched, judge, state_of
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise import laws

@@ -25,7 +25,7 @@ from sketchstream.array_types import Floats, Ints
 from sketchstream.audit.cases import Case, Check
 from sketchstream.audit.kinds.linear import ERRORS, LinearAudit, case
 from sketchstream.audit.observed import Outcome, shift_seen, state_of, variance_of_unit
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.noise import laws
 from sketchstream.published import Origin

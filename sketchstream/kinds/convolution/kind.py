@@ -37,7 +37,7 @@ from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.kinds.convolution.reading.series import Series
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.privacy.losses.sketch_history import SketchHistory

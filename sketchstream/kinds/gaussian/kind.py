@@ -34,7 +34,7 @@ from sketchstream.privacy.losses.sketch_history import SketchHistory, show
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Origin, Published

@@ -28,7 +28,7 @@ from sketchstream.kinds.options import require_method, require_options
 from sketchstream.privacy.deployments.guarantee import RELATION, assumptions
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.privacy.losses.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published

@@ -43,7 +43,7 @@ from sketchstream.spec import Epsilon, Item, Unit, checked_int, exact_epsilon
 
 if TYPE_CHECKING:
     from sketchstream.items.columns import Choices
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.kinds.groups.group_list import Groups
     from sketchstream.kinds.groups.overlap import Overlap
     from sketchstream.kinds.profile.planner import Sizing

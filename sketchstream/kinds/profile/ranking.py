@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import KeyMismatchError
 from sketchstream.items.arrays import Items
-from sketchstream.items.hashing import TYPE_NAMES, Key, TypeName
+from sketchstream.items.key import TYPE_NAMES, Key, TypeName
 from sketchstream.kinds.groups.group_list import Codes, Groups
 
 

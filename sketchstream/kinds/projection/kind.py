@@ -40,7 +40,7 @@ from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import ClosedDomain, Item
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.kinds.projection.matrices.matrix import Matrix
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.privacy.losses.sketch_history import SketchHistory

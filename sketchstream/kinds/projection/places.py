@@ -15,7 +15,7 @@ from sketchstream.array_types import Ints
 from sketchstream.items.arrays import Pairs
 from sketchstream.items.batch import Invalid, Outside
 from sketchstream.items.domains import Index
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.linear.events import hint_of, in_units, valid_events
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.matrices.matrix import Matrix

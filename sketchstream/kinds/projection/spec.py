@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, get_args
 import msgpack
 
 from sketchstream.errors import SpecError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.items.lattice import Lattice
 from sketchstream.kinds.linear.spec import EventCountingSpec, stored_closed
 from sketchstream.kinds.projection.matrices.matrix import FAMILIES, SEED_BYTES, Family, Matrix

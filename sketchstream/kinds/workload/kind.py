@@ -31,7 +31,7 @@ from sketchstream.kinds.workload.strategies.strategy import declared_size
 from sketchstream.privacy.deployments.guarantee import RELATION
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.privacy.losses.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published

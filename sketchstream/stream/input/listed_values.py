@@ -21,7 +21,7 @@ import numpy.typing as npt
 from sketchstream import kinds
 from sketchstream.items.columns import Choices
 from sketchstream.items.events import Events
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.interface import ItemIndex
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.windows.plans import SketchPlan

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from sketchstream.errors import DataLossError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import pack_items, unpack_items
 from sketchstream.spec import ClosedDomain, Item

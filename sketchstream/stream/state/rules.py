@@ -13,7 +13,7 @@ from sketchstream.stream.state.quorum import DEFAULT, Quorum
 from sketchstream.stream.windows.plans import SketchPlan
 
 if TYPE_CHECKING:
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import zstandard
 
 from sketchstream.errors import DataLossError, FormatError, MissingExtraError, StoreError
 from sketchstream.items.domains import hashes
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream_connectors.files import blocks, compression, source
 from sketchstream_connectors.files.source import Layout
 

@@ -27,7 +27,7 @@ from helpers.commands import Run
 from helpers.kafka.app import MINUTE, MISSED_SOON, App
 from sketchstream.image import is_large
 from sketchstream.items.arrays import Items
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.stream.windows.windows import DAY_MS, Calendar, Width

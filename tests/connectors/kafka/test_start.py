@@ -14,7 +14,7 @@ from helpers.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 from sketchstream.config.kafka_settings import OWNED
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError, ConfigError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream_connectors.decode import layouts
 from sketchstream_connectors.factory import rules
 from sketchstream_connectors.kafka.cluster.client import Connection, ours

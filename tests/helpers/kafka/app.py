@@ -141,7 +141,7 @@ class App:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.config_file = self.folder / "sketchstream.toml"
         if self.key:
-            from sketchstream.items.hashing import Key
+            from sketchstream.items.key import Key
 
             Key.generate().save(self.folder / "key")
         self.write()

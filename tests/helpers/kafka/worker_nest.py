@@ -139,7 +139,7 @@ def warm_up() -> None:
     import warnings
 
     from sketchstream.config.loader import Config
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
     from sketchstream_connectors import factory
     from sketchstream_connectors.kafka import worker as kafka_worker
 

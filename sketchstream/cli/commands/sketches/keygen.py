@@ -27,7 +27,7 @@ def command(output: Path, signing: bool, form: show.Format) -> None:
     Example:
       sketchstream keygen -o key
     """
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
 
     if signing:
         from sketchstream import attestation

@@ -312,7 +312,7 @@ def _share(text: str) -> float:
 
 def _write(draft: Draft, block: str, key: Path, output: Path) -> None:
     """Make the key where it is missing, and the configuration."""
-    from sketchstream.items.hashing import Key
+    from sketchstream.items.key import Key
 
     if key.exists():
         Key.load(key)

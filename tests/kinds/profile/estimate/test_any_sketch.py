@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import EstimateError
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain

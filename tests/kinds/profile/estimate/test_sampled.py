@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sketchstream.items.arrays import Items
-from sketchstream.items.hashing import Key
+from sketchstream.items.key import Key
 from sketchstream.kinds.groups.group_list import Groups, GroupSample
 from sketchstream.kinds.profile.estimate import simulate
 from sketchstream.kinds.profile.estimate.intervals.sampled import SampledNumbers, SampledRatios, Widened
