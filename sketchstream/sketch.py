@@ -17,7 +17,6 @@ from functools import wraps
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, NamedTuple, NoReturn, ParamSpec, Self, TypeVar, overload
 
-import msgpack
 import numpy as np
 import numpy.typing as npt
 
@@ -27,15 +26,14 @@ from sketchstream.components import Counters, sum_counters
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.files import replace_secret, write_durably
 from sketchstream.forks import process, require_home
-from sketchstream.image import StateImage, is_large
+from sketchstream.image import StateImage
 from sketchstream.items.arrays import arguments_of
 from sketchstream.items.batch import Outside, require_invalid, require_outside, require_sums
-from sketchstream.items.domains import closed_items
+from sketchstream.items.item_lists import pack_items, unpack_items
 from sketchstream.items.key import Key
-from sketchstream.kinds import closing, deferring, view, with_noise
-from sketchstream.kinds.capabilities import Grouping, Scoped
+from sketchstream.kinds import closing, view, with_noise
+from sketchstream.kinds.capabilities import Scoped
 from sketchstream.published import (
-    Instalment,
     Layer,
     Origin,
     Release,
@@ -46,19 +44,18 @@ from sketchstream.published import (
     require_same,
     well_formed,
 )
-from sketchstream.spec import Epsilon, Item, checked_int, flag
+from sketchstream.spec import Epsilon, checked_int, flag
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import ItemIndex, Kind, Spec
     from sketchstream.privacy.deployments.guarantee import Guarantee
     from sketchstream.privacy.losses.sketch_history import SketchHistory
 
-_INT = 0
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _in_turn(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+def in_turn(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Serialise a method that reads or changes the state: calls from other threads wait."""
 
     @wraps(method)
@@ -97,9 +94,6 @@ class Sketch:
 
     Several threads may use one sketch: calls that read or change the state run one at a time. Updates from several
     threads are therefore no faster than from one: give each its own sketch, and merge.
-
-    Only workers of a stream call `close_positions`, `change_slots`, `copy_open`, `large`, `image_open` and
-    `deferred_bytes`: they are not part of the interface, and may change.
     """
 
     __slots__ = ("_content", "_home", "_image", "_index", "_turn", "key", "kind", "origin", "spec")
@@ -155,7 +149,7 @@ class Sketch:
         kind = kinds.of(spec)
         if key is not None:
             _require_key(key)
-        index = _index(spec, key, keep, origin)
+        index = index_of(spec, key, keep, origin)
         cost = kind.accounting.creation_cost(spec)
         layer = _new_layer(spec, cost)
         ledger = kind.accounting.ledger(spec, layer.lineage, max_epsilon, max_delta)
@@ -223,14 +217,14 @@ class Sketch:
         require_invalid(invalid)
         if columns:
             items, weights = arguments_of(items, columns, weights, pairs="row" in self.kind.intake.carries)
-        with self._turn:  # written out, not `_in_turn`: a call less for each of many small batches
+        with self._turn:  # written out, not `in_turn`: a call less for each of many small batches
             state, counters = self._require_open("update"), self._content.counters.moved()
             beside: dict[str, Any] = {}
             if self._image is not None and not self._image.closed:  # only images of kinds that defer events are made
                 beside["image"] = self._image
             self._index.apply(state, self.kind.items(items), weights, invalid=invalid, counters=counters, **beside)
 
-    @_in_turn
+    @in_turn
     def update_sums(self, items: object, sums: object, events: object, *, invalid: Outside = "error") -> None:
         """Count rows of an exact sum over events, in place: the state is then as after `update` of the events.
 
@@ -265,7 +259,7 @@ class Sketch:
         """
         return int((self._index.locate(self.kind.items(items)) == -1).sum())
 
-    @_in_turn
+    @in_turn
     def admit(self, records: int) -> None:
         """Record that this many records were admitted to the sketch, whatever their content.
 
@@ -282,7 +276,7 @@ class Sketch:
         self._require_open("admit")
         self._content.counters.admit(checked_int(records, "records", 0, (1 << 63) - 1))
 
-    @_in_turn
+    @in_turn
     def release(self, epsilon: Epsilon, delta: Epsilon | None = None) -> Release:
         """Publish a noisy view of the counters (kind "profile": their histogram); the sketch stays open.
 
@@ -299,7 +293,7 @@ class Sketch:
         self._content = self._content._replace(ledger=charged)
         return self._publish(state, cost, charged, final=False)
 
-    @_in_turn
+    @in_turn
     def refresh(self, epsilon: Epsilon | None = None, delta: Epsilon | None = None) -> None:
         """Add a fresh layer of noise after a known look at the state, so that a later look is protected again.
 
@@ -319,7 +313,7 @@ class Sketch:
         state.fill(0)
         before.erase()
 
-    @_in_turn
+    @in_turn
     def seal(self) -> Release | SealedState:
         """Close the sketch and make the publication of its spec; the state is destroyed.
 
@@ -362,71 +356,6 @@ class Sketch:
         if not isinstance(sealed, SealedState) or sealed.state is not state:
             state.fill(0)
         return sealed
-
-    @_in_turn
-    def close_positions(self, first: int, stop: int) -> Instalment:
-        """Publish positions of a series that no later event will change; the sketch stays open.
-
-        The seal publishes the bare state with the same words: both together are one view. The caller must ensure that
-        no event of these positions is counted afterwards, and decide that from envelopes alone.
-
-        Args:
-            first: first position.
-            stop: position after the last.
-
-        Raises:
-            SpecError: the spec publishes nothing before its seal, or has no such positions.
-        """
-        state = self._open_state("close_positions")
-        kind = closing(self.spec)
-        if kind is None or not 0 <= first < stop <= self.spec.domain.size:
-            raise SpecError(
-                f"only specs with publish = 'closed' publish positions when they close; found {first} to {stop}"
-            )
-        return Instalment(
-            spec=self.spec,
-            layers=self.layers,
-            words=kind.closed(self.spec, state, first, stop),
-            first=first,
-            stop=stop,
-            seal_id=secrets.token_bytes(16),
-            origin=self.origin,
-            ledger=self.ledger.charge_publication().published(),
-        )
-
-    @_in_turn
-    def change_slots(self, keep: Flags) -> None:
-        """Give slots to another selection of a closed domain's items; items in both selections keep their counters.
-
-        A new slot gets noise of every layer before its first event, as at creation. The counters of items that are no
-        longer selected are erased. The selection must not depend on events.
-
-        Args:
-            keep: (size,) bool, the items that have a slot from now on.
-
-        Raises:
-            SpecError: the domain is open, or no item would have a slot.
-        """
-        old = self._open_state("change_slots")
-        index = _index(self.spec, self.key, keep, self.origin)
-        state = np.zeros(index.slots, self.spec.dtype)
-        fresh = np.ones(index.slots, np.bool_)
-        blocks = self.kind.blocks(self.spec) if isinstance(self.kind, Grouping) else 1
-        former, here, new = (array.reshape(blocks, -1) for array in (old, state, fresh))
-        for items in closed_items(self.spec.domain):
-            before, after = self._index.locate(items), index.locate(items)
-            both = (before >= 0) & (after >= 0)
-            here[:, after[both]] = former[:, before[both]]
-            new[:, after[both]] = False
-        if fresh.any():
-            added = np.zeros(int(np.count_nonzero(fresh)), self.spec.dtype)
-            for layer in self.layers:
-                self.kind.draw(self.spec, added, self.kind.accounting.cost(self.spec, layer.parameter))
-            state[fresh] = added
-        # An interrupt between these two leaves an index that does not fit the state: every later update is refused.
-        self._content = self._content._replace(state=state)
-        self._index = index
-        old.fill(0)
 
     def guarantee(self) -> Guarantee:
         """The privacy guarantee, in words and numbers."""
@@ -480,7 +409,7 @@ class Sketch:
 
         return cards.sketch("Sketch, closed" if self.closed else "Sketch, open", self)
 
-    @_in_turn
+    @in_turn
     def to_bytes(self, *, with_items: bool = True) -> bytes:
         """Serialise the open sketch for storage. The bytes are a secret, like a key: never publish, copy or back up.
 
@@ -489,51 +418,6 @@ class Sketch:
         """
         state = self._open_state("to_bytes")
         return wire.pack(self._described(with_items), state, codec=wire.RAW, key=self._tagged_by)
-
-    @_in_turn
-    def copy_open(self, *, with_items: bool = True, room: Callable[[int], bytearray] = bytearray) -> wire.Unfinished:
-        """Copy the input of `to_bytes` in memory; another thread can finish the bytes later. The copy is a secret too.
-
-        This takes no longer than copying the counters, whereas `to_bytes` also hashes them.
-
-        Args:
-            with_items: see `to_bytes`.
-            room: returns a buffer of at least the given number of bytes.
-        """
-        state = self._open_state("copy_open")
-        return wire.Unfinished(self._described(with_items), state, self._tagged_by, room=room)
-
-    @property
-    def large(self) -> bool:
-        """Whether a snapshot should use `image_open` instead of a copy; depends only on the spec."""
-        return deferring(self.spec) is not None and is_large(self.slots, self.spec.dtype.itemsize)
-
-    @_in_turn
-    def image_open(self, *, with_items: bool = True) -> wire.Streamed:
-        """The bytes of `to_bytes` at this moment, read piece by piece without a copy of the counters; a secret too.
-
-        Until it is read or closed, events of counters that it has not read are kept in a list. Methods that need the
-        whole state before then (a seal, a release) copy the rest.
-
-        Args:
-            with_items: see `to_bytes`.
-
-        Raises:
-            SpecError: the sketch is not `large`.
-        """
-        state = self._open_state("image_open")
-        deferred = deferring(self.spec)
-        if deferred is None or not self.large:
-            raise SpecError(
-                f"this sketch of kind {self.spec.kind!r} with {self.slots:,} slots is copied (`copy_open`), not imaged"
-            )
-        self._image = StateImage(state, self._turn, deferred)
-        return wire.Streamed(self._described(with_items), state, self._image, self._tagged_by)
-
-    @property
-    def deferred_bytes(self) -> int:
-        """Memory of the events that are deferred until an image is read."""
-        return 0 if self._image is None else self._image.deferred_bytes
 
     @property
     def _tagged_by(self) -> Key | None:
@@ -590,7 +474,7 @@ class Sketch:
             if header.get("key_id") != (key.id if key is not None and own.needs_key else None):
                 raise KeyMismatchError("the sketch was made with another hash key; give the one it was created with")
             origin = Origin.from_dict(header)
-            index = _index(own, key, keep, origin)
+            index = index_of(own, key, keep, origin)
             if body is None or body.dtype != own.dtype or body.shape != (index.slots,):
                 raise FormatError(f"expected {index.slots} counters of {own.dtype}, found another number or type")
             counters, layers, ledger = _read_accounted(header, own)
@@ -674,24 +558,11 @@ def _require_key(key: object) -> None:
         )
 
 
-def _index(spec: Spec, key: Key | None, keep: Flags | None, origin: Origin) -> ItemIndex:
+def index_of(spec: Spec, key: Key | None, keep: Flags | None, origin: Origin) -> ItemIndex:
     """The index of the spec's items; a key is required only if the index depends on it."""
     if spec.needs_key and key is None:
         raise KeyMismatchError("this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file")
     return kinds.of(spec).index(spec, key, keep, origin)
-
-
-def pack_items(items: Sequence[Item]) -> bytes:
-    """Serialise a listed domain's items; ints as decimal text, so that any size fits."""
-    plain = [(_INT, str(item)) if isinstance(item, int) else item for item in items]
-    data: bytes = msgpack.packb(plain)
-    return data
-
-
-def unpack_items(data: bytes) -> list[Item]:
-    """The items that `pack_items` wrote."""
-    plain = msgpack.unpackb(data, strict_map_key=True)
-    return [int(item[1]) if isinstance(item, list) and item[0] == _INT else item for item in plain]
 
 
 def _new_layer(spec: Spec, cost: Fraction) -> Layer:
@@ -761,7 +632,7 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
             "be published again under other noise; seal them, and merge what they publish"
         )
         raise MergeError(msg, ["publish"])
-    merged = Sketch(
+    merged = type(first)(
         first.spec,
         first.key,
         first._index,

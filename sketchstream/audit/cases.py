@@ -25,7 +25,7 @@ from sketchstream.audit.observed import Outcome
 from sketchstream.items.key import Key
 from sketchstream.noise.laws import Law
 from sketchstream.published import Origin
-from sketchstream.sketch import Sketch
+from sketchstream.stream.state.window_sketch import WindowSketch
 
 Number = Fraction | float
 Step = Literal["create", "release", "refresh", "seal"]
@@ -84,11 +84,11 @@ class Case:
 
         Args:
             spec: `small` or `many`; default: the spec.
-            more: further arguments of `Sketch.create`.
+            more: further arguments of `WindowSketch.create`.
         """
         chosen = self.spec if spec is None else spec
         more.setdefault("origin", Origin(name="audit", window=(0, 1000)))
-        return Sketch.create(chosen, self.key if chosen.needs_key else None, **more)
+        return WindowSketch.create(chosen, self.key if chosen.needs_key else None, **more)
 
     def few(self) -> Any:
         """Create a sketch with few slots."""

@@ -24,6 +24,7 @@ from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.privacy.losses.history import History, LayerEntry, View
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
+from sketchstream.stream.state.window_sketch import WindowSketch
 
 WINDOWS: Final = ((0, 1000), (1000, 2000), (500, 1500), (500, 2500))
 """Windows that follow each other and that overlap, ms."""
@@ -201,7 +202,7 @@ def copied_series(case: Case) -> Outcome:
 def _two_series(case: Case, what: str) -> tuple[list[Any], list[Any]]:
     """What two copies of one series have published."""
     one = case.sketch()
-    two = Sketch.from_bytes(one.to_bytes(), case.key if case.spec.needs_key else None)
+    two = WindowSketch.from_bytes(one.to_bytes(), case.key if case.spec.needs_key else None)
     two.update([0, 1, 1])
     first, _, second = what.partition(", ")
     out: list[list[Any]] = []
@@ -215,6 +216,6 @@ def _regular(case: Case) -> list[Any]:
     """What one series publishes, which a snapshot interrupts."""
     sketch = case.sketch()
     published: list[Any] = [sketch.close_positions(0, 3)]
-    sketch = Sketch.from_bytes(sketch.to_bytes(), case.key if case.spec.needs_key else None)
+    sketch = WindowSketch.from_bytes(sketch.to_bytes(), case.key if case.spec.needs_key else None)
     sketch.update([4, 4])
     return [*published, sketch.close_positions(3, 7), sketch.seal()]

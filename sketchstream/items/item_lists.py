@@ -1,16 +1,21 @@
-"""Files with the items of a closed domain, one a line.
+"""The items of a listed closed domain: files with one a line, and their bytes within open sketches and snapshots.
 
-In: a path. Out: a list of items. Touches: that file.
+In: a path, or a list of items. Out: a list of items, or its bytes. Touches: that file.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+import msgpack
 
 from sketchstream.errors import ConfigError
 from sketchstream.files import reading
 from sketchstream.spec import Item
+
+_INT = 0
 
 
 def read_items(path: Path, item_type: str = "text", what: str = "domain.items_file") -> list[Item]:
@@ -51,3 +56,16 @@ def read_items(path: Path, item_type: str = "text", what: str = "domain.items_fi
         seen[same] = number
         items.append(item)
     return items
+
+
+def pack_items(items: Sequence[Item]) -> bytes:
+    """Serialise a listed domain's items; ints as decimal text, so that any size fits."""
+    plain = [(_INT, str(item)) if isinstance(item, int) else item for item in items]
+    data: bytes = msgpack.packb(plain)
+    return data
+
+
+def unpack_items(data: bytes) -> list[Item]:
+    """The items that `pack_items` wrote."""
+    plain = msgpack.unpackb(data, strict_map_key=True)
+    return [int(item[1]) if isinstance(item, list) and item[0] == _INT else item for item in plain]

@@ -27,6 +27,7 @@ from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.state.window_lifecycle import WindowLifecycle
+from sketchstream.stream.state.window_sketch import WindowSketch
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.statistics
 
 
 def no_noise_at_creation_in_open_domains(patch: Patch) -> None:
-    honest = Sketch.create
+    honest = WindowSketch.create
 
     def create(spec: Any, *rest: Any, **more: Any) -> Any:
         made = honest(spec, *rest, **more)

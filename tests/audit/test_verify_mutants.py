@@ -29,8 +29,8 @@ from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.privacy.losses import gaussian
-from sketchstream.sketch import Sketch
 from sketchstream.stream.state.window_lifecycle import WindowLifecycle
+from sketchstream.stream.state.window_sketch import WindowSketch
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
@@ -312,12 +312,12 @@ def refreshes_that_forget_the_look(patch: Patch) -> None:
 
 
 def instalments_that_charge_nothing(patch: Patch) -> None:
-    honest: Any = Sketch.close_positions
+    honest: Any = WindowSketch.close_positions
 
     def close(self: Any, first: int, stop: int) -> Any:
         return replace(honest(self, first, stop), ledger=self.ledger.published())
 
-    patch.setattr(Sketch, "close_positions", close)
+    patch.setattr(WindowSketch, "close_positions", close)
 
 
 def copies_that_cost_nothing(patch: Patch) -> None:

@@ -13,6 +13,7 @@ from writing import described
 
 import sketchstream as ss
 from sketchstream.published import Origin
+from sketchstream.stream.state.window_sketch import WindowSketch
 
 
 def main() -> None:
@@ -23,7 +24,7 @@ def main() -> None:
         intrusion=False, step_ms=60_000
     )  # fmt: skip
     origin = Origin(name="closed", revision=0, window=(0, 2_400_000), partition=0, partitions=(1,))
-    sketch = ss.Sketch.create(spec, origin=origin)
+    sketch = WindowSketch.create(spec, origin=origin)
     sketch.update([0, 5, 5, 39])
     data = sketch.close_positions(0, 12).to_bytes()
     expected = {**described(folder / "convolution-closed.bin", data), "first": 0, "stop": 12}

@@ -19,6 +19,7 @@ import sketchstream as ss
 from sketchstream.errors import MergeError
 from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import Origin
+from sketchstream.stream.state.window_sketch import WindowSketch
 
 F = Fraction
 WINDOW = (0, 6000)
@@ -32,12 +33,12 @@ SPECS = {
 each_noise = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 
 
-def series(spec: Any) -> ss.Sketch:
-    return ss.Sketch.create(spec, origin=Origin("series", window=WINDOW, partition=0))
+def series(spec: Any) -> WindowSketch:
+    return WindowSketch.create(spec, origin=Origin("series", window=WINDOW, partition=0))
 
 
-def copy(sketch: ss.Sketch) -> ss.Sketch:
-    return ss.Sketch.from_bytes(sketch.to_bytes())
+def copy(sketch: WindowSketch) -> WindowSketch:
+    return WindowSketch.from_bytes(sketch.to_bytes())
 
 
 def loss(found: Deployment) -> Any:

@@ -46,7 +46,7 @@ NOT_PUBLIC = re.compile(
     r"(from_header|from_dict|to_dict|rows)$|^(Release|SealedState|Stack|Sketch|Guarantee|Ledger|Plan|Profile|Estimate|"
     r"Answers|Overlap|Series|FilterAnswers|WorkloadAnswers|HierarchyAnswers|PublishedRows|RowAnswer|GaussianEstimate|"
     r"Denoised|DiscreteCalibration|Hardened|Origin|Window|Windows)\.__init__$|^Key\.(item|ranking)_key$|^(Ledger|Guarantee)\.|"
-    r"^Sketch\.(image_open|copy_open|from_bytes|to_bytes)$|^WorkloadSpec\.cost$"
+    r"^Sketch\.(from_bytes|to_bytes)$|^WorkloadSpec\.cost$"
 )
 """Made by the engine and not by users: parts of files, results, account entries."""
 

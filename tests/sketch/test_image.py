@@ -20,8 +20,8 @@ from sketchstream.items.arrays import Items
 from sketchstream.items.key import Key
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.groups import Grouped
-from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain
+from sketchstream.stream.state.window_sketch import WindowSketch
 
 KEY = Key(bytes(16))
 N = 5000
@@ -36,10 +36,10 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sketchstream.kinds.profile.groups._BLOCK", 1000)
 
 
-def made(unit: str) -> Sketch:
+def made(unit: str) -> WindowSketch:
     more: dict[str, Any] = {"modulus": 8, "max_count": 7} if unit == "item" else {"max_weight": 9, "bits": 64}
     groups = Groups(["a", "b", "c"])
-    return Sketch.create(ss.ProfileSpec("1", unit=unit, domain=OpenDomain(2048, 2), groups=groups, **more), KEY)  # type: ignore[arg-type]
+    return WindowSketch.create(ss.ProfileSpec("1", unit=unit, domain=OpenDomain(2048, 2), groups=groups, **more), KEY)  # type: ignore[arg-type]
 
 
 def batch(seed: int, unit: str) -> tuple[Grouped, Any]:
@@ -48,9 +48,9 @@ def batch(seed: int, unit: str) -> tuple[Grouped, Any]:
     return Grouped(codes, Items.of(rng.integers(0, 3000, N))), None if seed % 2 else rng.integers(-11, 12, N)
 
 
-def counted(sketch: Sketch, batches: list[tuple[Grouped, Any]]) -> np.ndarray:
+def counted(sketch: WindowSketch, batches: list[tuple[Grouped, Any]]) -> np.ndarray:
     """The state after these batches, of a sketch that was never imaged."""
-    again = Sketch.from_bytes(sketch.to_bytes(), KEY)
+    again = WindowSketch.from_bytes(sketch.to_bytes(), KEY)
     for items, weights in batches:
         again.update(items, weights, invalid="noop")
     state: np.ndarray = again._open_state("test").copy()
@@ -64,8 +64,8 @@ def test_an_image_holds_one_moment_and_loses_no_event(unit: str) -> None:
     before = counted(sketch, [])
     batches = [batch(seed, unit) for seed in range(1, 5)]
     expected = counted(sketch, batches)
-    expected_bytes = Sketch.from_bytes(sketch.to_bytes(), KEY).to_bytes(with_items=False)
-    streamed = sketch.image_open(with_items=False)
+    expected_bytes = WindowSketch.from_bytes(sketch.to_bytes(), KEY).to_bytes(with_items=False)
+    streamed = sketch.image_open()
     found = b""
     deferred = []
     for number, piece in enumerate(streamed.pieces()):
@@ -74,7 +74,7 @@ def test_an_image_holds_one_moment_and_loses_no_event(unit: str) -> None:
             sketch.update(*batches.pop(0), invalid="noop")
             deferred.append(sketch.deferred_bytes)
     assert len(found) == streamed.size
-    assert (Sketch.from_bytes(found, KEY)._open_state("test") == before).all()
+    assert (WindowSketch.from_bytes(found, KEY)._open_state("test") == before).all()
     # the ledger knows of one copy more: everything else is the same, byte for byte
     assert len(found) == len(expected_bytes)
     assert len(deferred) == 4
@@ -103,17 +103,18 @@ def test_what_needs_the_whole_state_has_it_and_the_image_stays_as_it_was(step: s
         assert (state == expected).all()
         return
     if step == "to_bytes":
-        assert (Sketch.from_bytes(sketch.to_bytes(), KEY)._open_state("test") == expected).all()
+        assert (WindowSketch.from_bytes(sketch.to_bytes(), KEY)._open_state("test") == expected).all()
     elif step == "release":
         sketch.release("1")
     elif step == "seal":
         sketch.seal()
     else:
         other = sketch.image_open()
-        assert (Sketch.from_bytes(b"".join(map(bytes, other.pieces())), KEY)._open_state("test") == expected).all()
+        again = WindowSketch.from_bytes(b"".join(map(bytes, other.pieces())), KEY)
+        assert (again._open_state("test") == expected).all()
     assert step == "seal" or (state == expected).all()
     found += b"".join(bytes(piece) for piece in pieces)
-    assert (Sketch.from_bytes(found, KEY)._open_state("test") == before).all()
+    assert (WindowSketch.from_bytes(found, KEY)._open_state("test") == before).all()
 
 
 def test_an_interrupted_batch_leaves_no_event_among_the_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +157,7 @@ def test_which_bytes_are_written_does_not_depend_on_what_is_counted_meanwhile(tm
     assert sizes[0] == sizes[1]
     sketch = made("event")
     write_durably(tmp_path / "blob", sketch.image_open().pieces())
-    assert Sketch.from_bytes((tmp_path / "blob").read_bytes(), KEY).slots == sketch.slots
+    assert WindowSketch.from_bytes((tmp_path / "blob").read_bytes(), KEY).slots == sketch.slots
 
 
 def test_another_thread_reads_while_this_one_counts() -> None:
@@ -172,17 +173,17 @@ def test_another_thread_reads_while_this_one_counts() -> None:
         for events in batches[first : first + 10]:
             sketch.update(*events, invalid="noop")
         reader.join()
-    assert (Sketch.from_bytes(found[0], KEY)._open_state("test") == before).all()
+    assert (WindowSketch.from_bytes(found[0], KEY)._open_state("test") == before).all()
     assert (sketch._open_state("test") == expected).all()
 
 
 def test_only_large_states_of_kinds_that_can_defer_are_imaged() -> None:
     assert made("event").large
-    plain = Sketch.create(ss.ProfileSpec("1", domain=OpenDomain(1 << 16, 1)), KEY)
+    plain = WindowSketch.create(ss.ProfileSpec("1", domain=OpenDomain(1 << 16, 1)), KEY)
     assert not plain.large
     with pytest.raises(SpecError, match="is copied"):
         plain.image_open()
-    small = Sketch.create(ss.ProfileSpec("1", domain=ClosedDomain(size=10), groups=Groups(["a"])))
+    small = WindowSketch.create(ss.ProfileSpec("1", domain=ClosedDomain(size=10), groups=Groups(["a"])))
     assert not small.large
 
 
@@ -191,7 +192,7 @@ def test_a_restored_sketch_takes_over_memory_that_is_its_own() -> None:
     data = sketch.to_bytes()
     room = wire.aligned_memory(len(data), data[: wire.PREFIX_BYTES])
     room[:] = data
-    again = Sketch.from_bytes(room, KEY, take_over=True)
+    again = WindowSketch.from_bytes(room, KEY, take_over=True)
     state = again._open_state("test")
     assert np.shares_memory(state, np.frombuffer(room, np.uint8))
     assert state.ctypes.data % 64 == 0
@@ -199,11 +200,11 @@ def test_a_restored_sketch_takes_over_memory_that_is_its_own() -> None:
     sketch.update(*batch(1, "event"), invalid="noop")
     assert (state == sketch._open_state("test")).all()
     for given, own in ((data, True), (bytearray(data), False), (memoryview(bytearray(data)).toreadonly(), True)):
-        copied = Sketch.from_bytes(given, KEY, take_over=own)._open_state("test")
+        copied = WindowSketch.from_bytes(given, KEY, take_over=own)._open_state("test")
         assert not np.shares_memory(copied, np.frombuffer(given, np.uint8))
     room = wire.aligned_memory(len(data), data[: wire.PREFIX_BYTES])
     room[:] = data
     room[len(data) // 2] ^= 1
     with pytest.raises(FormatError):
-        Sketch.from_bytes(room, KEY, take_over=True)
+        WindowSketch.from_bytes(room, KEY, take_over=True)
     assert len(wire.aligned_memory(5, b"short")) == 5

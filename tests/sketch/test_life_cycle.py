@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import sketchstream as ss
 from sketchstream import published
+from sketchstream.stream.state.window_sketch import WindowSketch
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 
@@ -268,7 +269,7 @@ def test_reprs_show_public_parameters_only(key: ss.Key) -> None:
 
 def test_states_that_were_merged_or_changed_are_overwritten_with_zeros() -> None:
     spec = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=50))
-    first, second = ss.Sketch.create(spec), ss.Sketch.create(spec)
+    first, second = WindowSketch.create(spec), WindowSketch.create(spec)
     former = [first._state, second._state]
     assert all(state.any() for state in former)
     merged = ss.merge([first, second])

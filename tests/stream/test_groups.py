@@ -38,6 +38,7 @@ from sketchstream.privacy.deployments.guarantee import OtherSketch
 from sketchstream.published import Release, SealedState, read, stack
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain
+from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import MemorySealed
 
@@ -298,7 +299,7 @@ def test_a_batch_that_is_not_valid_changes_nothing() -> None:
 def test_a_closed_domain_that_moves_keeps_the_counters_of_every_group() -> None:
     made = spec(domain=ClosedDomain(size=8), publish="state", intrusion=False)
     keep = np.arange(8) < 5
-    sketch = Sketch.create(made, keep=keep)
+    sketch = WindowSketch.create(made, keep=keep)
     sketch.update(Pairs(["spring"] * 4 + ["7"] * 3, [0, 1, 2, 3, 4, 4, 2]))
     sketch.change_slots(np.arange(8) >= 2)
     assert sketch.slots == 3 * 6

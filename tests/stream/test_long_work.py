@@ -13,8 +13,8 @@ from helpers.interleaving import Jobs
 from helpers.streams import EPOCH, HOUR, MINUTE, at_least
 from helpers.workers import TEXT, close_windows, counts, driver, send, truth
 from sketchstream.errors import BrokerError
-from sketchstream.sketch import Sketch
 from sketchstream.stream.state import work_pace
+from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.stream.worker.io_tasks import Inline
 from sketchstream.stream.worker.partition_manager import TURN_S
 from sketchstream.stream.worker.settings import Settings
@@ -97,7 +97,7 @@ def test_long_work_that_fails_drops_the_partition_and_is_done_again(
     sent = [(item, EPOCH + item) for item in range(30)]
     for item, at in sent:
         send(d, item, at, 0)
-    whole: Any = Sketch.create if step == "open" else Sketch.seal
+    whole: Any = WindowSketch.create if step == "open" else WindowSketch.seal
     failures: list[int] = []
 
     def broken(*given: Any, **more: Any) -> Any:
@@ -107,7 +107,7 @@ def test_long_work_that_fails_drops_the_partition_and_is_done_again(
             raise BrokerError(msg)
         return whole(*given, **more)
 
-    monkeypatch.setattr(Sketch, "create" if step == "open" else "seal", broken)
+    monkeypatch.setattr(WindowSketch, "create" if step == "open" else "seal", broken)
     do_all(d, workshop)
     close_windows(d, EPOCH + 2 * HOUR)
     do_all(d, workshop)

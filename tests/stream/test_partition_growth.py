@@ -22,6 +22,7 @@ from sketchstream.stream.input.partitioner import belongs, items_kept
 from sketchstream.stream.interfaces import Frontier, Restored
 from sketchstream.stream.state.checkpoint import capture, capturing, restore
 from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
 from sketchstream_connectors.kafka.publishing.sealed import frontier_record, read_frontier
 
@@ -199,7 +200,7 @@ def test_new_slots_get_noise_of_their_own_and_the_others_keep_their_counters(uni
     more = {"modulus": 16} if unit == "item" else {}
     made = ProfileSpec("1", unit=unit, domain=ClosedDomain(size=size), publish="state", intrusion=False, **more)  # type: ignore[arg-type]
     first, then = np.arange(size) % 4 == 1, np.arange(size) % 6 == 1
-    sketch = Sketch.create(made, keep=first)
+    sketch = WindowSketch.create(made, keep=first)
     sketch.update(np.flatnonzero(first))
     before = sketch._open_state("test").copy()
     sketch.change_slots(first | then)
@@ -223,7 +224,7 @@ def test_slots_can_be_taken_from_items_of_lists_and_samples_too() -> None:
         made = ProfileSpec(EXACT, domain=domain, publish="state", intrusion=False)
         size = domain.size or 0
         first, then = np.arange(size) % 3 == 0, np.arange(size) % 2 == 0
-        sketch = Sketch.create(made, key, keep=first)
+        sketch = WindowSketch.create(made, key, keep=first)
         batches = [items[0:40], items[40:80], items[80:]] if domain.listed else [list(range(size))]
         for batch in batches:
             sketch.update(batch, invalid="noop")

@@ -20,6 +20,7 @@ from sketchstream.stream.interfaces import Snapshot
 from sketchstream.stream.state.buffers import KEPT_BYTES, Buffers
 from sketchstream.stream.state.checkpoint import capture
 from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.stream.windows.units import spell_snapshots
 from sketchstream.stream.worker.io_tasks import IoTasks
 from sketchstream.stream.worker.policy import snapshot_every_s
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarn
 
 
 def test_a_copy_is_packed_as_the_sketch_was_when_it_was_copied() -> None:
-    sketch = Sketch.create(ProfileSpec(epsilon="1", domain=ClosedDomain(size=100)))
+    sketch = WindowSketch.create(ProfileSpec(epsilon="1", domain=ClosedDomain(size=100)))
     sketch.update([1, 2, 3])
     first = sketch.copy_open()
     assert first.size == len(first.buffer)
@@ -49,7 +50,7 @@ def test_a_copy_is_packed_as_the_sketch_was_when_it_was_copied() -> None:
 def test_an_object_that_is_finished_later_has_the_same_bytes(keyed: bool) -> None:
     key = Key(bytes(16)) if keyed else None
     domain = OpenDomain(slots=64, levels=2) if keyed else ClosedDomain(size=100)
-    sketch = Sketch.create(ProfileSpec(epsilon="1", domain=domain), key)
+    sketch = WindowSketch.create(ProfileSpec(epsilon="1", domain=domain), key)
     for room in (bytearray, lambda size: bytearray(b"x" * (2 * size))):
         sketch.to_bytes()  # two copies in a row say all that there is to say: the ledger stays as it is
         sketch.to_bytes()

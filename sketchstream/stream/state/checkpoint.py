@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from sketchstream import kinds, wire
 from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError, SpecError, VersionError
 from sketchstream.kinds.interface import Spec
-from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.input.partition_counts import Steps, perform, run_without_cluster
 from sketchstream.stream.interfaces import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
@@ -33,6 +32,7 @@ from sketchstream.stream.state.sketch_state import (
     SealProgress,
     SketchState,
 )
+from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.stream.state.window_specs import boundary
 from sketchstream.stream.state.work_pace import copying_takes_long
 from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW
@@ -135,9 +135,7 @@ def _written(state: PartitionState, buffers: Buffers | None) -> Snapshot:
             if window.dirty or window.blob is None:
                 window.blob, window.dirty = new_name(), False
                 blobs[window.blob] = (
-                    window.sketch.image_open(with_items=False)
-                    if window.sketch.large
-                    else window.sketch.copy_open(with_items=False, room=room)
+                    window.sketch.image_open() if window.sketch.large else window.sketch.copy_open(room=room)
                 )
             else:
                 keep.add(window.blob)
@@ -442,7 +440,7 @@ def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLis
 
 def _restore_sketch(
     state: PartitionState, sketch_state: SketchState, data: Bytes, slots_for: tuple[int, ...], lists: SavedLists
-) -> Sketch:
+) -> WindowSketch:
     """Read an open sketch from its bytes; the configuration or the snapshot has the list of items of its domain."""
     plan, key = sketch_state.plan, state.rules.key
     header = wire.unpack_header(data)
@@ -454,7 +452,9 @@ def _restore_sketch(
             "and its snapshot, of an older release, does not hold that list; put the former sketch and items_file "
             "back, run this release until it has committed once, and change them then"
         )
-    return Sketch.from_bytes(data, key, spec=spec, keep=state.lifecycle.slots.keep(spec, slots_for), take_over=True)
+    return WindowSketch.from_bytes(
+        data, key, spec=spec, keep=state.lifecycle.slots.keep(spec, slots_for), take_over=True
+    )
 
 
 def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:

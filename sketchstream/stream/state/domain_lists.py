@@ -14,9 +14,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from sketchstream.errors import DataLossError
+from sketchstream.items.item_lists import pack_items, unpack_items
 from sketchstream.items.key import Key
 from sketchstream.kinds.interface import Spec
-from sketchstream.sketch import pack_items, unpack_items
 from sketchstream.spec import ClosedDomain, Item
 from sketchstream.stream.interfaces import Bytes
 from sketchstream.stream.state.outbox import new_name

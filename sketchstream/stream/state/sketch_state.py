@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from sketchstream import kinds, noise
 from sketchstream.kinds.interface import Spec
-from sketchstream.sketch import Sketch
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.published.evidence import EvidenceNoise
 from sketchstream.stream.state.evidence import Evidence
+from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
@@ -41,7 +41,7 @@ class OpenWindow:
 
     start: int
     end: int
-    sketch: Sketch
+    sketch: WindowSketch
     counts: tuple[int, ...]
     blob: str | None = None
     dirty: bool = True

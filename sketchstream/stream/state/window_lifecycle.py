@@ -15,7 +15,6 @@ from sketchstream import kinds
 from sketchstream.errors import BrokerError
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.published import Origin
-from sketchstream.sketch import Sketch
 from sketchstream.stream.input.partition_counts import PartitionCounts, Steps, perform
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.state.closing_positions import ClosingPositions
@@ -25,6 +24,7 @@ from sketchstream.stream.state.outbox import Outbox, entry_of
 from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.sketch_state import OpenWindow, SketchState
+from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.stream.state.window_specs import WindowSpecs
 from sketchstream.stream.state.work_pace import WorkPace
 from sketchstream.stream.windows.plans import SketchPlan
@@ -104,7 +104,7 @@ class WindowLifecycle:
         state.last = window
         return window
 
-    def _creating(self, plan: SketchPlan, start: int, end: int) -> Steps[Sketch | None]:
+    def _creating(self, plan: SketchPlan, start: int, end: int) -> Steps[WindowSketch | None]:
         """The sketch of a new window; None if no sketch is kept for it."""
         counts, spec = self.counts.valid, self.specs.at(plan, start)
         keep = self.slots.keep(spec, counts)
@@ -119,7 +119,7 @@ class WindowLifecycle:
             partitions=counts,
             partitioner=self.rules.partitioner if chosen else None,
         )
-        create = partial(Sketch.create, spec, self.rules.key, origin=origin, keep=keep)
+        create = partial(WindowSketch.create, spec, self.rules.key, origin=origin, keep=keep)
         return (yield from perform(create, long=self.pace.takes_long(spec)))
 
     def sealing(self, state: SketchState, window: OpenWindow) -> Steps[None]:

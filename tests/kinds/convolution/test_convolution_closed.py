@@ -24,6 +24,7 @@ from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.published import Instalment, read
 from sketchstream.query.closed import closed_windows
 from sketchstream.stream.interfaces import Frontier, SealedEntry
+from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import MemoryPublisher, MemorySealed
 from sketchstream_connectors.files.publisher import DirectoryPublisher, decode_frontier, encode_frontier
@@ -126,7 +127,7 @@ def test_closed_positions_in_folders_and_records(tmp_path: Path) -> None:
     origin = ss.Sketch.create(spec).origin.__class__(
         name="minutes", revision=0, window=(START, START + 60 * MINUTE), partition=0, partitions=(1,)
     )
-    sketch = ss.Sketch.create(spec, origin=origin)
+    sketch = WindowSketch.create(spec, origin=origin)
     entries = []
     for first, stop in ((0, 20), (20, 35)):
         sketch.update(np.arange(first, 60))
@@ -160,7 +161,7 @@ def test_closed_positions_in_folders_and_records(tmp_path: Path) -> None:
     with pytest.raises(ss.SealedError):
         sketch.close_positions(35, 40)
     with pytest.raises(ss.SpecError, match="closed"):
-        ss.Sketch.create(ConvolutionSpec("sum", 60, epsilon=1)).close_positions(0, 1)
+        WindowSketch.create(ConvolutionSpec("sum", 60, epsilon=1)).close_positions(0, 1)
 
 
 def test_a_file_of_format_3_is_read_and_written_alike() -> None:
@@ -186,7 +187,7 @@ def test_two_publications_of_one_position_are_an_incident() -> None:
     (entry, *_) = [one for one in publisher.log if one.positions is not None]
     twin = Instalment.from_bytes(entry.body)
     spec = twin.spec
-    other = ss.Sketch.create(spec, origin=twin.origin).close_positions(0, 3)
+    other = WindowSketch.create(spec, origin=twin.origin).close_positions(0, 3)
     publisher.log.append(SealedEntry("minutes", 0, entry.window, 0, other.seal_id, other.to_bytes(), (0, 3)))
     with pytest.raises(DataLossError, match="published twice"):
         list(closed_windows(MemorySealed(publisher), "minutes"))
@@ -277,7 +278,7 @@ def test_closed_values_are_correctly_rounded_sums_of_products(kernel: str, noise
 
 def test_an_instalment_whose_ledger_does_not_charge_the_bare_state_is_refused() -> None:
     spec = ConvolutionSpec("sum", 60, noise="counts", publish="closed", intrusion=False, epsilon=1, step_ms=MINUTE)
-    one = ss.Sketch.create(spec).close_positions(0, 3)
+    one = WindowSketch.create(spec).close_positions(0, 3)
     assert Instalment.from_bytes(one.to_bytes()).ledger == one.ledger
     entries = one.ledger.history.entries
     cheap = dataclasses.replace(entries[-1], cost=Fraction(1, 100))

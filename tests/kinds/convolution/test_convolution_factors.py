@@ -20,6 +20,7 @@ from sketchstream.kinds.convolution.state.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import CausalFactor, block_energies, dense_rows
 from sketchstream.kinds.linear.tree import BlockTree, best_levels
 from sketchstream.published import read
+from sketchstream.stream.state.window_sketch import WindowSketch
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6"}
 KERNELS = ("sum", "window:7", "average:24", "decay:0.9", "difference", "identity")
@@ -168,7 +169,7 @@ def test_closed_positions_do_not_depend_on_later_words() -> None:
     cut = state.copy()
     cut[31:] = 0
     assert np.array_equal(closed_values(spec, cut, 0, 31), spec.scheme.decode(state)[:31])
-    sketch = ss.Sketch.create(spec)
+    sketch = WindowSketch.create(spec)
     sketch.update([0, 3])
     shown = sketch.close_positions(0, 4)
     sketch.update([7])

@@ -24,6 +24,7 @@ from sketchstream.kinds.convolution.reading.answers import answers
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
 from sketchstream.published import Instalment, Origin
+from sketchstream.stream.state.window_sketch import WindowSketch
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "noise": "gaussian"}
 KIND = kinds.by_name("convolution")
@@ -424,7 +425,7 @@ def test_positions_that_are_published_when_they_close_come_back_from_their_bytes
         step_ms=60_000
     )  # fmt: skip
     origin = Origin(name="a", revision=0, window=(0, 720_000), partition=0, partitions=(1,))
-    sketch = ss.Sketch.create(spec, origin=origin)
+    sketch = WindowSketch.create(spec, origin=origin)
     one = sketch.close_positions(0, 5)
     again = Instalment.from_bytes(one.to_bytes())
     assert (again.first, again.stop, again.seal_id) == (0, 5, one.seal_id)
