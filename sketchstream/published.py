@@ -39,6 +39,7 @@ from sketchstream.spec import checked_int, read_rational
 from sketchstream.topics import TOPIC_STRIDE, require_partitions
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.answers import Answers
     from sketchstream.kinds.groups.overlap import Overlap
     from sketchstream.kinds.interface import Kind, Spec
     from sketchstream.kinds.profile_answers import Profile
@@ -229,7 +230,7 @@ class _Published:
         """Names of the groups, each with its own answers; empty without groups."""
         return groups_of(self.spec)
 
-    def estimate(self, method: str = "auto", **options: Any) -> Any:
+    def estimate(self, method: str = "auto", **options: Any) -> Answers:
         """Estimates with standard errors and intervals, for the kinds that provide them.
 
         Args:

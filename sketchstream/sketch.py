@@ -100,7 +100,7 @@ class Sketch:
 
     def __init__(
         self,
-        spec: Any,
+        spec: Spec,
         key: Key | None,
         index: ItemIndex,
         state: npt.NDArray[Any],
@@ -439,7 +439,7 @@ class Sketch:
         data: bytes | bytearray | memoryview,
         key: Key | None = None,
         *,
-        spec: Any = None,
+        spec: Spec | None = None,
         keep: Flags | None = None,
         take_over: bool = False,
     ) -> Self:
@@ -519,7 +519,7 @@ class Sketch:
         )
 
 
-def require_sums_mean_events(spec: Any) -> None:
+def require_sums_mean_events(spec: object) -> None:
     """Refuse specs whose sketches do not count sums of weights.
 
     Raises:
@@ -540,7 +540,7 @@ def read_ledger(header: Mapping[str, Any]) -> SketchHistory:
         return _read_accounted(header, kinds.read_spec(header["spec"]))[2]
 
 
-def _read_accounted(header: Mapping[str, Any], spec: Any) -> tuple[Counters, tuple[Layer, ...], SketchHistory]:
+def _read_accounted(header: Mapping[str, Any], spec: Spec) -> tuple[Counters, tuple[Layer, ...], SketchHistory]:
     """Counters, layers and ledger in the header of an open sketch, if the ledger accounts for their noise."""
     kind = kinds.of(spec)
     layers = tuple(Layer.from_dict(layer) for layer in header["layers"])

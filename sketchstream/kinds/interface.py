@@ -59,6 +59,7 @@ from sketchstream.privacy.losses.sketch_history import SketchHistory
 if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid, Outside
     from sketchstream.items.key import Key
+    from sketchstream.kinds.answers import Answers
     from sketchstream.privacy.deployments.guarantee import Context, Guarantee
     from sketchstream.spec import Domain, Item
 
@@ -83,6 +84,10 @@ class Spec(Protocol):
     @property
     def domain(self) -> Domain:
         """The domain: which items there are."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Epsilon of each layer of noise."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -302,6 +307,6 @@ class Kind(ABC, Generic[S]):
             spec: spec of the sketch.
         """
 
-    def estimate(self, published: Any, **options: Any) -> Any:
+    def estimate(self, published: Any, **options: Any) -> Answers:
         """The answers, for kinds that give estimates."""
         raise EstimateError(f"a sketch of kind {self.name!r} has no estimate: ask it for .{self.answer}()")
