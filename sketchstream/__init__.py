@@ -1,7 +1,7 @@
 """Updatable, pan-private statistics over streams.
 
-In: nothing. Out: the names of the public Python interface, loaded when they are first used, so that importing the
-package stays quick. Touches: nothing.
+In: nothing. Out: the names of the public Python interface. All but the errors are loaded when they are first used, so
+that importing the package stays quick. Touches: nothing.
 
 Examples:
     >>> import sketchstream as ss
@@ -17,6 +17,29 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from sketchstream.errors import (
+    BrokerError as BrokerError,
+    BudgetError as BudgetError,
+    ChecksumError as ChecksumError,
+    ConfigError as ConfigError,
+    DataLossError as DataLossError,
+    DomainError as DomainError,
+    EstimateError as EstimateError,
+    FencedError as FencedError,
+    FormatError as FormatError,
+    ItemError as ItemError,
+    KeyMismatchError as KeyMismatchError,
+    MergeError as MergeError,
+    MissingExtraError as MissingExtraError,
+    SealedError as SealedError,
+    SketchstreamError as SketchstreamError,
+    SpecError as SpecError,
+    StoreError as StoreError,
+    TruncatedError as TruncatedError,
+    VersionError as VersionError,
+    WeightError as WeightError,
+)
 
 __version__ = "0.1.0"
 
@@ -56,57 +79,15 @@ _HOMES = {
     "sketchstream.kinds.hierarchy.spec": ("HierarchySpec",),
     "sketchstream.items.arrays": ("Pairs",),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
-    "sketchstream.errors": (
-        "BrokerError",
-        "BudgetError",
-        "ChecksumError",
-        "ConfigError",
-        "DataLossError",
-        "DomainError",
-        "EstimateError",
-        "FencedError",
-        "FormatError",
-        "ItemError",
-        "KeyMismatchError",
-        "MergeError",
-        "MissingExtraError",
-        "SealedError",
-        "SketchstreamError",
-        "SpecError",
-        "StoreError",
-        "TruncatedError",
-        "VersionError",
-        "WeightError",
-    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)  # noqa: PLE0605 - made of the table above
+_ERRORS = [name for name in dir() if name.endswith("Error")]
+
+__all__ = sorted([*_HOME_OF, *_ERRORS])  # noqa: PLE0605 - made of the table and the imports above
 
 if TYPE_CHECKING:
     from sketchstream.denoising.methods import Denoised as Denoised, denoise as denoise
-    from sketchstream.errors import (
-        BrokerError as BrokerError,
-        BudgetError as BudgetError,
-        ChecksumError as ChecksumError,
-        ConfigError as ConfigError,
-        DataLossError as DataLossError,
-        DomainError as DomainError,
-        EstimateError as EstimateError,
-        FencedError as FencedError,
-        FormatError as FormatError,
-        ItemError as ItemError,
-        KeyMismatchError as KeyMismatchError,
-        MergeError as MergeError,
-        MissingExtraError as MissingExtraError,
-        SealedError as SealedError,
-        SketchstreamError as SketchstreamError,
-        SpecError as SpecError,
-        StoreError as StoreError,
-        TruncatedError as TruncatedError,
-        VersionError as VersionError,
-        WeightError as WeightError,
-    )
     from sketchstream.items.arrays import Pairs as Pairs
     from sketchstream.items.key import Key as Key
     from sketchstream.kinds.answers import Answers as Answers
