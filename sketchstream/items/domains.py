@@ -214,28 +214,6 @@ def _require_key(key: Key | None) -> Key:
     return key
 
 
-def _route(way: int, **fields: Any) -> Any:
-    """A route whose unused fields are empty."""
-    from sketchstream import kernels
-
-    zero = np.uint64(0)
-    empty: dict[str, Any] = {
-        "key0": zero,
-        "key1": zero,
-        "per_level": zero,
-        "last_level": zero,
-        "size": zero,
-        "words": np.empty((0, 3), np.uint64),
-        "table": np.empty((0, 2), np.uint64),
-        "slots": np.empty(0, np.uint64),
-        "ints": np.empty(0, np.int64),
-        "buffer": np.empty(0, np.uint8),
-        "starts": np.empty(0, np.int64),
-        "ends": np.empty(0, np.int64),
-    }
-    return kernels.Route(way, **{**empty, **fields})
-
-
 def _open(domain: OpenDomain, key: Key) -> Index:
     """Index of an open domain: the hash of an item determines its level and slot."""
     from sketchstream import kernels
@@ -243,7 +221,7 @@ def _open(domain: OpenDomain, key: Key) -> Index:
     routes: dict[TypeName, Any] = {}
     for kind in TYPE_NAMES:
         key0, key1 = key.item_key(kind)
-        routes[kind] = _route(
+        routes[kind] = kernels.Route(
             kernels.HASHED,
             key0=key0,
             key1=key1,
@@ -259,7 +237,7 @@ def _closed_index(slots: int, routes: dict[TypeName, Any]) -> Index:
 
     if slots < 1:
         raise SpecError("no item of the domain has a slot here; raise the sample rate or keep more items")
-    return Index(slots, slots, {kind: routes.get(kind) or _route(kernels.NEVER) for kind in TYPE_NAMES})
+    return Index(slots, slots, {kind: routes.get(kind) or kernels.Route(kernels.NEVER) for kind in TYPE_NAMES})
 
 
 def _ids(domain: ClosedDomain) -> Index:
@@ -267,7 +245,7 @@ def _ids(domain: ClosedDomain) -> Index:
     from sketchstream import kernels
 
     assert domain.size is not None
-    return _closed_index(domain.size, {"int": _route(kernels.IDS, size=np.uint64(domain.size))})
+    return _closed_index(domain.size, {"int": kernels.Route(kernels.IDS, size=np.uint64(domain.size))})
 
 
 def _threshold(rate: Fraction) -> np.uint64:
@@ -294,7 +272,7 @@ def _ranked_index(domain: ClosedDomain, key: Key | None, keep: Flags | None) -> 
             packed = np.concatenate([packed, np.zeros(-len(packed) % 8, np.uint8)])
             words[first // 64 : first // 64 + len(packed) // 8, column] = packed.view("<u8")
     slots = int(kernels.count_before(words))
-    return _closed_index(slots, {"int": _route(kernels.RANKED, size=np.uint64(size), words=words)})
+    return _closed_index(slots, {"int": kernels.Route(kernels.RANKED, size=np.uint64(size), words=words)})
 
 
 def _listed_index(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
@@ -326,9 +304,11 @@ def _listed_index(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
         (kernels.plain.fill_table if few else kernels.fill_table)(*arguments)
         arrays = batch.whole().arrays
         names = ("ints",) if kind == "int" else ("buffer", "starts", "ends")
-        items = {
+        items: dict[str, Any] = {
             name: array if name == "buffer" else array.astype(np.int64, copy=False)
             for name, array in zip(names, arrays, strict=True)
         }
-        routes[kind] = _route(kernels.LISTED, key0=key0, key1=key1, table=table, slots=slots[position[kind]], **items)
+        routes[kind] = kernels.Route(
+            kernels.LISTED, key0=key0, key1=key1, table=table, slots=slots[position[kind]], **items
+        )
     return _closed_index(int(chosen.sum()), routes)

@@ -205,25 +205,25 @@ def _add(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any) -> None:
     n = len(slots)
     early = max(n - AHEAD, 0)
     ahead = slots[n - early :]
-    for part in range(2):
-        here = slots[:early] if part == 0 else slots[early:]
+    for half in range(2):
+        here = slots[:early] if half == 0 else slots[early:]
         many = len(weights) > 0
-        values = weights[:early] if part == 0 else weights[early:]
+        values = weights[:early] if half == 0 else weights[early:]
         if modulus == 0 and not many:
             for i in range(len(here)):
-                if part == 0:
+                if half == 0:
                     prefetch(state, ahead[i])
                 state[here[i]] += sign
         elif modulus == 0:
             for i in range(len(here)):
-                if part == 0:
+                if half == 0:
                     prefetch(state, ahead[i])
                 state[here[i]] += sign * np.int64(values[i])
         else:
             # Counters are in 0..modulus - 1 whatever was added before: the order of events does not matter.
             amount = _modular(1, modulus, sign)
             for i in range(len(here)):
-                if part == 0:
+                if half == 0:
                     prefetch(state, ahead[i])
                 if many:
                     amount = _modular(values[i], modulus, sign)

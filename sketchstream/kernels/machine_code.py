@@ -75,26 +75,23 @@ def ask_for(builder: Any, pointer: Any, write: int) -> None:
     builder.call(function, [byte, INT32(write), INT32(3), INT32(1)])
 
 
-@typed_intrinsic
-def prefetch(typingctx: Any, array: Any, position: Any) -> Any:
-    """Prefetch the cache line of array[position] for writing."""
+def _prefetching(write: int) -> Any:
+    """An intrinsic `prefetch(array, position)` for writing (1) or reading (0)."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        ask_for(builder, address(context, builder, signature.args[0], args[0], args[1]), 1)
-        return context.get_dummy_value()
+    def prefetch(_typing: Any, array: Any, position: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            ask_for(builder, address(context, builder, signature.args[0], args[0], args[1]), write)
+            return context.get_dummy_value()
 
-    return types.void(array, position), codegen
+        return types.void(array, position), codegen
+
+    return typed_intrinsic(prefetch)
 
 
-@typed_intrinsic
-def prefetch_read(typingctx: Any, array: Any, position: Any) -> Any:
-    """Prefetch the cache line of array[position] for reading. It may be outside the array, as nothing is read."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        ask_for(builder, address(context, builder, signature.args[0], args[0], args[1]), 0)
-        return context.get_dummy_value()
-
-    return types.void(array, position), codegen
+prefetch: Any = _prefetching(1)
+"""Prefetch the cache line of array[position] for writing."""
+prefetch_read: Any = _prefetching(0)
+"""Prefetch the cache line of array[position] for reading. It may be outside the array, as nothing is read."""
 
 
 @typed_intrinsic
@@ -119,34 +116,24 @@ def keep_apart(typingctx: Any) -> Any:
     return types.void(), codegen
 
 
-@typed_intrinsic
-def word_at(typingctx: Any, address: Any) -> Any:
-    """The eight bytes from an address on, as one little-endian word; any alignment."""
+def _loading(bits: int) -> Any:
+    """An intrinsic `load(address)`: this number of bits, as one little-endian number; any alignment."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], INT64.as_pointer()), align=1)
+    def load(_typing: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.load(builder.inttoptr(args[0], ir.IntType(bits).as_pointer()), align=1)
 
-    return types.uint64(types.uint64), codegen
+        return getattr(types, f"uint{bits}")(types.uint64), codegen
 
-
-@typed_intrinsic
-def half_at(typingctx: Any, address: Any) -> Any:
-    """The four bytes from an address on, as one little-endian number; any alignment."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], INT32.as_pointer()), align=1)
-
-    return types.uint32(types.uint64), codegen
+    return typed_intrinsic(load)
 
 
-@typed_intrinsic
-def byte_at(typingctx: Any, address: Any) -> Any:
-    """The byte at an address."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], ir.IntType(8).as_pointer()), align=1)
-
-    return types.uint8(types.uint64), codegen
+word_at: Any = _loading(64)
+"""The eight bytes from an address on."""
+half_at: Any = _loading(32)
+"""The four bytes from an address on."""
+byte_at: Any = _loading(8)
+"""The byte at an address."""
 
 
 @typed_intrinsic

@@ -78,16 +78,3 @@ differ_mask: Callable[[Any, Any], Any] = _differ(BLOCK)
 """Mask of where the bytes at two addresses differ."""
 differ_half: Callable[[Any, Any], Any] = _differ(BLOCK // 2)
 """Mask of where the first half of a block's bytes at two addresses differ."""
-
-
-def _first_bit(_typing: Any, word: Any) -> Any:
-    """Position of the first one bit of a word that is not 0."""
-
-    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.IntType(1)(1))
-
-    return types.int64(word), codegen
-
-
-first_bit: Callable[[Any], int] = typed_intrinsic(_first_bit)
-"""The number of zero bits below the lowest one of a word that is not 0."""

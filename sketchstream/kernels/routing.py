@@ -43,32 +43,39 @@ HASHED, IDS, RANKED, LISTED, NEVER = range(5)
 """How items find their slots: by hash alone, as ids, as ids of a subset, in a table, not at all."""
 
 
+_ZERO = np.uint64(0)
+_NO_NUMBERS = np.empty(0, np.int64)
+
+
 class Route(NamedTuple):
-    """Route from items of one type to slots; the same type for all domains, so that kernels compile once."""
+    """Route from items of one type to slots; the same type for all domains, so that kernels compile once.
+
+    Fields that its way does not use are empty.
+    """
 
     way: int
     """HASHED, IDS, RANKED, LISTED or NEVER."""
-    key0: np.uint64
-    key1: np.uint64
+    key0: np.uint64 = _ZERO
+    key1: np.uint64 = _ZERO
     """The two words of the hash key of this item type."""
-    per_level: np.uint64
+    per_level: np.uint64 = _ZERO
     """Slots of one level (HASHED)."""
-    last_level: np.uint64
+    last_level: np.uint64 = _ZERO
     """Number of the last level (HASHED)."""
-    size: np.uint64
+    size: np.uint64 = _ZERO
     """Ids are below this (IDS, RANKED)."""
-    words: U64
+    words: U64 = np.empty((0, 3), np.uint64)
     """(ceil(size/64), 3): which ids have a slot, slots before this word, which ids are valid (RANKED)."""
-    table: U64
+    table: U64 = np.empty((0, 2), np.uint64)
     """(power of two, 2): hash and position + 1 of a listed item, 0 = free (LISTED)."""
-    slots: U64
+    slots: U64 = np.empty(0, np.uint64)
     """(items,) slot of each listed item (LISTED)."""
-    ints: Ints
+    ints: Ints = _NO_NUMBERS
     """Listed ints (LISTED)."""
-    buffer: Bytes
+    buffer: Bytes = np.empty(0, np.uint8)
     """Listed strings, end to end (LISTED)."""
-    starts: Ints
-    ends: Ints
+    starts: Ints = _NO_NUMBERS
+    ends: Ints = _NO_NUMBERS
 
 
 def found_slots(

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.kernels.compilation import kernel, part
-from sketchstream.kernels.machine_code import byte_at, half_at, keep_apart
-from sketchstream.kernels.masks import BLOCK, first_bit, odd_mask, quote_mask, wide_mask
+from sketchstream.kernels.machine_code import byte_at, half_at, keep_apart, trailing_zeros
+from sketchstream.kernels.masks import BLOCK, odd_mask, quote_mask, wide_mask
 from sketchstream.kernels.runs import WIDTH as RUN
 from sketchstream.kernels.runs import digit_run, plain_run
 from sketchstream.kernels.texts import character_size
@@ -135,7 +135,7 @@ def quoted_block(text: Any, block: Any, end: Any, odd: Any, wide: Any, quotes: A
 def next_quote(text: Any, block: Any, end: Any, odd: Any, wide: Any, quotes: Any, outside: Any) -> Any:
     """Position of the next quote, -1 if there is none; its block, odd and wide bytes so far, the quotes behind it."""
     block, odd, wide, quotes = quoted_block(text, block, end, odd, wide, quotes, outside)
-    at = block + first_bit(quotes) if quotes != 0 else np.int64(-1)
+    at = block + np.int64(trailing_zeros(quotes)) if quotes != 0 else np.int64(-1)
     return at, block, odd, wide, quotes & (quotes - U(1))
 
 

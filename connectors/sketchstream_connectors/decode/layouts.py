@@ -20,8 +20,8 @@ import numpy as np
 
 from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.kernels import check_utf8, kernel
-from sketchstream.kernels.machine_code import first_byte
-from sketchstream.kernels.masks import BLOCK, differ_half, first_bit
+from sketchstream.kernels.machine_code import first_byte, trailing_zeros
+from sketchstream.kernels.masks import BLOCK, differ_half
 from sketchstream.kernels.shapes import (
     COLUMNS,
     END,
@@ -288,7 +288,7 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
                         break
                     ahead = quotes
                     stop = block
-                stop += first_bit(ahead)
+                stop += np.int64(trailing_zeros(ahead))
                 p = stop + 1
                 kind = STRING
             elif c == MINUS or ZERO <= c <= NINE:
