@@ -235,10 +235,6 @@ class AssignedPartition:
         """Continue after a loss of records, which the state has noted; it is committed before anything more is read."""
         self.status, self.reason = "restoring", "resuming after lost records"
 
-    def end(self) -> None:
-        """Note that a bounded input has been read to its end."""
-        self.ended = True
-
     def note_end(self, end: int | None, now: float) -> None:
         """Note the end of the log; None: nobody answered, and the last known end stays."""
         if end is not None:
@@ -349,19 +345,6 @@ class AssignedPartition:
     def busy(self) -> bool:
         """Whether another thread works for the partition."""
         return self.job is not None or self.computation is not None
-
-    def start(self, job: Job) -> None:
-        """Note that another thread works for the partition."""
-        self.job = job
-
-    def take_job(self) -> Job | None:
-        """Return the job and forget it."""
-        job, self.job = self.job, None
-        return job
-
-    def saving(self, now: float) -> None:
-        """Note that a snapshot was captured, or that an earlier one is being published, at this time, seconds."""
-        self.saved_at = now
 
     def captured(self, position: int, now: float) -> None:
         """Note that the commit of this position starts now; it waits for the refused records."""

@@ -101,7 +101,7 @@ class PartitionManager:
         """Let the store forget the partition, after its running job has ended."""
         if self._tasks.sink is not None:
             self._tasks.sink.forget(assigned.partition)
-        job = assigned.take_job()
+        job, assigned.job = assigned.job, None
         if job is None or job.future.done():
             self._tasks.store.drop(assigned.partition)
         else:
@@ -289,14 +289,14 @@ class PartitionManager:
     ) -> None:
         """Let another thread work for a partition."""
         began = self._clock.monotonic()
-        assigned.start(Job(kind, self._executor.submit(run, *arguments), began, n_bytes))
+        assigned.job = Job(kind, self._executor.submit(run, *arguments), began, n_bytes)
 
     def save(self, assigned: AssignedPartition) -> None:
         """Capture a partition and start its commit, or only its publication if nothing else changed."""
         state = assigned.state
         assert state is not None
         began = self._clock.monotonic()
-        assigned.saving(began)
+        assigned.saved_at = began
         if state.changed():
             self.compute(assigned, checkpoint.capturing(state, self._buffers), partial(self._captured, assigned, state))
         else:
@@ -327,7 +327,7 @@ class PartitionManager:
             job = assigned.job
             if job is None or not job.future.done():
                 continue
-            assigned.take_job()
+            assigned.job = None
             error = job.future.exception()
             if error is not None:
                 if job.kind == "commit":

@@ -169,7 +169,7 @@ class Worker:
                 if assigned is not None and isinstance(event, SchemaAwaited):
                     assigned.await_schema(event.reason, self._polled_at)
                 elif assigned is not None:
-                    assigned.end()
+                    assigned.ended = True
         self._manager.collect()
         self._tick()
         if self._progress is not None:

@@ -219,6 +219,5 @@ def _wraps(
     for at, name in enumerate(names):
         items = float(begin[(1 << (len(names) - 1 - at)) - 1])
         rows = every[spec.groups.all.index(name)]
-        n = spec.levels
-        laws.append(law_of_counts(list(rows), [table.slots] * n, list(table.shares), [kept] * n, [noise] * n, items))
+        laws.append(law_of_counts(rows, table.slots, table.shares, kept, noise, items))
     return Wraps.of(laws, spec.modulus)

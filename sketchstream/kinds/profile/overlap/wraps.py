@@ -7,7 +7,7 @@ Source: docs/theory/overlap.md, section 4; Buchmann & Gruebel, Annals of Statist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -125,10 +125,10 @@ class Wraps:
 
 def law_of_counts(
     histograms: Sequence[Floats],
-    slots: Sequence[float],
-    shares: Sequence[float],
-    kept: Sequence[float],
-    noise: Sequence[float],
+    slots: float,
+    shares: Iterable[float],
+    kept: float,
+    noise: float,
     items: float,
 ) -> CountLaw | None:
     """Law of one item's count in one group; None where nothing tells it.
@@ -138,31 +138,29 @@ def law_of_counts(
 
     Args:
         histograms: (p,) published numbers of slots by residue, for each level.
-        slots: slots of each level.
+        slots: slots of a level.
         shares: shares of the items that the levels receive.
-        kept: contraction of the noise of the counters (`channel.contraction`), of each level.
-        noise: variance of the published noise of an entry, of each level.
+        kept: contraction of the noise of the counters (`channel.contraction`).
+        noise: variance of the published noise of an entry.
         items: approximate number of items of the group.
     """
     modulus = len(histograms[0])
-    total, weight, spread = np.zeros(modulus), 0.0, 0.0
-    for seen, size, share, contraction, variance in zip(histograms, slots, shares, kept, noise, strict=True):
-        load = share * items / size
+    total, weight = np.zeros(modulus), 0.0
+    for histogram, share in zip(histograms, shares, strict=True):
+        load = share * items / slots
         if load > MAX_ITEMS_PER_SLOT:
             continue
-        law = (np.asarray(seen, np.float64) / size - (1 - contraction) / modulus) / contraction
+        law = (np.asarray(histogram, np.float64) / slots - (1 - kept) / modulus) / kept
         wave = np.fft.fft(law + (1 - law.sum()) / modulus)
         if np.abs(wave).min() < MIN_WAVE:
             continue
-        error = (size * (1 - contraction) / modulus + size * min(load, 1.0) / modulus + variance) / (
-            contraction * share
-        ) ** 2
+        error = (slots * (1 - kept) / modulus + slots * min(load, 1.0) / modulus + noise) / (kept * share) ** 2
         error *= np.exp(2 * load)
-        total += np.fft.ifft(np.log(wave)).real * size / share / error
-        weight, spread = weight + 1 / error, spread + 1 / error
+        total += np.fft.ifft(np.log(wave)).real * slots / share / error
+        weight += 1 / error
     if not weight:
         return None
-    return _with_tail(total / weight, float(np.sqrt(1 / spread)))
+    return _with_tail(total / weight, float(np.sqrt(1 / weight)))
 
 
 def _with_tail(numbers: Floats, error: float) -> CountLaw | None:

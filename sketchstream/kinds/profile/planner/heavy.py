@@ -20,16 +20,15 @@ NEGLIGIBLE_SHARE: Final = 0.005
 """Share of items beyond the modulus that hardly moves a k+ number."""
 
 
-def share_beyond(modulus: int, mean: float, spread: float = SPREAD) -> float:
+def share_beyond(modulus: int, mean: float) -> float:
     """Share of the items with a count of `modulus` or more under a log-normal law.
 
     Args:
         modulus: p.
         mean: mean of the counts of items that occur.
-        spread: standard deviation of the logarithm of counts.
     """
-    middle = math.log(max(mean, 1e-9)) - spread**2 / 2.0
-    return 0.5 * math.erfc((math.log(modulus - 0.5) - middle) / (spread * math.sqrt(2.0)))
+    middle = math.log(max(mean, 1e-9)) - SPREAD**2 / 2.0
+    return 0.5 * math.erfc((math.log(modulus - 0.5) - middle) / (SPREAD * math.sqrt(2.0)))
 
 
 def large_enough_modulus(mean: float, modulus: int) -> int:

@@ -66,7 +66,7 @@ def test_the_slope_is_that_of_the_likelihood(problem):
 def test_moved_chances_are_differences(problem):
     opened, law = problem
     ways, h = changes(opened, law), 1e-5
-    moved = opened.laws.moved(opened.laws.laws(opened.scales, law), ways)
+    moved = opened.laws.derivatives(opened.laws.laws(opened.scales, law), ways)
     for j, one in enumerate(moved):
         for k in range(ways.shape[1]):
             up, down = (

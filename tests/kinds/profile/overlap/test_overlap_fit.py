@@ -304,11 +304,11 @@ def test_counts_are_found_in_slots_that_several_items_share() -> None:
         wave = np.exp(share * items / slots * (np.fft.fft(law) - 1))
         clean = np.fft.ifft(wave).real
         rows.append(slots * (kept * clean + (1 - kept) / modulus))
-    found = law_of_counts(rows, [slots] * 3, shares, [kept] * 3, [2.0] * 3, items)
+    found = law_of_counts(rows, slots, shares, kept, 2.0, items)
     assert found is not None
     assert found.counts == pytest.approx(law, abs=2e-3)
     assert 0 < found.doubt < 0.01
-    assert law_of_counts(rows, [100.0] * 3, shares, [kept] * 3, [2.0] * 3, items) is None
+    assert law_of_counts(rows, 100.0, shares, kept, 2.0, items) is None
 
 
 def test_what_noise_hides_of_counts_is_within_its_doubt() -> None:

@@ -17,7 +17,7 @@ from sketchstream.kinds.profile.estimate.observed import UNBOUNDED, Cells, tally
 EXACT = 512
 """Up to here every count has a node of its own."""
 SPIKE_NODES = 1500
-"""SketchFacts how many further nodes may go to spikes."""
+"""Further nodes, at most, that go to spikes."""
 
 
 @dataclass(frozen=True)

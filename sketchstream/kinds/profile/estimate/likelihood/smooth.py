@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -274,12 +274,6 @@ def average(fits: Sequence[Fitted]) -> tuple[Floats, Floats]:
     return np.asarray(sum(w * one.f for w, one in zip(weight, fits, strict=True))), weight
 
 
-def exclude_nodes(model: Model, keep: Floats) -> Model:
-    """The model without the nodes outside `keep`."""
-    base = np.where(keep > 0, model.base, EXCLUDED_LOG_SHARE)
-    return Model(model.columns, model.penalty, model.fixed, model.curvatures, model.atoms, base, model.bonus)
-
-
 def cliffs(problem: Likelihood, plain: Model, fits: Sequence[Fitted], epsilon: float) -> list[Fitted]:
     """Models whose support ends at a cliff (or begins after a gap), found by hill climbing on the evidence.
 
@@ -321,8 +315,7 @@ def _climb(
     def at(end: float) -> float:
         if end not in tried:
             keep = (nodes <= end) if sign > 0 else ((nodes >= end) | (nodes < 1))
-            model = exclude_nodes(plain, keep.astype(np.float64))
-            model = Model(**{**model.__dict__, "bonus": -3.0})
+            model = replace(plain, base=np.where(keep, plain.base, EXCLUDED_LOG_SHARE), bonus=-3.0)
             fits = fit_strengths(problem, model, CLIFF, start) if keep.sum() >= 3 else []
             tried[end] = (model, max((one.evidence for one in fits), default=-math.inf))
         return tried[end][1]

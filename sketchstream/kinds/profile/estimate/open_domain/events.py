@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -117,7 +116,7 @@ def totals_of_events(parts: Sequence[ObservedPart]) -> EventTotals:
         clear = [j for j, level in enumerate(part.every) if any(level is one for one in part.clear)]
         shares = np.array([part.every[j].share for j in clear])
         seen = float(shares.sum())
-        scores = (*bounds.SCORES[:3], partial(_heavy_score, size))
+        scores = (*bounds.SCORES[:3], lambda t: np.asarray(bounds.xlogx(t) * (t >= size)))
         moments = _sum_over_parts([as_one_domain(part.observed, clear)], size - 1, scores)
         pairs = _shared_slots(part, [part.every[j] for j in clear])
         scale = np.diag([0.0, 0.0, 1.0, 1.0 / seen])
@@ -164,11 +163,6 @@ def _by_pairs(parts: Sequence[ObservedPart], scores: Floats) -> tuple[Floats, Fl
             both = float(_score(parts, scores[i] + scores[j]).variance[0])
             covariance[i, j] = covariance[j, i] = (both - covariance[i, i] - covariance[j, j]) / 2.0
     return np.array([float(band.low[0]) for band in bands]), covariance
-
-
-def _heavy_score(size: int, t: Floats) -> Floats:
-    """T ln t from `size` up."""
-    return np.asarray(bounds.xlogx(t) * (t >= size))
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Sums:
             out += part
         return out
 
-    def moved(self, laws: Floats, change: Floats) -> Iterator[Floats]:
+    def derivatives(self, laws: Floats, change: Floats) -> Iterator[Floats]:
         """Derivatives of the chances, per virtual item, in the direction of changes of f. (m, k), a level each."""
         size = self.m - 1
         for law in laws:
@@ -121,7 +121,7 @@ class WrappedSums:
         each = self.eigenvalue * each + even
         return np.append(each[: self.m - 1], float(self.above @ each[self.m - 1 :]))
 
-    def moved(self, laws: Floats, change: Floats) -> Floats:
+    def derivatives(self, laws: Floats, change: Floats) -> Floats:
         """Derivatives of the chances, per virtual item, in the direction of changes of f. (L, p, k)."""
         change = self._all(np.ascontiguousarray(change.T))
         spectrum = np.fft.rfft(laws)[:, None, :] * np.fft.rfft(change)
@@ -152,7 +152,7 @@ class CounterSums:
         ]
         return np.append(0.0, np.sum(each, axis=0))
 
-    def moved(self, laws: Sequence[CounterLaw], change: Floats) -> Iterator[Floats]:
+    def derivatives(self, laws: Sequence[CounterLaw], change: Floats) -> Iterator[Floats]:
         """Derivatives of the chances, per virtual item, in the direction of changes of f. (B, k), a level each."""
         for law in laws:
             more = law.with_one_more(self.wide.data) - law.at_least(self.wide.data)[:, None]
@@ -217,9 +217,9 @@ class Opened:
     def step(self, f: Floats) -> Floats:
         """One EM step: expected items at each count; the rest of M did not occur."""
         _, _, laws = self._solve(f)
-        return self._moved(f, self._pull(laws))
+        return self._em_step(f, self._pull(laws))
 
-    def _moved(self, f: Floats, ratio: Floats) -> Floats:
+    def _em_step(self, f: Floats, ratio: Floats) -> Floats:
         """The EM step, kept on the simplex."""
         out = f * ratio / self.d
         out[0] = max(1.0 - float(out[1:].sum()), 1e-9)
@@ -232,8 +232,8 @@ class Opened:
         laws: Any = self.laws.laws(self.scales, f)
         size = self._h.shape[1]
         rows = np.zeros((len(self.levels), size + (self.levels[0].form == kernels.BINS), columns.shape[1]))
-        for j, moved in enumerate(self.laws.moved(laws, change)):
-            rows[j, :size] = (self._slots[j] * self.scales[j]) * moved
+        for j, derivative in enumerate(self.laws.derivatives(laws, change)):
+            rows[j, :size] = (self._slots[j] * self.scales[j]) * derivative
             settle(self.levels[j], mu[j * size : (j + 1) * size], rows[j])
         return rows.reshape(-1, columns.shape[1])
 
@@ -247,8 +247,8 @@ class Opened:
             def update(f: Floats, tau: Floats = tau) -> tuple[Floats, float]:
                 f = f / f.sum()
                 value, _, laws = self._solve(f)
-                moved = self._moved(f, self._pull(laws))
-                return (moved * d + tau * f0) / (d + tau), value + float(tau @ (f0 * np.log(f) - f))
+                step = self._em_step(f, self._pull(laws))
+                return (step * d + tau * f0) / (d + tau), value + float(tau @ (f0 * np.log(f) - f))
 
             f = squarem(f, update, max(tolerance, 0.05), 40)
             f /= f.sum()
