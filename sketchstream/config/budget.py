@@ -53,7 +53,7 @@ class Budget:
         limit = str(self.epsilon) if self.delta is None else f"(epsilon {self.epsilon}, delta {float(self.delta):g})"
         return f"{limit} per {self.period.width}{zone}"
 
-    def stretch(self, window: tuple[int, int]) -> tuple[int, int]:
+    def span_of(self, window: tuple[int, int]) -> tuple[int, int]:
         """All periods that a window overlaps, from the start of the first to the end of the last."""
         return self.period.window(window[0])[0], self.period.window(window[1] - 1)[1]
 

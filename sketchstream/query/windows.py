@@ -70,7 +70,7 @@ ALONE: Final = "this is the loss to this sketch alone: what else is published ab
 
 
 @dataclass
-class _Stretch:
+class _ReadRange:
     """A range of time, and all records of the deployment's ledger in it.
 
     Args:
@@ -104,12 +104,12 @@ class PublishedWindows:
     source: SealedSource
     surroundings: Surroundings = field(default_factory=Surroundings)
     overlapping: Callable[[Span], Sequence[Record]] | None = None
-    _stretch: _Stretch = field(default_factory=_Stretch, repr=False, compare=False)
+    _read_range: _ReadRange = field(default_factory=_ReadRange, repr=False, compare=False)
     _former: dict[str, SketchPlan] = field(default_factory=dict, repr=False, compare=False)
 
     def without_caches(self) -> PublishedWindows:
         """A copy without cached ledger and surroundings, for long-running callers."""
-        return replace(self, _stretch=_Stretch())
+        return replace(self, _read_range=_ReadRange())
 
     def plan(self, name: str | None) -> SketchPlan:
         """Find the sketch of this name, configured or published; without a name, the only one that is configured."""
@@ -311,20 +311,20 @@ class PublishedWindows:
         """
         if self.overlapping is not None:
             return self.overlapping(window.window)
-        stretch, (start, end) = self._stretch, window.window
-        if stretch.start <= start and end <= stretch.end:
-            return stretch.records
+        known, (start, end) = self._read_range, window.window
+        if known.start <= start and end <= known.end:
+            return known.records
         lengths = {plan.name: 2 * plan.shortest_ms for plan in self.config.sketches}
         if {frontier.sketch for frontier in self.source.frontiers()} <= lengths.keys():
-            stretch.start, stretch.end = start, end + stretch.ahead * (end - start)
-            stretch.ahead = min(max(8, 4 * stretch.ahead), AHEAD)
+            known.start, known.end = start, end + known.ahead * (end - start)
+            known.ahead = min(max(8, 4 * known.ahead), AHEAD)
             longest = max(lengths.values())
-            deployment = self.deployment(start - longest, round(stretch.end) + longest)
+            deployment = self.deployment(start - longest, round(known.end) + longest)
         else:  # a sketch that was removed from the configuration may have had windows of any length
-            stretch.start, stretch.end = -math.inf, math.inf
+            known.start, known.end = -math.inf, math.inf
             deployment = self.deployment()
-        stretch.records = deployment.records
-        return stretch.records
+        known.records = deployment.records
+        return known.records
 
     def _other_sketches(self, window: SealedWindow) -> tuple[OtherSketch, ...]:
         """Other publications about the time of a window: other sketches, in the configuration or not, and revisions.

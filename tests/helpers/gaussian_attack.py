@@ -164,7 +164,7 @@ def _bound(first: Floats, second: Floats, threshold: float, side: float, delta: 
 def verified(spec: GaussianSpec, sigma2: Epsilon, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
     """Prove that this parameter of the slots' noise is sufficient for the unit, or raise SpecError."""
     if spec.total_share:
-        parts = [(one.sensitivity2, one.coordinates, one.share) for one in spec.shift.parts]
+        parts = [(one.sensitivity2, one.coordinates, one.share) for one in spec.shift.components]
         return verify_parts(epsilon, delta, sigma2, parts)
     shapes = spec.shapes()
     if shapes is not None:

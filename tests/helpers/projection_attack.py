@@ -188,7 +188,7 @@ def verify(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction, parameter: 
         return verify_secret(epsilon, delta, row_norm2(spec), spec.k, spec.entry_variance, parameter)
     if not spec.counted_share:
         return verify_public(epsilon, delta, sensitivity2(spec), spec.k, parameter)
-    parts = [(part.sensitivity2, part.coordinates, part.share) for part in unit_shift(spec).parts]
+    parts = [(part.sensitivity2, part.coordinates, part.share) for part in unit_shift(spec).components]
     return verify_parts(epsilon, delta, parameter, parts).delta
 
 

@@ -17,7 +17,7 @@ from scipy import stats
 from sketchstream.components import COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component, Counter, Counters, Noise
 from sketchstream.errors import FormatError
 from sketchstream.kinds.noise_sums import NoiseSum
-from sketchstream.privacy.losses.gaussian import Part, UnitShift
+from sketchstream.privacy.losses.gaussian import ComponentShift, UnitShift
 
 F = Fraction
 SHARES = (F(7, 8), F(1, 12), F(1, 24))
@@ -32,8 +32,8 @@ RUNS = 2000
 def test_a_share_of_mu_squared_divides_the_variance() -> None:
     assert BESIDE[0].parameter(COST) == 9 * 36
     assert BESIDE[1].parameter(COST) == 72
-    shift = UnitShift(tuple(Part(F(d * d), 1, share) for d, share in zip((1, 3, 1), SHARES, strict=True)))
-    assert [part.sigma2(COST) for part in shift.parts[1:]] == [one.parameter(COST) for one in BESIDE]
+    shift = UnitShift(tuple(ComponentShift(F(d * d), 1, share) for d, share in zip((1, 3, 1), SHARES, strict=True)))
+    assert [part.sigma2(COST) for part in shift.components[1:]] == [one.parameter(COST) for one in BESIDE]
     apart = Component("admitted", F(0), law=DISCRETE_GAUSSIAN, own=F(1, 100))
     assert apart.parameter(COST) == 100
 

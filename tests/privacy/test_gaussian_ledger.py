@@ -24,9 +24,9 @@ from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, Gaus
 from sketchstream.privacy.ledgers.ledger import Promise
 from sketchstream.privacy.losses.gaussian import (
     MAX_KEPT_HISTORY,
+    ComponentShift,
     Exact,
     GaussianLoss,
-    Part,
     Smoothed,
     UnitShift,
     loss_of,
@@ -623,7 +623,7 @@ def scaled(history: History, share: Fraction) -> History:
 
 
 def test_the_smoothed_bound_holds_for_a_slot_and_a_counter_together() -> None:
-    slots, counter = Part(F(1), 1, F(3, 4)), Part(F(4), 1, F(1, 4))
+    slots, counter = ComponentShift(F(1), 1, F(3, 4)), ComponentShift(F(4), 1, F(1, 4))
     shift = UnitShift((slots, counter))
     cost = F(1, 3)
     assert (slots.sigma2(cost), counter.sigma2(cost)) == (4, 48)

@@ -23,11 +23,11 @@ PARTIAL, DIVERGED = Mark(10, 30), Mark(20, 40)
 
 
 def test_a_mark_begins_behind_what_is_sealed_and_only_grows() -> None:
-    mark = UNMARKED.stretched(10, 30)
+    mark = UNMARKED.extended(10, 30)
     assert mark == Mark(10, 30)
     assert [end for end in range(0, 50, 10) if mark.covers(end)] == [20, 30]
-    assert mark.stretched(20, 25) == mark
-    assert mark.stretched(40, 60) == Mark(10, 60), "one stretch: what lies between two losses carries the mark too"
+    assert mark.extended(20, 25) == mark
+    assert mark.extended(40, 60) == Mark(10, 60), "one stretch: what lies between two losses carries the mark too"
     assert not any(UNMARKED.covers(end) for end in (-1, 0, 1))
 
 

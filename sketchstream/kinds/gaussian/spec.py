@@ -18,7 +18,7 @@ from sketchstream.errors import SpecError
 from sketchstream.items.lattice import MAX_FRACTION_BITS, MAX_UNITS, Lattice
 from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrate_shift, parse_epsilon, stored_closed
 from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_discrete, verify_discrete
-from sketchstream.privacy.losses.gaussian import Part, UnitShift
+from sketchstream.privacy.losses.gaussian import ComponentShift, UnitShift
 from sketchstream.spec import (
     UNITS,
     ClosedDomain,
@@ -269,10 +269,10 @@ class GaussianSpec(LinearSpec):
         total = self.total_share / 2 if self.counted else self.total_share
         moves = 1 if self.unit == "event" else 2
         parts = [
-            Part(Fraction(self.sensitivity2), self.coordinates, self.slots_share),
-            Part(Fraction(self.most_total**2), min(moves, self.most_total), total),
+            ComponentShift(Fraction(self.sensitivity2), self.coordinates, self.slots_share),
+            ComponentShift(Fraction(self.most_total**2), min(moves, self.most_total), total),
         ]
-        return UnitShift((*parts, Part(Fraction(1), 1, total)) if self.counted else tuple(parts))
+        return UnitShift((*parts, ComponentShift(Fraction(1), 1, total)) if self.counted else tuple(parts))
 
     @property
     def most_total(self) -> int:

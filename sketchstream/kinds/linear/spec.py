@@ -19,7 +19,7 @@ import numpy as np
 
 from sketchstream.errors import SpecError
 from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_parts
-from sketchstream.privacy.losses.gaussian import Part, UnitShift
+from sketchstream.privacy.losses.gaussian import ComponentShift, UnitShift
 from sketchstream.spec import (
     NO_PRIVACY,
     UNITS,
@@ -277,8 +277,8 @@ class EventCountingSpec(LinearSpec):
         """
         if not self.counted_share:
             return UnitShift.of(sensitivity2, coordinates)
-        state = Part(Fraction(sensitivity2), coordinates, 1 - self.counted_share)
-        return UnitShift((state, Part(Fraction(1), 1, self.counted_share)))
+        state = ComponentShift(Fraction(sensitivity2), coordinates, 1 - self.counted_share)
+        return UnitShift((state, ComponentShift(Fraction(1), 1, self.counted_share)))
 
 
 class PlaceCountingSpec(EventCountingSpec):
@@ -309,4 +309,4 @@ class PlaceCountingSpec(EventCountingSpec):
 @lru_cache(maxsize=128)
 def calibrate_shift(epsilon: Fraction, delta: Fraction, shift: UnitShift) -> DiscreteCalibration:
     """Noise of a state whose parts share one mu^2, remembered: a configuration is read more than once."""
-    return calibrate_parts(epsilon, delta, [(part.sensitivity2, part.coordinates, part.share) for part in shift.parts])
+    return calibrate_parts(epsilon, delta, [(one.sensitivity2, one.coordinates, one.share) for one in shift.components])

@@ -20,7 +20,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.calibration import TABLE_EXCESS, sub_gaussian_delta, sub_gaussian_epsilon
 from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, check_number
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.losses.gaussian import EpsilonAtDelta, GaussianLoss, Part, Smoothed, UnitShift
+from sketchstream.privacy.losses.gaussian import ComponentShift, EpsilonAtDelta, GaussianLoss, Smoothed, UnitShift
 from sketchstream.privacy.losses.history import History, Loss
 from sketchstream.spec import Epsilon, exact_rational
 
@@ -48,7 +48,7 @@ class SecretShift(UnitShift):
     @classmethod
     def mean(cls, norm2: Fraction, columns: int, entry_variance: Fraction | int) -> SecretShift:
         """The shift of rows up to a norm."""
-        return cls((Part(norm2 * columns * entry_variance, columns),), (), columns)
+        return cls((ComponentShift(norm2 * columns * entry_variance, columns),), (), columns)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class SecretLoss(GaussianLoss):
 class SecretLedger(GaussianLedger):
     """Layers and looks of one sketch with a secret matrix, and the publication that is promised. No releases."""
 
-    shift: SecretShift = SecretShift((Part(Fraction(1), 1),))
+    shift: SecretShift = SecretShift((ComponentShift(Fraction(1), 1),))
 
     def propose(self, cost: Fraction) -> NoReturn:
         """Refused: a stream that reacts to a release would depend on the matrix."""

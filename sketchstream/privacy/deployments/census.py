@@ -225,13 +225,13 @@ class Census(Deployment):
         """Most that an item has lost in any one period of the budget, to sketches of one measure."""
         assert self.budget is not None
         lost = {kind: self._window_item(kind, loss, gaussian) for kind in self.kinds}
-        stretches: dict[Window, Window] = {}
+        spans: dict[Window, Window] = {}
         sums: dict[Window, Loss] = defaultdict(Fraction)
         for kind, window in self.windows:
             if lost[kind]:
-                if window not in stretches:
-                    stretches[window] = self.budget.stretch(window)
-                where = stretches[window]
+                if window not in spans:
+                    spans[window] = self.budget.span_of(window)
+                where = spans[window]
                 sums[where] = sums[where] + lost[kind]
         steps = [(at, begins, losses) for (start, end), losses in sums.items() for at, begins in ((start, 1), (end, 0))]
         return sweep(steps)

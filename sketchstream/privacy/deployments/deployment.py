@@ -57,7 +57,7 @@ class Periods(Protocol):
     def delta(self) -> Fraction | None:
         """The delta that epsilon is stated for; None: pure losses only."""
 
-    def stretch(self, window: Window) -> Window:
+    def span_of(self, window: Window) -> Window:
         """The periods that a window overlaps, from the beginning of the first to the end of the last."""
 
 
@@ -358,7 +358,7 @@ class Deployment:
             if window is None:
                 always = always + lost
             else:
-                start, end = self.budget.stretch(window)
+                start, end = self.budget.span_of(window)
                 steps += [(start, 1, lost), (end, 0, lost)]
         return always + sweep(steps)
 

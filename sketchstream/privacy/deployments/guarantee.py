@@ -329,11 +329,6 @@ def windows_texts(context: Context) -> list[str]:
     return [f"{number} windows {day}"] if number > 1 else []
 
 
-def overlap_texts(context: Context) -> list[str]:
-    """The number of windows that an event lies in, for a sentence; empty if it is one."""
-    return [f"{context.overlap} overlapping windows that hold it"] if context.overlap > 1 else []
-
-
 def reader_of(context: Context) -> str:
     """Who can see what the first number of a statement covers."""
     what = "this sketch" if context.overlap == 1 else "one window of this sketch"
@@ -396,7 +391,10 @@ def _losses_in_words(
     several = spec.unit == "item" and (context.window_ms is not None or copies > 1)
     if context.others or context.overlap > 1 or several:
         what = [f"{len(context.others) + 1} sketches"] if context.others else []
-        what += overlap_texts(context) if spec.unit == "event" else windows_texts(context)
+        if spec.unit == "item":
+            what += windows_texts(context)
+        elif context.overlap > 1:
+            what.append(f"{context.overlap} overlapping windows that hold it")
         what += [f"{copies} partitions"] if copies > 1 else []
         pure = not total.gaussian.mu2 and to_approximate(total.rho, DELTA) < total.pure
         less = f", or {approximate(total.rho)} by zCDP" if pure else ""

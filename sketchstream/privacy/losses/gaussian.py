@@ -46,13 +46,13 @@ MAX_SHAPES: Final = 8
 
 
 @dataclass(frozen=True)
-class Part:
+class ComponentShift:
     """How far one unit moves one component of a state.
 
     Args:
         sensitivity2: largest squared L2 norm of the unit's shift, in lattice units.
         coordinates: largest number of coordinates that it moves.
-        share: share of every layer's and every view's mu^2 that the part has; the shares of a state add up to 1.
+        share: share of every layer's and every view's mu^2 that the component has; the shares of a state add up to 1.
     """
 
     sensitivity2: Fraction
@@ -69,8 +69,8 @@ class UnitShift:
     """How far one unit (an event, or an item) moves a state. Costs and noise parameters are computed from it.
 
     Args:
-        parts: the slots, then the counters beside them that share their layers.
-        shapes: every shift of the slots up to order and sign, if they can be listed; only for states of one part.
+        components: the slots, then the counters beside them that share their layers.
+        shapes: every shift of the slots up to order and sign, if they can be listed; only for states of one component.
 
     Examples:
         >>> shift = UnitShift.of(1, 1, shapes=[(1,)])
@@ -80,34 +80,35 @@ class UnitShift:
         Fraction(9165, 512)
     """
 
-    parts: tuple[Part, ...]
+    components: tuple[ComponentShift, ...]
     shapes: tuple[Shape, ...] = ()
 
     def __post_init__(self) -> None:
-        if sum(part.share for part in self.parts) != 1 or any(part.share <= 0 for part in self.parts):
+        shares = [component.share for component in self.components]
+        if sum(shares) != 1 or min(shares) <= 0:
             raise ValueError("the shares of a state's components must be positive and add up to 1")
-        if self.shapes and len(self.parts) > 1:
+        if self.shapes and len(self.components) > 1:
             raise ValueError("shapes describe states of one component")
 
     @classmethod
     def of(cls, sensitivity2: Fraction | int, coordinates: int, shapes: Iterable[Shape] = ()) -> UnitShift:
         """The shift of a state that is nothing but slots."""
-        listed = tuple(shapes)
-        return cls((Part(Fraction(sensitivity2), coordinates),), tuple(normalise_shapes(listed)) if listed else ())
+        slots, listed = ComponentShift(Fraction(sensitivity2), coordinates), tuple(shapes)
+        return cls((slots,), tuple(normalise_shapes(listed)) if listed else ())
 
     def cost(self, sigma2: Fraction) -> Fraction:
         """mu^2 of noise of this parameter on every slot."""
-        slots = self.parts[0]
+        slots = self.components[0]
         return slots.sensitivity2 / (sigma2 * slots.share)
 
     def sigma2(self, cost: Fraction) -> Fraction:
         """The parameter of the slots' noise in a layer or view of this cost."""
-        return self.parts[0].sigma2(cost)
+        return self.components[0].sigma2(cost)
 
     @property
     def density(self) -> Fraction:
         """Largest mu^2 over 1 / sigma2 of any component's noise, for each unit of the whole cost."""
-        return max(part.share / part.sensitivity2 for part in self.parts)
+        return max(component.share / component.sensitivity2 for component in self.components)
 
 
 @dataclass(frozen=True)
@@ -509,9 +510,9 @@ def _kappa(shift: UnitShift, rounding: Fraction, history: History, *, look: bool
     inside = [float(1 / cost) for cost in _costs(history)] + drawn.hidden + [last] * (last > 0)
     views = sum(map(_closeness, rounded.seen))
     total = 0.0
-    for part in shift.parts:
-        scale = float(part.sensitivity2 / part.share)
-        total += part.coordinates * (views + sum(_closeness(variance * scale) for variance in inside))
+    for component in shift.components:
+        scale = float(component.sensitivity2 / component.share)
+        total += component.coordinates * (views + sum(_closeness(variance * scale) for variance in inside))
     return total * (1 + 1e-12)
 
 

@@ -545,5 +545,5 @@ def mark_diverged(manifest: dict[str, Any]) -> None:
     for fields in manifest["sketches"].values():
         ends = [window["end"] for window in fields["windows"]]
         if ends:
-            mark = _mark(fields, "diverged").stretched(fields["through"], max(ends))
+            mark = _mark(fields, "diverged").extended(fields["through"], max(ends))
             fields.update(_mark_fields("diverged", mark))

@@ -238,11 +238,11 @@ class SketchState:
 
     def mark_partial(self, end: int) -> None:
         """Mark windows that are not sealed and end by then: they may lack records."""
-        self.partial = self.partial.stretched(self.progress.through, end)
+        self.partial = self.partial.extended(self.progress.through, end)
 
     def mark_diverged(self, end: int) -> None:
         """Mark windows that are not sealed and end by then: they may hold records that the log has lost."""
-        self.diverged = self.diverged.stretched(self.progress.through, end)
+        self.diverged = self.diverged.extended(self.progress.through, end)
 
     def next_frontier(self, revision: int, partition: int, partitions: int, watermark: int) -> Frontier:
         """The frontier to announce now; the number of late records gets fresh noise after it.

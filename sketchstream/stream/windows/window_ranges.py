@@ -19,7 +19,7 @@ NAMES = ("partial_through", "partial_from", "diverged_through", "diverged_from")
 class Mark:
     """Windows of one sketch in one partition that carry a mark: those that end after `after` and by `through`.
 
-    They form one stretch, so good windows between two losses carry the mark too: it says "may".
+    They follow each other, so good windows between two losses carry the mark too: it says "may".
 
     Args:
         after: ms since 1970; windows that end by then are not affected.
@@ -33,7 +33,7 @@ class Mark:
         """Whether a window that ends then carries the mark."""
         return self.after < end <= self.through
 
-    def stretched(self, sealed_through: int, end: int) -> Mark:
+    def extended(self, sealed_through: int, end: int) -> Mark:
         """The mark with all windows that are not sealed yet and end by `end`."""
         if self.through == NO_TIME:
             return Mark(sealed_through, end)
