@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import sketchstream as ss
-from sketchstream.kinds.projection.reading.neighbours import nearest
+from sketchstream.kinds.projection.reading.distances import nearest
 
 MOST = 2.0
 QUICK_S = 0.02

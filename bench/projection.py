@@ -40,7 +40,7 @@ from sketchstream.kinds.projection.matrices.kernels import AHEAD
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.mechanism import apply, creation_sigma2, publication_sigma2
 from sketchstream.kinds.projection.reading.answers import Projection
-from sketchstream.kinds.projection.reading.neighbours import Distances
+from sketchstream.kinds.projection.reading.distances import Distances
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
 

@@ -66,7 +66,7 @@ _HOMES = {
     "sketchstream.kinds.convolution.reading.series": ("Series",),
     "sketchstream.kinds.convolution.reading.answers": ("FilterAnswers",),
     "sketchstream.kinds.hierarchy.answers": ("HierarchyAnswers",),
-    "sketchstream.kinds.projection.reading.questions": ("RowAnswer",),
+    "sketchstream.kinds.projection.reading.answers": ("RowAnswer",),
     "sketchstream.kinds.projection.reading.rows": ("PublishedRows",),
     "sketchstream.kinds.workload.answers": ("WorkloadAnswers",),
     "sketchstream.kinds.groups.overlap": ("Overlap",),
@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.planner import Plan as Plan, plan as plan, required as required
     from sketchstream.kinds.profile.spec import ProfileSpec as ProfileSpec
     from sketchstream.kinds.profile_answers import Profile as Profile
-    from sketchstream.kinds.projection.reading.questions import RowAnswer as RowAnswer
+    from sketchstream.kinds.projection.reading.answers import RowAnswer as RowAnswer
     from sketchstream.kinds.projection.reading.rows import PublishedRows as PublishedRows
     from sketchstream.kinds.projection.spec import ProjectionSpec as ProjectionSpec
     from sketchstream.kinds.workload.answers import WorkloadAnswers as WorkloadAnswers

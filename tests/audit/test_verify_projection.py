@@ -15,7 +15,7 @@ import pytest
 from helpers.verify import verify
 from sketchstream import kinds, sketch
 from sketchstream.audit.kinds import projection
-from sketchstream.kinds.projection import calibration, kind, mechanism, places
+from sketchstream.kinds.projection import calibration, kind, mechanism
 from sketchstream.kinds.projection.kind import ProjectionAccounting
 from sketchstream.kinds.projection.matrices.sensitivity import longest_row
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
@@ -58,7 +58,7 @@ def a_secret_matrix_calibrated_as_if_it_kept_norms(patch: Patch) -> None:
 
 
 def one_secret_matrix_for_all_windows(patch: Patch) -> None:
-    patch.setattr(kind, "secret_scope", lambda origin: places.NOWHERE)
+    patch.setattr(kind, "secret_scope", lambda origin: mechanism.NOWHERE)
 
 
 def noise_of_three_quarters_of_its_variance(patch: Patch) -> None:
@@ -98,7 +98,7 @@ def weights_that_are_not_bounded(patch: Patch) -> None:
     def given(lattice: Any, weights: Any, n: int) -> Any:
         return np.array(weights, np.int64) << lattice.bits, np.ones(n, np.bool_)
 
-    patch.setattr(places, "in_units", given)
+    patch.setattr(mechanism, "in_units", given)
 
 
 def a_merge_that_takes_the_larger(patch: Patch) -> None:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.calibration import (
-    _EPSILON,
     LATTICE_MARGIN,
     _check_arguments,
     _least,
@@ -29,7 +28,7 @@ from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import _blocks
 from sketchstream.kinds.projection.mechanism import row_norm2, sensitivity2, unit_shift
 from sketchstream.kinds.projection.spec import ProjectionSpec
-from sketchstream.privacy.calibration.continuous import calibrate, check_number
+from sketchstream.privacy.calibration.continuous import calibrate, check_epsilon
 from sketchstream.privacy.calibration.discrete import verify_parts
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.spec import Epsilon, checked_int
@@ -226,7 +225,7 @@ def mixture_delta(epsilon: Epsilon, scale: float, k: int) -> float:
     """
     from scipy.special import gammaln
 
-    eps = float(check_number(epsilon, "epsilon", _EPSILON))
+    eps = float(check_epsilon(epsilon))
     k = checked_int(k, "k", 1, 1 << 40)
     low, high = max(0.0, math.sqrt(k) - 14), math.sqrt(k) + 16
     nodes, weights = np.polynomial.legendre.leggauss(NODES)

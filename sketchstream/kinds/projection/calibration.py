@@ -20,8 +20,8 @@ from typing import Final
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.privacy.calibration.continuous import DELTA_ERROR, MAX_DELTA, MIN_DELTA, calibrate, check_number
-from sketchstream.privacy.calibration.discrete import GRID, MAX_SIGMA2, smoothed_delta
+from sketchstream.privacy.calibration.continuous import DELTA_ERROR, MIN_DELTA, calibrate, check_delta, check_epsilon
+from sketchstream.privacy.calibration.discrete import GRID, MAX_SIGMA2, require_sufficient, smoothed_delta
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.spec import Epsilon, checked_int
 
@@ -76,7 +76,7 @@ def sub_gaussian_delta(epsilon: Epsilon, scale: float, k: int) -> float:
     Args:
         scale: the norm of the difference of two rows over sqrt(k) sigma; above 0.
     """
-    eps = float(check_number(epsilon, "epsilon", _EPSILON))
+    eps = float(check_epsilon(epsilon))
     k = checked_int(k, "k", 1, 1 << 40)
     guess, tilt = _search_bound(eps, scale, k)
     factor = -k / 2 * math.log1p(-2 * tilt)
@@ -126,8 +126,8 @@ def verify_public(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
 
     The parameter of the noise is `sigma2`; the other arguments are as for `public_sigma2`.
     """
-    actual = smoothed_delta(float(check_number(epsilon, "epsilon", _EPSILON)), sigma2, sensitivity2, k, ROUNDING)
-    return _verify_delta(actual, delta, sigma2)
+    actual = smoothed_delta(float(check_epsilon(epsilon)), sigma2, sensitivity2, k, ROUNDING)
+    return require_sufficient(actual, delta, sigma2)
 
 
 def secret_sigma2(
@@ -152,8 +152,8 @@ def verify_secret(
 
     The parameter of the noise is `sigma2`; the other arguments are as for `secret_sigma2`.
     """
-    eps = check_number(epsilon, "epsilon", _EPSILON) * (1 - LATTICE_MARGIN)
-    return _verify_delta(secret_delta(eps, norm2, k, entry_variance, sigma2), delta, sigma2)
+    eps = check_epsilon(epsilon) * (1 - LATTICE_MARGIN)
+    return require_sufficient(secret_delta(eps, norm2, k, entry_variance, sigma2), delta, sigma2)
 
 
 def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: Fraction | int, sigma2: Fraction) -> float:
@@ -179,27 +179,13 @@ def on_grid(value: Fraction) -> Fraction:
     return sigma2
 
 
-_EPSILON: Final = (Fraction(0), None, "at least 0")
-_DELTA: Final = (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]")
-
-
 def _check_arguments(epsilon: Epsilon, delta: Epsilon, k: int) -> tuple[float, float, int]:
-    """Epsilon and delta as floats, k as an int."""
-    eps, target = check_number(epsilon, "epsilon", _EPSILON), check_number(delta, "delta", _DELTA)
-    return float(eps), float(target), checked_int(k, "k", 1, 1 << 40)
+    return float(check_epsilon(epsilon)), float(check_delta(delta)), checked_int(k, "k", 1, 1 << 40)
 
 
 def _lower_for_lattice(epsilon: Epsilon, delta: Epsilon) -> tuple[Fraction, Fraction]:
     """Epsilon and delta for which the noise is found, before it is made discrete."""
-    eps, target = check_number(epsilon, "epsilon", _EPSILON), check_number(delta, "delta", _DELTA)
-    return eps * (1 - LATTICE_MARGIN), max(MIN_DELTA, target * (1 - LATTICE_MARGIN))
-
-
-def _verify_delta(actual: float, delta: Epsilon, sigma2: Fraction) -> float:
-    """`found`, if it is at most delta."""
-    if actual > check_number(delta, "delta", _DELTA):
-        raise SpecError(f"sigma2 {sigma2} is too small: expected delta at most {delta}, found {actual:.6g}")
-    return actual
+    return check_epsilon(epsilon) * (1 - LATTICE_MARGIN), max(MIN_DELTA, check_delta(delta) * (1 - LATTICE_MARGIN))
 
 
 def _least(delta_at: Callable[[float], float], target: float, low: float, high: float) -> float:

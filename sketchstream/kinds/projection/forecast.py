@@ -187,7 +187,7 @@ def expected_errors(
         distance=math.sqrt(law.squared_norm(distance2, 2 * tau, excess=2 * excess)),
         sq_norm=math.sqrt(law.squared_norm(norm2, tau, excess=excess)),
         inner=math.sqrt(law.inner(norm2, norm2, max(0.0, norm2 - distance2 / 2), tau)),
-        feature=math.sqrt(law.with_vector(norm2, 1.0, 0.0, tau)),
+        feature=math.sqrt(law.inner(norm2, 1.0, 0.0, (tau, 0.0))),
         identity=math.sqrt(bare),
     )
 
@@ -234,6 +234,5 @@ def with_columns(spec: ProjectionSpec, k: int | None, matrix: Family | None = No
     fields.update(users=spec.users, features=spec.features, k=k, matrix=matrix or spec.matrix)
     if k is None:
         fields.update(users=1, matrix_seed="public", seed=None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         return ProjectionSpec(**fields)

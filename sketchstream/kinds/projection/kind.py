@@ -30,9 +30,8 @@ from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.forecast import expected_errors
 from sketchstream.kinds.projection.matrices.matrix import MAX_COLUMNS
 from sketchstream.kinds.projection.matrices.sensitivity import MAX_PAIR_PRODUCTS, MAX_PASSED
-from sketchstream.kinds.projection.places import NOWHERE, RowCells, matrix_of, secret_scope
-from sketchstream.kinds.projection.reading.answers import Projection
-from sketchstream.kinds.projection.reading.questions import answer_questions
+from sketchstream.kinds.projection.mechanism import NOWHERE, RowCells, matrix_of, secret_scope
+from sketchstream.kinds.projection.reading.answers import Projection, answer_questions
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
@@ -116,8 +115,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             size = int(described["size"]) if listed and isinstance(described, Mapping) else 0
             users = items[:size] if listed else None
             features = items[size:] or None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", IdentityRowsWarning)  # warned of once, at creation of the spec
+        with warnings.catch_warnings(action="ignore", category=IdentityRowsWarning):  # the constructor warned
             return ProjectionSpec.from_dict(data, users, features)
 
     # What is said of it.
@@ -238,7 +236,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         Args:
             options: `method`: "auto". `key`: of a secret matrix, for questions about features. `users`, `features`: the
                 lists, where they are listed, so that they can be named. At most one question, as of
-                `questions.answer_questions`. `level` of the intervals.
+                `answer_questions`. `level` of the intervals.
         """
         require_method(options.pop("method", "auto"), ("auto",))
         lists = {name: options.pop(name, None) for name in ("users", "features")}
@@ -260,8 +258,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         self.require_addable(spec, [part.origin for part in parts])
         if any(given is not None for given in lists.values()):
             data = spec.to_dict()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
+            with warnings.catch_warnings(action="ignore", category=UserWarning):
                 spec = ProjectionSpec.from_dict(data, lists["users"], lists["features"])
         parameters = [parameter for part in parts for parameter in part.parameters]
         variance = sum(map(mechanism.noise_variance, parameters), Fraction(0))

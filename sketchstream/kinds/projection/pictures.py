@@ -101,7 +101,7 @@ def _all_pairs(rows: Sequence[Row]) -> list[str]:
 
 def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
     """Squared distances of all pairs as a heat map, rows that look alike side by side."""
-    from sketchstream.kinds.projection.reading.heatmap import alike
+    from sketchstream.kinds.projection.reading.distances import alike
 
     upper = np.triu_indices(len(names), 1)
     squares = []

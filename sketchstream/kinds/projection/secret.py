@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.calibration import TABLE_EXCESS, sub_gaussian_delta, sub_gaussian_epsilon
-from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, check_number
+from sketchstream.privacy.calibration.continuous import check_delta
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import ComponentShift, EpsilonAtDelta, GaussianLoss, Smoothed, UnitShift
 from sketchstream.privacy.losses.history import History, Loss
@@ -104,7 +104,7 @@ class SecretLoss(GaussianLoss):
         return _delta(eps, self.bound.mu2, self.bound.kappa, self.columns)
 
     def at(self, delta: Epsilon) -> EpsilonAtDelta:
-        target = check_number(delta, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
+        target = check_delta(delta)
         bound = self.bound
         if isinstance(self.mean, float) or isinstance(bound.mu2, float) or bound.kappa > 1:
             return EpsilonAtDelta(math.inf, float(target), math.inf, "none")

@@ -201,7 +201,6 @@ class ProjectionSpec(EventCountingSpec):
         return exact
 
     def _check_bounds(self) -> None:
-        """Each unit has bounds of its own."""
         promises = (self.max_total, self.max_norm, self.max_features)
         if self.unit == "event" and any(promise is not None for promise in promises):
             raise SpecError(
@@ -335,7 +334,6 @@ class ProjectionSpec(EventCountingSpec):
         return cls._from_fields(**fields)
 
     def _canonical(self) -> bytes:
-        """The spec as sorted JSON."""
         return json.dumps(self.to_dict(), sort_keys=True, default=bytes.hex).encode()
 
 

@@ -248,7 +248,6 @@ def _arguments(**arguments: tuple[Any, _Range]) -> tuple[tuple[int, ...] | None,
 
 
 def _in_shape(shape: tuple[int, ...] | None, flat: Floats) -> Any:
-    """A float, or an array of this shape."""
     return float(flat[0]) if shape is None else flat.reshape(shape)
 
 
@@ -276,6 +275,16 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     if not np.all(inside):
         raise SpecError(f"{expected}, found {floats[~inside].flat[0]}")
     return floats
+
+
+def check_epsilon(value: Epsilon) -> Fraction:
+    """The exact epsilon that a user wrote, at least 0."""
+    return check_number(value, "epsilon", _EPSILON)
+
+
+def check_delta(value: Epsilon) -> Fraction:
+    """The exact delta that a user wrote, in [1e-300, 0.5]."""
+    return check_number(value, "delta", _DELTA)
 
 
 def check_number(value: Any, name: str, allowed: _Range) -> Fraction:

@@ -23,7 +23,14 @@ from typing import Final, Literal
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, check_number, delta_above, sigma_for
+from sketchstream.privacy.calibration.continuous import (
+    MIN_DELTA,
+    check_delta,
+    check_epsilon,
+    check_number,
+    delta_above,
+    sigma_for,
+)
 from sketchstream.spec import Epsilon
 
 Shape = tuple[int, ...]
@@ -102,7 +109,7 @@ def calibrate_discrete(
         >>> calibrate_discrete("1", "1e-6", sensitivity2=64, coordinates=64).route
         'smoothing'
     """
-    eps, target = _check_promise(epsilon, delta)
+    eps, target = float(check_epsilon(epsilon)), check_delta(delta)
     if sensitivity2 is not None or coordinates is not None:
         return _calibrate_by_smoothing(eps, target, *_check_sensitivity(sensitivity2, coordinates))
     vectors = normalise_shapes(shapes)
@@ -145,7 +152,7 @@ def verify_discrete(
         Traceback (most recent call last):
         sketchstream.errors.SpecError: sigma2 18329/1024 is too small: expected delta at most 1e-6, found 1.00003e-06
     """
-    eps, target = _check_promise(epsilon, delta)
+    eps, target = float(check_epsilon(epsilon)), check_delta(delta)
     parameter = check_number(sigma2, "sigma2", _PARAMETER)
     if sensitivity2 is not None or coordinates is not None:
         calibration = _best_smoothing(eps, parameter, *_check_sensitivity(sensitivity2, coordinates))
@@ -155,11 +162,15 @@ def verify_discrete(
             calibration = DiscreteCalibration(parameter, _worst(eps, parameter, vectors, target), "exact")
         else:
             calibration = _best_smoothing(eps, parameter, _longest(vectors), max(map(len, vectors)))
-    if calibration.delta > target:
-        raise SpecError(
-            f"sigma2 {parameter} is too small: expected delta at most {delta}, found {calibration.delta:.6g}"
-        )
+    require_sufficient(calibration.delta, delta, parameter)
     return calibration
+
+
+def require_sufficient(bound: float, delta: Epsilon, sigma2: Fraction) -> float:
+    """The upper bound of a delta, unless it is above the one that noise of this parameter was to have."""
+    if bound > check_delta(delta):
+        raise SpecError(f"sigma2 {sigma2} is too small: expected delta at most {delta}, found {bound:.6g}")
+    return bound
 
 
 def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = (1,)) -> float:
@@ -175,7 +186,7 @@ def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = 
         >>> round(discrete_delta_of(1, 16), 12)
         3.055455e-06
     """
-    return discrete_deltas(sigma2, shape)(float(check_number(epsilon, "epsilon", _EPSILON)))
+    return discrete_deltas(sigma2, shape)(float(check_epsilon(epsilon)))
 
 
 def discrete_deltas(sigma2: Epsilon, shape: Sequence[int] = (1,)) -> Callable[[float], float]:
@@ -196,7 +207,7 @@ def calibrate_parts(
         parts: each component's largest squared L2 shift by a unit, the coordinates that it moves, and its share of
             the mu^2; the shares add up to 1. A part of shift D2 and share a has parameter D2 / (a mu^2).
     """
-    eps, target = _check_promise(epsilon, delta)
+    eps, target = float(check_epsilon(epsilon)), check_delta(delta)
     square, _, share = parts[0]
     low, high = Fraction(0), _on_grid(Fraction(_sigma(eps, float(target), 1.0)) ** 2 * square / share)
     while _parts_bound(eps, high, parts)[0] > target:
@@ -218,7 +229,7 @@ def verify_parts(
     Args:
         sigma2: parameter of the first component's noise; those of the others follow from the shares.
     """
-    eps, target = _check_promise(epsilon, delta)
+    eps, target = float(check_epsilon(epsilon)), check_delta(delta)
     parameter = check_number(sigma2, "sigma2", _PARAMETER)
     bound, rounding = _parts_bound(eps, parameter, parts)
     if bound > target:
@@ -301,14 +312,7 @@ def delta_near(epsilon: float, mu2: Fraction, factor: float) -> float:
     return min(1.0, math.exp(factor) * inner * (1 + 1e-14))
 
 
-_EPSILON: Final = (Fraction(0), None, "at least 0")
-_DELTA: Final = (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]")
 _PARAMETER: Final = (Fraction(1, 10**6), MAX_SIGMA2, "from 1e-6 to 2^80")
-
-
-def _check_promise(epsilon: Epsilon, delta: Epsilon) -> tuple[float, Fraction]:
-    """Epsilon as a float, delta exactly."""
-    return float(check_number(epsilon, "epsilon", _EPSILON)), check_number(delta, "delta", _DELTA)
 
 
 def _check_sensitivity(sensitivity2: object, coordinates: object) -> tuple[int, int]:
@@ -326,7 +330,6 @@ def _longest(vectors: Iterable[Shape]) -> int:
 
 
 def _on_grid(value: Fraction) -> Fraction:
-    """The next multiple of 1 / GRID."""
     return Fraction(math.ceil(value * GRID), GRID)
 
 

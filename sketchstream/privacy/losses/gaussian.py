@@ -22,7 +22,7 @@ from operator import itemgetter
 from typing import Any, Final, Literal
 
 from sketchstream.errors import SpecError
-from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, check_number, epsilon_of
+from sketchstream.privacy.calibration.continuous import MIN_DELTA, check_delta, epsilon_of
 from sketchstream.privacy.calibration.discrete import Shape, closeness, delta_near, discrete_deltas, normalise_shapes
 from sketchstream.privacy.losses.history import History, LayerEntry, Loss
 from sketchstream.privacy.losses.looks import sides, worst_loss, worst_loss_with_look
@@ -396,7 +396,7 @@ def _at(loss: GaussianLoss, target: Fraction) -> EpsilonAtDelta:
     if not loss.mu2:
         return EpsilonAtDelta(0.0, float(target), 0.0, "none")
     if not loss.normal:
-        check_number(target, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
+        check_delta(target)
         continuous = zcdp_epsilon(loss.mu2 / 2, log_of(target))
         value, least = min(((curve.epsilon(target, normal=False), curve) for curve in loss.smoothed), key=itemgetter(0))
         return EpsilonAtDelta(value, float(target), continuous, "none" if math.isinf(value) else "zCDP", least.kappa)

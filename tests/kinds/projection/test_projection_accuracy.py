@@ -21,7 +21,7 @@ from helpers.noise.words import Seeded
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2
 from sketchstream.kinds.projection.reading.answers import Projection
-from sketchstream.kinds.projection.reading.neighbours import Distances
+from sketchstream.kinds.projection.reading.distances import Distances
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
 from sketchstream_demo.flights import data_folder

@@ -21,7 +21,7 @@ from helpers.projection_attack import secret_loss_delta
 from sketchstream import kinds
 from sketchstream.errors import DomainError, EstimateError, ItemError, MergeError, SealedError, SpecError, WeightError
 from sketchstream.kinds.projection import mechanism
-from sketchstream.kinds.projection.places import matrix_of, secret_scope
+from sketchstream.kinds.projection.mechanism import matrix_of, secret_scope
 from sketchstream.kinds.projection.secret import SecretLedger, SecretLoss
 from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.laws import DiscreteGaussian, battery

@@ -176,7 +176,6 @@ def chaining_value(seed: bytes) -> list[int]:
 
 
 def _rotate_right(word: int, bits: int) -> int:
-    """64 bits rotated right."""
     return (word >> bits | word << (64 - bits)) % 2**64
 
 

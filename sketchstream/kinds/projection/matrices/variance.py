@@ -55,17 +55,13 @@ class MatrixLaw:
         """Variance of an inner product of two rows.
 
         Args:
-            tau: noise variance a cell, signal units; one number, or a pair (left, right).
+            tau: noise variance a cell, signal units; one number, or a pair (left, right): 0 of a public vector.
             shared: sum over features of the product of both squared entries; 0 gives an upper bound.
         """
         left, right = tau if isinstance(tau, tuple) else (tau, tau)
         shared = 2 * shared if self.signs else 0.0
         signal = self.signal * (left2 * right2 + product**2 - shared)
         return (signal + left2 * right + right2 * left + left * right) / self.k
-
-    def with_vector(self, norm2: Numbers, vector2: Numbers, product: Numbers, tau: Numbers) -> Numbers:
-        """Variance of an inner product with a public vector, which has no noise."""
-        return self.inner(norm2, vector2, product, (tau, 0.0))
 
     # The same from estimates: unbiased, as far as cells are normal. Norms are not clipped at 0 before: where noise
     # decides, that would make a standard error 16% too large at k = 16. For srht and identity an estimate can come out

@@ -64,7 +64,6 @@ class RowEstimates(Estimate):
         return len(self.value)
 
     def __getitem__(self, at: Any) -> RowEstimates:
-        """The estimates at some positions."""
         value, stderr, low, high = (np.asarray(one[at]) for one in (self.value, self.stderr, self.low, self.high))
         return RowEstimates(value, low, high, None, stderr, self.quantity, self.level)
 
@@ -124,12 +123,12 @@ class PublishedRows(LinearAnswers):
     @cached_property
     def values(self) -> Floats:
         """(users,) squared norms of the rows; unbiased, so that they can be below 0."""
-        return np.asarray(self._norms(self.level).value)
+        return np.asarray(self._norms_of(slice(None), self.level).value)
 
     @cached_property
     def stderr(self) -> Floats:
         """(users,) standard errors of the squared norms."""
-        return np.asarray(self._norms(self.level).stderr)
+        return np.asarray(self._norms_of(slice(None), self.level).stderr)
 
     @cached_property
     def labels(self) -> Mapping[str, Column]:
@@ -140,12 +139,8 @@ class PublishedRows(LinearAnswers):
         return {**sizes, "tau": self.tau, "quantity": "squared norm"}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        found = self._norms(level)
+        found = self._norms_of(slice(None), level)
         return found.low, found.high
-
-    def _norms(self, level: float) -> RowEstimates:
-        """Squared norms of all rows."""
-        return self._norms_of(np.arange(self.spec.users.size), level)
 
     def user_name(self, place: int) -> Item:
         """The user of a row: its id or, if the list is available, the item."""
@@ -185,7 +180,7 @@ class PublishedRows(LinearAnswers):
         Raises:
             DomainError: an unknown user.
         """
-        first, second = self._pairs(u, v)
+        first, second = _broadcast_positions(self.user_places(u), self.user_places(v))
         sums = np.empty(first.size)
         squared_gaps(self.cells, self.cells, np.ravel(first), np.ravel(second), sums)
         step, excess = self.gap_steps(first, second, self), 2 * self.excess
@@ -202,8 +197,7 @@ class PublishedRows(LinearAnswers):
         """
         return self._norms_of(self.user_places(u), level)
 
-    def _norms_of(self, places: Ints, level: float) -> RowEstimates:
-        """Squared norms of the rows with these numbers."""
+    def _norms_of(self, places: Ints | slice, level: float) -> RowEstimates:
         cells = self.cells[places].astype(np.float64)
         sums = np.asarray((cells * cells).sum(axis=-1))
         step = self._steps(np.abs(cells).max(axis=-1)) if self.kept else 0.0
@@ -219,7 +213,7 @@ class PublishedRows(LinearAnswers):
             DomainError: an unknown user.
             EstimateError: a row with itself.
         """
-        first, second = self._pairs(u, v)
+        first, second = _broadcast_positions(self.user_places(u), self.user_places(v))
         if np.any(first == second):
             raise EstimateError(
                 "the inner product of a row with itself is a squared norm with noise of its own: use sq_norm"
@@ -428,10 +422,6 @@ class PublishedRows(LinearAnswers):
             DomainError: one of them is unknown.
         """
         return _positions_of(which, self.spec.features, self._feature_names, "feature")
-
-    def _pairs(self, u: Who, v: Who) -> tuple[Ints, Ints]:
-        """Positions of two lists of users, of one shape."""
-        return _broadcast_positions(self.user_places(u), self.user_places(v))
 
     def _image(self, places: Ints, weights: Floats) -> Floats:
         """(k,) the image of a vector with these entries."""
