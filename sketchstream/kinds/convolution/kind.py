@@ -22,7 +22,7 @@ from sketchstream.items.events import Events
 from sketchstream.kinds.capabilities import Closing, Continuing
 from sketchstream.kinds.convolution.filtering.filters import MAX_COEFFICIENTS
 from sketchstream.kinds.convolution.forecast import figure
-from sketchstream.kinds.convolution.reading.series import closed_series, columns_of, estimate
+from sketchstream.kinds.convolution.reading.series import closed_series, estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.update import Updater, add_noise
 from sketchstream.kinds.expansion import Expansion
@@ -238,8 +238,10 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         """Positions of a series and their times; the columns of a table are text, also where they have such names."""
         types: Types = {**USUAL, "partial": "bool"}
         if spec.columns is not None:
-            return AnswerRows(columns_of(spec), "answer.0.0", types)
-        return AnswerRows(columns_of(spec), "last.0", {**types, "position": "int64", "time": "time"})
+            return AnswerRows(("filter", *spec.columns.values, *types), "answer.0.0", types)
+        time = () if spec.step_ms is None else ("time",)
+        header = ("filter", "position", *time, *types)
+        return AnswerRows(header, "last.0", {**types, "position": "int64", "time": "time"})
 
     def expected_error(self, spec: ConvolutionSpec) -> tuple[str, float]:
         """The error of all answers of all filters together."""

@@ -176,8 +176,6 @@ class ConvolutionSpec(FilteredSpec):
         self._warn_of_privacy()
 
     def _put_unit(self, unit: Unit, max_weight: int | None, max_total: int | None) -> None:
-        """Check the unit of privacy and its bound."""
-        put = self._put
         require_choice(unit, "unit", UNITS)
         if unit == "event":
             if max_total is not None:
@@ -185,13 +183,13 @@ class ConvolutionSpec(FilteredSpec):
                     "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
                 )
             bound = checked_int(1 if max_weight is None else max_weight, "max_weight", 1, 1 << 30)
-            put(unit=unit, max_weight=bound, max_total=None)
+            self._put(unit=unit, max_weight=bound, max_total=None)
         else:
             if max_total is None or max_weight is not None:
                 raise SpecError(
                     "unit = 'item' needs max_total, the bound of an item's weights together, and no max_weight"
                 )
-            put(unit=unit, max_weight=None, max_total=checked_int(max_total, "max_total", 1, 1 << 30))
+            self._put(unit=unit, max_weight=None, max_total=checked_int(max_total, "max_total", 1, 1 << 30))
 
     def _put_group(
         self,
@@ -204,7 +202,6 @@ class ConvolutionSpec(FilteredSpec):
         layout: Layout,
         transform_length: int | None,
     ) -> None:
-        """Check the positions, the group and the filters."""
         put = self._put
         series = group == "cyclic" and columns is None
         chosen = ("linear" if series else "circular") if mode is None else mode
@@ -231,8 +228,8 @@ class ConvolutionSpec(FilteredSpec):
             raise SpecError(f"length must be the number of elements, here {positions}, {most}")
         put(length=positions, columns=columns, mode=chosen)
         filters = _filters(kernel, positions, columns, trim=chosen == "linear")
-        longest = max(map(len, filters))
-        put(filters=filters, origin=checked_int(origin, "origin", 0, longest - 1))
+        widest = max(filters, key=len)
+        put(filters=filters, origin=checked_int(origin, "origin", 0, len(widest) - 1))
         if self.origin and len(filters) > 1:
             raise SpecError("origin above 0 is for a single filter")
         if chosen == "circular":
@@ -245,19 +242,14 @@ class ConvolutionSpec(FilteredSpec):
                 raise SpecError(
                     f"transform_length is for mode 'linear'; here it is the number of elements, {positions}"
                 )
-            put(group=Group(shape))
+        elif transform_length is None:
+            shape = (choose_length(widest, self.origin, positions, layout),)
         else:
-            widest = max(filters, key=len)
-            if transform_length is None:
-                size = choose_length(widest, self.origin, positions, layout)
-            else:
-                size = checked_int(
-                    transform_length, "transform_length", positions + len(widest) - 1, 4 * MAX_COEFFICIENTS
-                )
-            put(group=Group((size,)))
+            shortest = positions + len(widest) - 1
+            shape = (checked_int(transform_length, "transform_length", shortest, 4 * MAX_COEFFICIENTS),)
+        put(group=Group(shape))
 
     def _put_noise(self, noise: NoiseKind | Literal["auto"], request: Request) -> None:
-        """Check the noise, or choose it."""
         if self.delta:
             exact_delta(self.delta_publish, "delta_publish")
         candidates = [scheme_of(name, self, request) for name in (NOISES if noise == "auto" else (noise,))]

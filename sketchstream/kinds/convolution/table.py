@@ -60,7 +60,6 @@ class ConvolutionTable(LinearTable):
             yield "domain belongs to kinds that count items: leave it out"
 
     def _axis(self, context: TableContext) -> dict[str, Any]:
-        """The axis of positions."""
         axes = [name for name in ("step", "position", "columns") if getattr(self, name) is not None]
         if len(axes) != 1:
             text = ", ".join(axes) or "none"

@@ -15,7 +15,6 @@ from helpers.convolution_losses import coordinates_of
 from helpers.noise import oracle
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.calibration import mu_of, rho_of
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
 from sketchstream.kinds.convolution.filtering.mechanism import Spectrum, spectral_shape
 from sketchstream.kinds.convolution.noises.independent import (
@@ -26,6 +25,7 @@ from sketchstream.kinds.convolution.noises.independent import (
     add_laplace,
     base_draws,
 )
+from sketchstream.kinds.convolution.noises.scheme import mu_of, rho_of
 from sketchstream.kinds.convolution.noises.spectral import MIN_CORRELATED
 from sketchstream.kinds.convolution.noises.synthesis import FRACTION, inverse_dft, roots, synthesize
 from sketchstream.kinds.convolution.spec import ConvolutionSpec

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -76,9 +76,13 @@ def parse_filter(written: object, length: int, *, trim: bool = True) -> Filter:
     if isinstance(written, Filter):
         return written
     if isinstance(written, str):
-        if written.endswith(".npy"):
-            return _filter_of_coefficients(_load_array(written), length, trim)
-        return _filter_by_name(written.strip(), length)
+        if not written.endswith(".npy"):
+            return _filter_by_name(written.strip(), length)
+        try:
+            written = np.load(written, allow_pickle=False)  # nothing is unpickled
+        except (OSError, ValueError, EOFError) as error:
+            reason = type(error).__name__
+            raise SpecError(f"kernel {str(written)[:80]!r} could not be read as a .npy file: {reason}") from None
     if isinstance(written, bytes):
         if len(written) % 8:
             raise SpecError(f"kernel as bytes holds float64 numbers of 8 bytes, found {len(written)} bytes")
@@ -115,7 +119,6 @@ def kernel_of(written: object) -> Floats:
 
 
 def _filter_of_coefficients(written: object, length: int, trim: bool) -> Filter:
-    """A filter given by its coefficients."""
     array = kernel_of(written)
     if array.ndim != 1:
         raise SpecError(f"kernel must be one-dimensional, found {array.ndim} dimensions")
@@ -125,11 +128,14 @@ def _filter_of_coefficients(written: object, length: int, trim: bool) -> Filter:
 
 
 def _filter_by_name(text: str, length: int) -> Filter:
-    """A filter given by its name."""
     word, _, argument = text.partition(":")
     expected = f"kernel must be one of {FORMS}, a .npy path or numbers"
     if word in ("window", "average"):
-        width = _width(argument, word, length)
+        if not argument.isdecimal() or not 1 <= int(argument) <= length:
+            raise SpecError(
+                f"kernel {word}:W needs a whole number W from 1 to the length {length}, found {argument[:40]!r}"
+            )
+        width = int(argument)
         return _frozen(text, np.full(width, 1.0 if word == "window" else 1 / width), width - 1)
     if word == "decay":
         rate = exact_rational(argument, f"{expected}: decay:A with 0 < A < 1")
@@ -149,28 +155,11 @@ def _filter_by_name(text: str, length: int) -> Filter:
     raise SpecError(f"{expected}, found {text[:60]!r}")
 
 
-def _width(argument: str, word: str, length: int) -> int:
-    """The width of a window, at most the length of the series."""
-    if not argument.isdecimal() or not 1 <= int(argument) <= length:
-        raise SpecError(
-            f"kernel {word}:W needs a whole number W from 1 to the length {length}, found {argument[:40]!r}"
-        )
-    return int(argument)
-
-
 def _frozen(name: str, array: Floats, partial: int = 0) -> Filter:
     """A filter whose coefficients cannot be written to."""
     array = array.copy()
     array.setflags(write=False)
     return Filter(name, array, partial, hashlib.blake2b(array.tobytes(), digest_size=16).digest())
-
-
-def _load_array(path: str) -> Any:
-    """The array in a .npy file; nothing is unpickled."""
-    try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise SpecError(f"kernel {path[:80]!r} could not be read as a .npy file: {type(error).__name__}") from None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.noise import discrete_gaussian, discrete_laplace
-from sketchstream.noise.blocks import add_wrapping
 from sketchstream.noise.entropy import WordSource, word_by_word, words_of
 from sketchstream.noise.gaussian import below_exponential
 from sketchstream.noise.thresholds import WORD_BITS
@@ -187,9 +186,3 @@ def base_draws(count: int, *, gaussian: bool, source: WordSource) -> npt.NDArray
         cells.fill(0)
         words.fill(0)
     return out
-
-
-def add_exact(out: Ints, values: npt.NDArray[Any]) -> None:
-    """Add whole numbers of any size to int64 words, modulo 2^64."""
-    for place, value in enumerate(values.tolist()):
-        add_wrapping(out, place, value)

@@ -104,15 +104,12 @@ class Counts(ByPosition):
         """Noise on whole numbers is exact at any scale."""
 
     def add_noise(self, state: Ints, layer: NoiseLayer, entropy: WordSource | None) -> None:
-        """See `NoiseScheme`."""
         discrete_laplace(state, self.count_epsilon(layer), entropy)
 
     def word_variance(self, layers: Sequence[NoiseLayer]) -> float:
-        """See `ByPosition`."""
         return sum(DiscreteLaplace(self.count_epsilon(layer)).variance for layer in layers)
 
     def unit_variances(self, place: int, first: int, stop: int, length: int) -> Floats:
-        """See `ByPosition`."""
         return block_energies(self.spec.filters[place].coefficients, first, stop, length, 1)
 
     def density(self, layers: Sequence[NoiseLayer]) -> float | None:
@@ -157,7 +154,7 @@ class Blocks(Counts):
         return self.spec.bound * self.tree.reach
 
     def unit_variances(self, place: int, first: int, stop: int, length: int) -> Floats:
-        """See `ByPosition`."""
+        """See `ByPosition`; estimates by least squares combine the blocks of all levels."""
         coefficients = self.spec.filters[place].coefficients
         widths = (width for width, _ in self.tree.levels)
         return self.tree.variances([block_energies(coefficients, first, stop, length, width) for width in widths])

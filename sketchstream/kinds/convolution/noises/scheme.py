@@ -2,7 +2,8 @@
 
 In: the fields of a spec. Out: `NoiseLayer`, and `NoiseScheme`, the base of all noises. Touches: the states it is given,
 and entropy through the samplers.
-Source: docs/theory/convolution.md, sections 2 to 8.
+Source: Balle & Wang 2018, Theorem 8 (mu of Gaussian noise); Canonne, Kamath & Steinke 2020, Proposition 7 (rho-zCDP to
+(epsilon, delta)); docs/theory/convolution.md, sections 2 to 8.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.calibration import mu_of, require_delta, rho_of
 from sketchstream.kinds.convolution.filtering.filters import DeclaredColumns, Filter
 from sketchstream.kinds.convolution.filtering.group import Group
 from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind, Spectrum, pad_filter
@@ -27,6 +27,8 @@ from sketchstream.kinds.convolution.noises.independent import add_gaussian
 from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.linear.tree import BlockTree, Levels
 from sketchstream.noise.entropy import WordSource
+from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, calibrate
+from sketchstream.privacy.losses.zcdp import log_of, zcdp_log_delta
 
 Mode = Literal["linear", "circular"]
 Publish = Literal["state", "closed"]
@@ -44,6 +46,8 @@ MIN_SCALE: Final = 1 << 10
 """Smallest noise in lattice units; the discrete law is then as good as the continuous one."""
 MAX_SCALE: Final = 1 << 49
 """Largest noise in lattice units that is drawn."""
+SAFETY: Final = 1e-9
+"""Relative amount by which rho is lowered; the search and its floating-point errors stay far below it."""
 
 
 @dataclass(frozen=True)
@@ -279,12 +283,9 @@ class NoiseScheme(ABC):
 
     def scale_budget(self, layer: NoiseLayer) -> float:
         """The budget that sizes the noise: mu^2, S = 2 rho or epsilon^2, for one count, columns rounded."""
-        loss = self.words_loss(layer) / self.spec.bound**2
-        if layer.measure == "epsilon":
-            loss = self.words_loss(layer) ** 2 / self.spec.bound**2
-        elif layer.measure == "rho":
-            loss = 2 * loss
-        return float(loss) / ((1 + self._column_error) * ROUNDING_FACTOR) ** 2
+        loss = self.words_loss(layer)
+        budget = loss**2 if layer.measure == "epsilon" else 2 * loss if layer.measure == "rho" else loss
+        return float(budget / self.spec.bound**2) / ((1 + self._column_error) * ROUNDING_FACTOR) ** 2
 
     @property
     def _column_error(self) -> float:
@@ -365,3 +366,36 @@ class NoiseScheme(ABC):
         if len(counts) < self.group.size:
             counts = np.concatenate([counts, np.zeros(self.group.size - len(counts))])
         return self.group.convolve(counts, self.spectrum.eigenvalues[place])
+
+
+# Budgets: exact numbers that are never above the true ones.
+
+
+def require_delta(delta: Fraction) -> None:
+    """Refuse a delta outside [1e-300, 0.5]."""
+    if not MIN_DELTA <= delta <= MAX_DELTA:
+        raise SpecError(f"delta must be in [1e-300, 0.5] for this noise, found {float(delta):.6g}")
+
+
+@lru_cache(maxsize=64)
+def mu_of(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Largest mu = sensitivity / sigma of (epsilon, delta)-private Gaussian noise, at most a relative 2e-11 too low."""
+    require_delta(delta)
+    return Fraction(math.nextafter(1 / calibrate(epsilon, delta), 0))
+
+
+@lru_cache(maxsize=64)
+def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Largest rho for which rho-zCDP implies (epsilon, delta), at most a relative 2e-9 below the bound.
+
+    Source: Canonne, Kamath & Steinke 2020, Proposition 7: delta = min over alpha > 1 of
+    exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1).
+    """
+    require_delta(delta)
+    eps, log_delta = float(epsilon), log_of(delta)
+    low, high = math.log(eps) - 120.0, math.log(eps)
+    for _ in range(80):
+        middle = (low + high) / 2
+        fits = zcdp_log_delta(math.exp(middle), eps) <= log_delta
+        low, high = (middle, high) if fits else (low, middle)
+    return Fraction(math.exp(low) * (1 - SAFETY))

@@ -21,10 +21,9 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.calibration import mu_of, rho_of
 from sketchstream.kinds.convolution.filtering.group import Coordinates
 from sketchstream.kinds.convolution.filtering.mechanism import NoiseKind, NoiseShape, pure_shape, spectral_shape
-from sketchstream.kinds.convolution.noises.independent import BASE, add_exact, add_laplace, base_draws
+from sketchstream.kinds.convolution.noises.independent import BASE, add_laplace, base_draws
 from sketchstream.kinds.convolution.noises.scheme import (
     COLUMN_ERROR,
     COLUMNS_GRID,
@@ -33,8 +32,11 @@ from sketchstream.kinds.convolution.noises.scheme import (
     NoiseLayer,
     NoiseScheme,
     Tables,
+    mu_of,
+    rho_of,
 )
 from sketchstream.kinds.convolution.noises.synthesis import FRACTION, SYNTHESIS_BITS, Objects, synthesize
+from sketchstream.noise.blocks import add_wrapping
 from sketchstream.noise.entropy import WordSource, words_of
 
 BITS_GRID: Final = 1 << 20
@@ -241,7 +243,8 @@ class Correlated(NoiseScheme):
             drawn = base_draws(self.size, gaussian=self.measure == "mu2", source=source)
             noise = self._correlated(drawn, layer)
             rounded = (noise * self.grid + (1 << (FRACTION - 1))) >> FRACTION
-            add_exact(state, rounded)
+            for place, value in enumerate(rounded.tolist()):
+                add_wrapping(state, place, value)
             for scratch in (drawn, noise, rounded):
                 scratch.fill(0)
 

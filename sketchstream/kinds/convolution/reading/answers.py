@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import accumulate, islice, product
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -275,14 +275,9 @@ def _positions_of(spec: ConvolutionSpec, kernel: Filter) -> tuple[Ints, tuple[di
     """Positions of a filter's answers: all, or one for each cell of a marginal table."""
     if spec.columns is None or not kernel.name.startswith("marginal:"):
         return np.arange(spec.length, dtype=np.int64), None
-    named = [name for name in kernel.name.removeprefix("marginal:").split(",") if name]
-    listed = spec.columns.values
-    table = np.arange(spec.length).reshape(spec.columns.shape)
-    index = tuple(slice(None) if name in named else 0 for name in listed)
-    cells = np.asarray(table[index]).reshape(-1).astype(np.int64)
-    digits = spec.group.digits(cells)
-    order = list(listed)
-    labels = tuple(
-        {name: listed[name][int(row[order.index(name)])] for name in order if name in named} for row in digits
-    )
-    return cells, labels
+    values, named = spec.columns.values, kernel.name.removeprefix("marginal:").split(",")
+    table = np.arange(spec.length, dtype=np.int64).reshape(spec.columns.shape)
+    cells = table[tuple(slice(None) if name in named else 0 for name in values)].reshape(-1)
+    kept = [name for name in values if name in named]
+    labels = (dict(zip(kept, cell, strict=True)) for cell in product(*(values[name] for name in kept)))
+    return cells, tuple(labels)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -80,22 +81,18 @@ def _counts(scheme: Counts, place: int, terms: Sequence[Term], level: float) -> 
     ratios = np.rint(used / step)
     lattice = step if np.allclose(used / step, ratios, rtol=1e-12, atol=0) else 0.0
     epsilons = [[scheme.count_epsilon(layer) for layer in term.layers] for term in terms]
-    out = np.empty(len(terms[0].positions))
-    known: dict[tuple[tuple[int, int], ...], float] = {}
-    for i, places in enumerate(zip(*(term.positions.tolist() for term in terms), strict=True)):
-        key = tuple(_lags(scheme.spec, place, at, term.length) for at, term in zip(places, terms, strict=True))
-        if key not in known:
-            parts = [coefficients[start:stop] for start, stop in key]
-            sums = [(part[part != 0], one) for part, own in zip(parts, epsilons, strict=True) for one in own]
-            number = sum(len(part) for part, _ in sums)
-            if number == 0:
-                known[key] = 0.0
-            elif number <= INVERTED_TERMS and len(known) < DISTINCT:
-                known[key] = _by_inversion(sums, level, lattice)
-            else:
-                known[key] = _by_kurtosis(sums, level, lattice)
-        out[i] = known[key]
-    return out
+
+    @cache
+    def half_width(*lags: tuple[int, int]) -> float:
+        parts = [coefficients[start:stop] for start, stop in lags]
+        sums = [(part[part != 0], one) for part, own in zip(parts, epsilons, strict=True) for one in own]
+        number = sum(len(part) for part, _ in sums)
+        if number == 0:
+            return 0.0
+        return (_by_inversion if number <= INVERTED_TERMS else _by_kurtosis)(sums, level, lattice)
+
+    lags = ([_lags(scheme.spec, place, at, term.length) for at in term.positions.tolist()] for term in terms)
+    return np.array([half_width(*each) for each in zip(*lags, strict=True)], np.float64)
 
 
 def _tree(scheme: Blocks, place: int, terms: Sequence[Term], level: float) -> Floats:
@@ -248,47 +245,32 @@ def _moments(epsilon: Fraction) -> tuple[float, float]:
 
 def _spectral(scheme: Spectral, place: int, terms: Sequence[Term], stderr: Floats, level: float) -> Floats:
     """Sums of Laplace draws in the spectrum."""
-    coordinates = scheme.coordinates
-    magnitude = np.abs(scheme.spectrum.eigenvalues[place])
-    root = 1 / math.sqrt(scheme.group.size)
+    coordinates, eigenvalues = scheme.coordinates, scheme.spectrum.eigenvalues[place]
+    size = np.abs(eigenvalues) * (1 / math.sqrt(scheme.group.size))
+    singles, pairs = size[coordinates.singles], size[coordinates.pairs] * math.sqrt(2)
     if coordinates.size * sum(len(term.layers) for term in terms) > INVERTED_TERMS:
         # The mean over phases of cos^4 + sin^4 is 3/4; many terms leave little of the excess.
         fourth = variance = 0.0
         for scale2 in (scheme.scales2(layer) for term in terms for layer in term.layers):
-            single = (magnitude * root)[coordinates.singles] ** 2 * scale2[coordinates.singles]
-            pair = 2 * (magnitude * root)[coordinates.pairs] ** 2 * scale2[coordinates.pairs]
+            single, pair = singles**2 * scale2[coordinates.singles], pairs**2 * scale2[coordinates.pairs]
             variance += 2 * float(single.sum() + pair.sum())
             fourth += 12 * float(np.sum(single**2) + 0.75 * np.sum(pair**2))
         return np.asarray(normal_half_width(level, np.array(fourth / variance**2)) * stderr)
-    every = np.concatenate([_multiples(scheme, place, term) for term in terms], axis=1)
+    scales = []  # (n, words) scale of each word's noise in each answer, for each layer
+    for term in terms:
+        angle = phases(coordinates, term.positions) * (2 * math.pi / scheme.group.period)
+        angle = angle + np.angle(eigenvalues)[coordinates.pairs]
+        alike = np.broadcast_to(singles, (len(term.positions), len(singles)))
+        by_word = np.concatenate([alike, np.abs(pairs * np.cos(angle)), np.abs(pairs * np.sin(angle))], axis=1)
+        scales += [by_word * np.sqrt(scheme.word_scales2(layer)) for layer in term.layers]
+    every = np.concatenate(scales, axis=1)
     deviation = np.sqrt(2 * np.sum(every**2, axis=1))
     shapes = np.round(np.sort(every / deviation[:, None], axis=1), 6)
     unique, which = np.unique(shapes, axis=0, return_inverse=True)
-    which = which.reshape(-1)
     if len(unique) > DISTINCT:
         excess = 12 * np.sum(every**4, axis=1) / deviation**4
         return normal_half_width(level, excess) * stderr
-    return np.array([_quantile_by_inversion(row, level) for row in unique])[which] * stderr
-
-
-def _multiples(scheme: Spectral, place: int, term: Term) -> Floats:
-    """(n, words) the scale of each word's noise in each answer."""
-    coordinates = scheme.coordinates
-    magnitude = np.abs(scheme.spectrum.eigenvalues[place])
-    root = 1 / math.sqrt(scheme.group.size)
-    angle = phases(coordinates, term.positions) * (2 * math.pi / scheme.group.period)
-    turned = np.angle(scheme.spectrum.eigenvalues[place])[coordinates.pairs]
-    pair_size = magnitude[coordinates.pairs] * root * math.sqrt(2)
-    coefficients = np.concatenate(
-        [
-            np.broadcast_to(magnitude[coordinates.singles] * root, (len(term.positions), len(coordinates.singles))),
-            np.abs(pair_size * np.cos(angle + turned)),
-            np.abs(pair_size * np.sin(angle + turned)),
-        ],
-        axis=1,
-    )
-    by_word = [np.sqrt(scheme.word_scales2(layer)) for layer in term.layers]
-    return np.concatenate([coefficients * one for one in by_word], axis=1)
+    return np.array([_quantile_by_inversion(row, level) for row in unique])[which.reshape(-1)] * stderr
 
 
 def _quantile_by_inversion(scales: Floats, level: float) -> float:

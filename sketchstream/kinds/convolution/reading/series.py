@@ -103,7 +103,6 @@ class Series(LinearAnswers):
         return {name: [cell for column in parts for cell in plain_column(column)] for name, parts in columns.items()}
 
     def _parameters(self) -> Sequence[Fraction]:
-        """Parameters of any filter: all read one state."""
         return self.answers[0]._parameters()
 
     def extra_columns(self, level: float) -> Mapping[str, Column]:
@@ -111,25 +110,20 @@ class Series(LinearAnswers):
         return {"partial": np.concatenate([answer.partial for answer in self.answers])}
 
     def more(self, level: float) -> dict[str, Any]:
-        """See `describe_filters`."""
         return describe_filters(self.spec, self.answers)
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        """Ends of intervals of each filter in turn."""
         low, high = zip(*(answer.interval(level).T for answer in self.answers), strict=True)
         return np.concatenate(low), np.concatenate(high)
 
     def _draw(self) -> Figure:
-        """A panel for each filter."""
         return draw_filters(self.spec, self.answers, self.level)
 
     def _noted(self) -> str:
-        """The error of each filter's answers."""
         errors = ", ".join(f"{answer.filter.name} {answer.mse**0.5:,.4g}" for answer in self.answers)
         return f"Standard error of an answer: {errors}."
 
     def __str__(self) -> str:
-        """Short text tables."""
         return "\n\n".join(map(str, self.answers))
 
 
@@ -243,10 +237,3 @@ def _sum_of_parts(published: Published) -> tuple[list[NoiseLayer], Ints, tuple[i
     windows = {part.origin.window for part in parts}
     window = windows.pop() if len(windows) == 1 else None
     return layers, sum_parts(spec, parts), window
-
-
-def columns_of(spec: ConvolutionSpec) -> tuple[str, ...]:
-    """Names of the columns of the rows of a series."""
-    table = () if spec.columns is None else tuple(spec.columns.values)
-    time = () if spec.step_ms is None else ("time",)
-    return ("filter", *(table or ("position", *time)), "value", "stderr", "low", "high", "partial")
