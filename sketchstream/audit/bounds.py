@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Ints
-from sketchstream.audit.observed import state_of
+from sketchstream.audit.observed import Outcome, state_of
 from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Loss, Promise
+from sketchstream.privacy.ledgers.ledger import Loss
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain
 
@@ -95,14 +95,10 @@ class Bound:
     """The claim and the bound of one mechanism.
 
     Args:
-        mechanism: name of the mechanism.
-        claim: the ledger's epsilon.
-        bound: the lower confidence bound.
         tight: whether the bound must come near the claim.
         trials: number of trials on each stream.
     """
 
-    mechanism: str
     claim: Loss
     bound: float
     tight: bool
@@ -120,67 +116,52 @@ class Mechanism:
     """One output of a sketch, run on two neighbouring streams.
 
     Args:
-        name: name in the report.
         claim: the ledger's epsilon.
-        tight: whether an event that is not rare attains the claim.
         run: (active, trials) -> (n,) outcome codes of at least that many trials, on one of the two streams.
+        tight: whether an event that is not rare attains the claim.
     """
 
     name: str
     claim: Loss
-    tight: bool
     run: Callable[[bool, int], Codes]
+    tight: bool = True
 
     def bound(self, trials: int) -> Bound:
         """Run both streams and bound epsilon."""
         worlds = (self.run(active, trials)[:trials] for active in (False, True))
-        return Bound(self.name, self.claim, lower_bound(*worlds), self.tight, trials)
+        return Bound(self.claim, lower_bound(*worlds), self.tight, trials)
+
+    def outcome(self, trials: int) -> Outcome:
+        """The bound beside the claim."""
+        bound = self.bound(trials)
+        share = bound.bound / float(self.claim)
+        power = f"a loss {1 / share:.3g} times the claim" if self.tight and share > 0 else "a loss far above the claim"
+        claimed = f"epsilon {self.claim}" + (", tight" if self.tight else "")
+        return bound.passed, claimed, f"at least {bound.bound:.3f} ({share:.0%}), {trials} trials", power
 
 
 def mechanisms() -> list[Mechanism]:
     """All mechanisms of the product, with the ledger's claims for their histories."""
-    event = _event_spec()
-    item = _item_spec()
-    bare_event, bare_item = _sealed_spec("event", intrusion=False), _sealed_spec("item", intrusion=False)
     fresh_event, fresh_item = _sealed_spec("event", intrusion=True), _sealed_spec("item", intrusion=True)
-    return [
-        Mechanism("bare state, event", initial_ledger(bare_event(1)).loss(), True, _bare(bare_event)),
-        Mechanism("bare state, item", initial_ledger(bare_item(1)).loss(), True, _bare(bare_item)),
-        Mechanism("release given the state, cumulative", RELEASE, True, _release_given_state(_event_spec(1024))),
-        Mechanism("release given the state, bins", RELEASE, True, _release_given_state(_item_spec(1024))),
-        Mechanism(
-            "early release, then bare state, event",
-            initial_ledger(bare_event(1)).charge_release(RELEASE).loss(),
-            True,
-            _release_then_state(event),
-        ),
-        Mechanism(
-            "early release, then bare state, item",
-            initial_ledger(bare_item(1)).charge_release(RELEASE).loss(),
-            True,
-            _release_then_state(item),
-        ),
-        Mechanism(
-            "look, then fresh layer, event before the look",
-            initial_ledger(fresh_event(1)).record_look().loss(),
-            True,
-            _look_then_state(fresh_event, before=1, after=0),
-        ),
-        Mechanism(
-            "look, then fresh layer, event after the look",
-            initial_ledger(fresh_event(1)).record_look().loss_by_gap()[-1].loss,
-            True,
-            _look_then_state(fresh_event, before=0, after=1),
-        ),
-        Mechanism(
-            "look, then fresh layer, item",
-            initial_ledger(fresh_item(1)).record_look().loss(),
-            True,
-            _look_then_state(fresh_item, before=1, after=1),
-        ),
-        Mechanism("histogram alone, event", _histogram_claim("event"), False, _histogram(event)),
-        Mechanism("histogram alone, item", _histogram_claim("item"), False, _histogram(item)),
+    looked_event, looked_item = (initial_ledger(spec_of(1)).record_look() for spec_of in (fresh_event, fresh_item))
+    before, after = "look, then fresh layer, event before the look", "look, then fresh layer, event after the look"
+    made = [
+        Mechanism("release given the state, cumulative", RELEASE, _release_given_state(_event_spec(1024))),
+        Mechanism("release given the state, bins", RELEASE, _release_given_state(_item_spec(1024))),
+        Mechanism(before, looked_event.loss(), _look_then_state(fresh_event, before=1, after=0)),
+        Mechanism(after, looked_event.loss_by_gap()[-1].loss, _look_then_state(fresh_event, before=0, after=1)),
+        Mechanism("look, then fresh layer, item", looked_item.loss(), _look_then_state(fresh_item, before=1, after=1)),
     ]
+    for unit, spec in (("event", _event_spec()), ("item", _item_spec())):
+        bare, alone = _sealed_spec(unit, intrusion=False), initial_ledger(spec)
+        ledger = initial_ledger(bare(1))
+        released = ledger.charge_release(RELEASE).loss()
+        made += [
+            Mechanism(f"bare state, {unit}", ledger.loss(), _bare(bare)),
+            Mechanism(f"early release, then bare state, {unit}", released, _release_then_state(spec)),
+            Mechanism(f"histogram alone, {unit}", alone.loss(), _histogram(spec), tight=False),
+        ]
+    return made
 
 
 # Specs of the trials.
@@ -199,26 +180,10 @@ def _item_spec(modulus: int = MODULUS) -> ProfileSpec:
 
 def _sealed_spec(unit: str, *, intrusion: bool) -> Callable[[int], ProfileSpec]:
     """Specs whose state is published; each slot is one trial."""
-
-    def make(size: int) -> ProfileSpec:
-        more: dict[str, Any] = {"modulus": MODULUS} if unit == "item" else {}
-        return ProfileSpec(
-            epsilon=EPSILON,
-            epsilon_publish=FRESH,
-            unit="item" if unit == "item" else "event",
-            domain=ClosedDomain(size=size),
-            publish="state",
-            intrusion=intrusion,
-            **more,
-        )
-
-    return make
-
-
-def _histogram_claim(unit: str) -> Loss:
-    """The ledger's claim for a sketch with one published histogram at the epsilon of its creation."""
-    law = "discrete-laplace" if unit == "event" else "randomized-response"
-    return Ledger.create(unit, 1, LayerEntry(b"", law, EPSILON), Promise("histogram", EPSILON)).loss()
+    fields: dict[str, Any] = {"unit": unit, "publish": "state", "intrusion": intrusion}
+    if unit == "item":
+        fields["modulus"] = MODULUS
+    return lambda size: ProfileSpec(EPSILON, epsilon_publish=FRESH, domain=ClosedDomain(size=size), **fields)
 
 
 # Outputs on both streams. Codes map what an attacker reads to one small integer.
@@ -262,18 +227,12 @@ def _look_then_state(spec_of: Callable[[int], ProfileSpec], *, before: int, afte
 
 
 def _rounds(each: int, trials: int, draw: Callable[[], Codes]) -> Codes:
-    """Enough rounds of `each` trials."""
     return np.concatenate([draw() for _ in range(-(-trials // each))])
 
 
 def _seen_one(values: Ints) -> Codes:
     """Sufficient statistic of a noisy count of 0 or 1."""
     return (values >= 1).astype(np.int64)
-
-
-def _column(spec: ProfileSpec, edge: int) -> int:
-    """Column of the count at an edge."""
-    return int(np.searchsorted(spec.edges, edge))
 
 
 def _noise(spec: ProfileSpec) -> npt.NDArray[Any]:
@@ -293,7 +252,6 @@ def _add_noise_to_histogram(spec: ProfileSpec, state: npt.NDArray[Any], cost: Fr
 
 
 def _step(spec: ProfileSpec, state: npt.NDArray[Any]) -> None:
-    """One event in every slot."""
     state += 1
     if spec.modulus is not None:
         state %= spec.modulus
@@ -350,7 +308,7 @@ def _histogram(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
     """The published histogram of a sketch without a look at its state."""
 
     def run(active: bool, trials: int) -> Codes:
-        zero, one = _column(spec, 0), _column(spec, 1)
+        zero, one = np.searchsorted(spec.edges, (0, 1))
 
         def once() -> Codes:
             state = _noise(spec)

@@ -38,8 +38,6 @@ class Case:
     """A spec, and what follows from its fields by the audit's own computations.
 
     Args:
-        name: name of the case in reports.
-        spec: spec of the sketches.
         costs: expected cost of each step, in the measure of the ledger; no "seal" where the bare state or nothing is
             published, no "release" or "refresh" where the kind refuses that.
         measure: one of "epsilon", "mu^2", "norm" (the l2 norm of epsilons) and "mean" (mu^2 on average over

@@ -10,15 +10,15 @@ by enumeration for pure noise, from its covariance for Gaussian noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 
 from sketchstream.audit import oracle
-from sketchstream.audit.cases import Case, Check
-from sketchstream.audit.histories import TIGHT, distance2
+from sketchstream.audit.cases import Case
+from sketchstream.audit.histories import TIGHT, distance2, same_loss
 from sketchstream.audit.observed import Outcome
 from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.privacy.losses.history import History, LayerEntry, View
@@ -30,14 +30,6 @@ WINDOWS: Final = ((0, 1000), (1000, 2000), (500, 1500), (500, 2500))
 """Windows that follow each other and that overlap, ms."""
 Totals = dict[str, float]
 """Loss of an event and of an item, in pure epsilon, rho and mu^2."""
-
-
-def checks(case: Case) -> Iterator[Check]:
-    """Names and checks of the deployments of one case."""
-    yield f"deployment, {case.name}", lambda: deployment(case)
-    yield f"copies, {case.name}", lambda: copies(case)
-    if getattr(case.spec, "publish", "state") == "closed":
-        yield f"copied series, {case.name}", lambda: copied_series(case)
 
 
 def deployment(case: Case) -> Outcome:
@@ -79,7 +71,7 @@ def brute_force(parts: Sequence[Any], *, keyed: bool) -> Totals:
                 value for place, value in last.items() if place[2][0] <= at < place[2][1] and place[3] == partition
             ]
             for field, gaussian in (("event", False), ("event_gaussian", True)):
-                total = sum(_event(one) for one in holding if _gaussian(one) == gaussian)
+                total = sum(_event(record) for record in holding if _gaussian(record) == gaussian)
                 out[field] = max(out[field], total)
     windows: dict[Any, list[Any]] = {}
     for place, one in last.items():
@@ -97,11 +89,7 @@ def compare_totals(total: Any, expected: Totals) -> str | None:
     for field, value in expected.items():
         stated = getattr(total, field)
         stated = float(stated.mu2 if field.endswith("gaussian") else stated)
-        if math.isinf(stated) or math.isinf(value):
-            agrees = stated == value
-        else:
-            agrees = abs(stated - value) <= TIGHT * max(value, 1e-9)
-        if not agrees:
+        if not same_loss(stated, value):
             return f"{field.replace('_', ', ')} {stated:.9g}, wanted {value:.9g}"
     rho = float(total.event) ** 2 / 2
     if float(total.event_zcdp) > rho * (1 + TIGHT) or (total.event and not total.event_zcdp):

@@ -19,8 +19,8 @@ import numpy as np
 
 from sketchstream import published
 from sketchstream.audit import oracle
-from sketchstream.audit.cases import Case, Check, Number
-from sketchstream.audit.observed import Outcome, costs, counters_of, state_of
+from sketchstream.audit.cases import Case, Number
+from sketchstream.audit.observed import Outcome, costs, counters_of, noise_added, state_of
 from sketchstream.privacy.losses.history import Entry, History, LayerEntry, View
 from sketchstream.sketch import Sketch, merge
 
@@ -29,12 +29,6 @@ TIGHT: Final = 1e-6
 """Relative error of a loss in mu^2, which is exact."""
 MAX_VIEWS: Final = 3
 """Views of a history whose losses are enumerated; with more of them enumeration takes minutes."""
-
-
-def checks(case: Case) -> Iterator[Check]:
-    """Names and checks of the ledgers of one case."""
-    yield f"ledger, {case.name}", lambda: ledger(case)
-    yield f"merge, {case.name}", lambda: check_merges(case)
 
 
 # Entries.
@@ -137,17 +131,17 @@ def losses(case: Case, ledger: Any, expected: Wanted) -> str | None:
 
     Costs are those of the ledger itself, which have been compared; the promised publication is added.
     """
-    entries = list(_entries(case, ledger, expected))
-    sealed = expected[-1][0] == "publication"
-    if not sealed:
+    entries = [_entry(kind, cost) for kind, cost in costs(ledger)]
+    if expected[-1][0] != "publication":
         entries += _promised_entries(case, ledger)
     history = History(tuple(entries), (), len(publication(case)))
     if case.measure in ("mu^2", "mean"):
-        exact, looked = of_gaussians(history), of_gaussians_with_look(history)
+        exact = of_gaussians(history)
+        looked = max(map(of_gaussians, _histories_with_a_look(history)), default=exact)
         field = "mu2" if case.measure == "mu^2" else "mean"
         claims = (getattr(ledger.loss(), field), getattr(ledger.loss(intrusion=True), field))
         for claim, true in zip(claims, (exact, looked), strict=True):
-            if not _same_loss(float(claim), true):
+            if not same_loss(float(claim), true):
                 return f"a loss of mu^2 {float(claim):.9g}; wanted {true:.9g}"
         return None
     if sum(isinstance(entry, View) for entry in entries) > MAX_VIEWS:
@@ -175,12 +169,6 @@ def _pure_losses(case: Case, ledger: Any, history: History) -> str | None:
 def _size(loss: Any) -> float:
     """Epsilon, or the norm sqrt(2 rho)."""
     return math.sqrt(2 * float(loss.rho)) if hasattr(loss, "rho") else float(loss)
-
-
-def _entries(case: Case, ledger: Any, expected: Wanted) -> Iterator[Entry]:
-    """The expected entries, with the exact costs of the ledger."""
-    for (kind, cost), (_, _) in zip(costs(ledger), expected, strict=True):
-        yield _entry(kind, cost)
 
 
 def _promised_entries(case: Case, ledger: Any) -> list[Entry]:
@@ -241,12 +229,7 @@ def distance2(covariance: Any, shift: Any) -> float:
     return float(shift @ solution)
 
 
-def of_gaussians_with_look(history: History) -> float:
-    """Check a history of Gaussian costs with one look at the open state at the worst moment."""
-    return max((of_gaussians(variant) for variant in _histories_with_a_look(history)), default=of_gaussians(history))
-
-
-def _same_loss(claim: float, true: float) -> bool:
+def same_loss(claim: float, true: float) -> bool:
     """Whether a claim is the true loss."""
     if math.isinf(claim) or math.isinf(true):
         return claim == true
@@ -263,15 +246,14 @@ def check_merges(case: Case) -> Outcome:
     for seal in [*open_parts, *([True] if case.publishes != "histogram" else [])]:
         parts = [case.few() for _ in range(3)]
         published = [part.seal() for part in parts] if seal else parts
-        states = [_state(part) for part in published]
-        counters = [_counters(part) for part in published]
+        states = [state_of(part) for part in published]
+        counters = [counters_of(part) for part in published]
         names = [layer.lineage for part in published for layer in part.layers]
         total: Any = merge(published)
-        difference = _state(total) - np.sum(states, axis=0)
-        if (difference if case.modulus is None else difference % case.modulus).any():
+        if noise_added(state_of(total), np.sum(states, axis=0), case.modulus).any():
             wrong.append("state")
         sums = {name: sum(counter[name] for counter in counters) for name in counters[0]}
-        if _counters(total) != sums:
+        if counters_of(total) != sums:
             wrong.append("counters")
         if [layer.lineage for layer in total.layers] != names:
             wrong.append("layers")
@@ -287,23 +269,10 @@ def check_merges(case: Case) -> Outcome:
 
 
 def _merged_loss(case: Case, total: Any) -> Iterator[str]:
-    """Text on the loss of a merge, if it is not that of its history."""
     if case.measure != "mu^2":
         return
     history = total.ledger.history.without_copies()
     if history.seal is None:
         history = history.sealed_by(*_promised_entries(case, total.ledger))
-    if not _same_loss(float(total.ledger.loss().mu2), of_gaussians(history)):
+    if not same_loss(float(total.ledger.loss().mu2), of_gaussians(history)):
         yield "loss"
-
-
-def _state(part: Any) -> Any:
-    """(slots,) of an open sketch or a sealed state."""
-    return part.state.astype(np.int64) if hasattr(part, "state") else state_of(part)
-
-
-def _counters(part: Any) -> dict[str, int]:
-    """The counters of an open sketch or a sealed state."""
-    return (
-        {counter.name: counter.value for counter in part.counters} if hasattr(part, "counters") else counters_of(part)
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -29,36 +30,28 @@ REFUSED_FROM = 13.0
 """Standard errors of epsilon at which a law is surely refused: some six for the p-value, the rest for its spread."""
 
 
-def state_of(sketch: Any) -> Ints:
-    """(slots,) the counters in an open sketch's bytes."""
-    return np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
+def state_of(part: Any) -> Ints:
+    """(slots,) the counters in an open sketch's bytes, or those of a sealed state."""
+    return np.array(part.state if hasattr(part, "state") else wire.unpack(part.to_bytes())[1], dtype=np.int64)
 
 
-def counters_of(sketch: Any) -> dict[str, int]:
-    """The counters besides the slots in an open sketch's bytes, noise included, by name."""
-    counters = wire.unpack(sketch.to_bytes())[0].get("counters", ())
+def counters_of(part: Any) -> dict[str, int]:
+    """The counters besides the slots, by name: in an open sketch's bytes, noise included, or as published."""
+    if hasattr(part, "counters"):
+        return {counter.name: counter.value for counter in part.counters}
+    counters = wire.unpack(part.to_bytes())[0].get("counters", ())
     return {counter["name"]: int.from_bytes(counter["value"], "little", signed=True) for counter in counters}
-
-
-def counters_of_new_sketches(make: Make, rounds: int) -> Ints:
-    """(rounds, slots) the counters of new sketches."""
-    return np.stack([state_of(make()) for _ in range(rounds)])
-
-
-def noise_of_seals(make: Make, rounds: int) -> Ints:
-    """(rounds, slots) the noise that seals add to the states they publish."""
-    noise = []
-    for _ in range(rounds):
-        sketch = make()
-        before = state_of(sketch)
-        noise.append(sketch.seal().state - before)
-    return np.stack(noise)
 
 
 def check_untouched(change: Ints) -> Outcome:
     """Check that a seal publishes the state unchanged, from the difference that it made."""
     same = not change.any()
     return same, "the state as it was", "the same" if same else "CHANGED", "one counter"
+
+
+def noise_added(after: Ints, before: Ints, modulus: int | None) -> Ints:
+    """The difference of two states, in the group of their slots: integers, or integers of a modulus."""
+    return after - before if modulus is None else (after - before) % modulus
 
 
 def find_repeated_noise(drawn: Ints) -> Outcome | None:
@@ -77,11 +70,6 @@ def costs(ledger: Any) -> list[tuple[str, Fraction | None]]:
     ]
 
 
-def entries(ledger: Any) -> list[str]:
-    """Kinds of a ledger's entries, without copies."""
-    return [kind for kind, _ in costs(ledger)]
-
-
 def shift_seen(quiet: Floats, active: Floats) -> tuple[float, float]:
     """How far a unit moves what an observer sees, in standard deviations of the noise, and the standard error of that.
 
@@ -93,17 +81,21 @@ def shift_seen(quiet: Floats, active: Floats) -> tuple[float, float]:
     return mu, math.sqrt((4 + mu**2 / 2) / (quiet.size + active.size))
 
 
+def log_divergence(epsilon: float, mu: Any) -> Any:
+    """Log of Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu): the delta of normal noise."""
+    from scipy.special import log_ndtr
+
+    high, low = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    return high + np.log1p(-np.exp(np.minimum(low - high, -1e-16)))
+
+
 @lru_cache(maxsize=64)
 def variance_of_unit(epsilon: Fraction, delta: Fraction) -> float:
     """Variance of Gaussian noise for sensitivity 1, from the divergence of two normal laws."""
-    from scipy.special import log_ndtr
-
-    eps, target = float(epsilon), math.log(delta)
     low, high = 1e-3, 1e3
     for _ in range(80):
         middle = math.sqrt(low * high)
-        upper, lower = log_ndtr(0.5 / middle - eps * middle), eps + log_ndtr(-0.5 / middle - eps * middle)
-        above = upper + math.log1p(-math.exp(min(lower - upper, -1e-16))) > target
+        above = log_divergence(float(epsilon), 1 / middle) > math.log(delta)
         low, high = (middle, high) if above else (low, middle)
     return high**2
 
@@ -126,15 +118,9 @@ def resolution(law: Any, n: int) -> float:
     """
     if isinstance(law, laws.DiscreteGaussian):
         return REFUSED_FROM / math.sqrt(2 * n)
-    epsilon = float(law.epsilon)
-    step = Fraction(law.epsilon) / 1000
+    epsilon, step = float(law.epsilon), Fraction(law.epsilon) / 1000
     here = np.arange(-2000, 2001) if isinstance(law, laws.DiscreteLaplace) else np.arange(law.modulus)
-    if isinstance(law, laws.DiscreteLaplace):
-        low, high = laws.DiscreteLaplace(law.epsilon - step), laws.DiscreteLaplace(law.epsilon + step)
-        masses = [nearby.pmf(here) for nearby in (low, law, high)]
-    else:
-        around = (law.epsilon - step, law.epsilon, law.epsilon + step)
-        masses = [laws.RandomizedResponse(law.modulus, e).pmf(here) for e in around]
+    masses = [replace(law, epsilon=law.epsilon + change).pmf(here) for change in (-step, 0, step)]
     positive = masses[1] > 1e-300
     slope = (masses[2][positive] - masses[0][positive]) / (2 * float(step))
     information = float((slope**2 / masses[1][positive]).sum())

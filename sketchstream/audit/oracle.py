@@ -64,7 +64,6 @@ class Ring:
     """One slot on Z_size: its noise law and how a release of it looks.
 
     Args:
-        size: m.
         law: (size, epsilon) -> (size,) law of one layer.
         release: (size, cost) -> (size, outcomes) law of a release given the state.
         weights: shifts that one event can cause.
@@ -170,8 +169,6 @@ def exact_event_losses(
     """Exact loss of an event for every place where it can have been applied.
 
     Args:
-        history: layers and views.
-        ring: the slot.
         max_weight: divides the layers' epsilon.
         baselines: what the other events did to the slot, one value a view; default: every constant of the ring.
     """

@@ -14,16 +14,16 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream import noise, published
-from sketchstream.audit import bounds, cases, counters, deployments, draws, histories, oracle, workers
-from sketchstream.audit.cases import Audit, Check
+from sketchstream.audit import bounds, cases, deployments, draws, histories, oracle, workers
+from sketchstream.audit.cases import Audit, Case, Check
 from sketchstream.audit.kinds import lattices
 from sketchstream.audit.observed import Outcome, judge, state_of
 from sketchstream.errors import SealedError
@@ -39,8 +39,16 @@ from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 
 Progress = Callable[[str, int, int], None]
 """(what is done now, steps done, steps in all)."""
-EXACT = "a claim below a loss, by 1e-9"
-PREPARATION = "preparation"
+COMMON: Final[dict[str, Callable[[Case], Outcome]]] = {
+    "ledger": histories.ledger,
+    "merge": histories.check_merges,
+    "slots": draws.slots,
+    "steps": draws.steps,
+    "deployment": deployments.deployment,
+    "copies": deployments.copies,
+}
+"""Checks of what all kinds have in common."""
+PREPARATION: Final = "preparation"
 """Name of the check that fails where the checks of a kind cannot be listed."""
 
 
@@ -50,8 +58,6 @@ class Finding:
 
     Args:
         section: "sketches", "laws", "ledger", "neighbours", "releases", "seals", "bounds" or a kind of sketches.
-        name: name of the test.
-        passed: whether the claim holds.
         claimed: what should hold, in words or numbers.
         found: what was measured, in words or numbers.
         power: smallest error that the test detects.
@@ -67,12 +73,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """The results of all tests.
-
-    Args:
-        findings: results, in order.
-        quick: whether fewer samples were drawn.
-    """
+    """The results of all tests, in order; `quick`: fewer samples were drawn."""
 
     findings: tuple[Finding, ...]
     quick: bool
@@ -114,19 +115,19 @@ class Report:
         return "\n".join(lines)
 
 
-Step = tuple[str, Callable[[], list[Finding]]]
+Outcomes = list[tuple[str, Outcome]]
+"""Outcomes by the names of their findings."""
+Step = tuple[str, Callable[[], Outcome | Outcomes]]
+"""A check by its section and name; an outcome alone is that of a finding of this name."""
 
 
 def run(quick: bool = False, progress: Progress | None = None, only: Sequence[str] = ()) -> Report:
-    """Run the tests.
+    """Run the tests; the report's `passed` is the verdict.
 
     Args:
         quick: take seconds instead of minutes: 50,000 trials per mechanism instead of 1,000,000.
         progress: called before every step, and once at the end.
         only: run the steps whose names begin with one of these ("laws", "bounds: bare state", ...); default all.
-
-    Returns:
-        The report; `report.passed` is the verdict.
 
     Raises:
         ValueError: no step has such a name.
@@ -136,14 +137,16 @@ def run(quick: bool = False, progress: Progress | None = None, only: Sequence[st
         raise ValueError(f"no check is called {', '.join(only)}")
     loss_of.cache_clear()  # what was kept before is not what is judged
     findings: list[Finding] = []
-    for done, (name, step) in enumerate(steps):
+    for done, (name, check) in enumerate(steps):
         if progress is not None:
             progress(name, done, len(steps))
+        section, what = name.split(": ", 1)
         try:
-            findings += step()
+            found = check()
         except Exception as error:  # a check that raises has failed; the others still run
-            section, what = name.split(": ", 1)
-            findings.append(Finding(section, what, False, "runs", f"{type(error).__name__}: {error}"))
+            found = _failure(error)
+        outcomes = found if isinstance(found, list) else [(what, found)]
+        findings += [Finding(section, what, *outcome) for what, outcome in outcomes]
     if progress is not None:
         progress("done", len(steps), len(steps))
     return Report(tuple(findings), quick)
@@ -152,7 +155,12 @@ def run(quick: bool = False, progress: Progress | None = None, only: Sequence[st
 def _is_asked_for(name: str, only: Sequence[str]) -> bool:
     """Whether a step was asked for; so is the failure to prepare the section of one that was."""
     section, _, what = name.partition(": ")
-    return name.startswith(tuple(only)) or (what == PREPARATION and any(one.startswith(section) for one in only))
+    return name.startswith(tuple(only)) or (what == PREPARATION and any(asked.startswith(section) for asked in only))
+
+
+def _failure(error: Exception) -> Outcome:
+    """The outcome of a check that raises."""
+    return False, "runs", f"{type(error).__name__}: {error}", ""
 
 
 def _steps(quick: bool) -> Iterator[Step]:
@@ -164,44 +172,42 @@ def _steps(quick: bool) -> Iterator[Step]:
         section = getattr(audit, "SECTION", kind)
         try:
             for name, check in _of_kind(kind, audit, quick):
-                yield f"{section}: {name}", lambda s=section, n=name, c=check: [_outcome(s, n, c)]  # type: ignore[misc]
+                yield f"{section}: {name}", check
         except Exception as error:  # the checks that were listed still run
-            text = f"{type(error).__name__}: {error}"
-            yield f"{section}: {PREPARATION}", lambda s=section, t=text: [Finding(s, PREPARATION, False, "runs", t)]  # type: ignore[misc]
-    for name, check in lattices.checks():
-        yield f"ledger: {name}", lambda n=name, c=check: [_outcome("ledger", n, c)]  # type: ignore[misc]
+            yield f"{section}: {PREPARATION}", partial(_failure, error)
+    yield "ledger: Gaussian noise on the integers", lattices.deltas
+    yield "ledger: Gaussian noise on the integers, smoothing", lattices.smoothing
     yield (
         "ledger: events against exact losses",
-        lambda: [_ledger_of_events("events, any gap", 1, scenarios, "randomized-response", oracle.EVENT_RING)],
+        partial(_ledger_of_events, "events, any gap", 1, scenarios, "randomized-response", oracle.EVENT_RING),
     )
-    yield "ledger: items against exact losses", lambda: [_ledger_of_items(scenarios)]
+    yield "ledger: items against exact losses", partial(_ledger_of_items, scenarios)
     few = max(scenarios // 4, 10)
     yield (
         "ledger: wrapped states with half circles",
-        lambda: [  # noise wrapped on Z_8, thresholds as half circles
-            _ledger_of_events("wrapped states", 3, few, "discrete-laplace", oracle.WRAPPED_RING, views=2)
-        ],
+        # Noise is wrapped on Z_8, thresholds are half circles.
+        partial(_ledger_of_events, "wrapped states", 3, few, "discrete-laplace", oracle.WRAPPED_RING, views=2),
     )
     for spec in _specs():
         name = f"{spec.unit}, {spec.form}, {spec.domain.to_dict()['kind']}"
-        yield f"neighbours: {name}", lambda spec=spec, name=name: [_neighbours(spec, name)]  # type: ignore[misc]
-        yield f"neighbours: histogram, {name}", lambda spec=spec, name=name: [_sensitivity(spec, name)]  # type: ignore[misc]
-        yield f"seals: {name}", lambda spec=spec, name=name: _seals(spec, name)  # type: ignore[misc]
-        yield f"releases: {name}", lambda spec=spec, name=name: _releases(spec, name, samples // 4)  # type: ignore[misc]
-    yield "neighbours: wrapped counters", lambda: [_wrapping()]
+        yield f"neighbours: {name}", partial(_neighbours, spec)
+        yield f"neighbours: histogram, {name}", partial(_sensitivity, spec)
+        yield f"seals: {name}", partial(_seals, spec, name)
+        yield f"releases: {name}", partial(_releases, spec, name, samples // 4)
+    yield "neighbours: wrapped counters", _wrapping
     for epsilon in (Fraction(1, 100), Fraction(1, 10), Fraction(3, 7), Fraction(1), Fraction(5)):
-        yield f"laws: discrete Laplace {epsilon}", lambda e=epsilon: [_laplace(e, samples)]  # type: ignore[misc]
+        law: laws.Law = laws.DiscreteLaplace(epsilon)
+        yield f"laws: discrete Laplace, epsilon {epsilon}", partial(_draws, noise.discrete_laplace, law, samples)
     for modulus, epsilon in ((2, Fraction(1)), (16, Fraction(1, 2)), (32, Fraction(2)), (1000, Fraction(3))):
-        yield (
-            f"laws: randomized response {epsilon} on Z_{modulus}",
-            lambda m=modulus, e=epsilon: [_response(m, e, samples)],  # type: ignore[misc]
-        )
+        law = laws.RandomizedResponse(modulus, epsilon)
+        check = partial(_draws, noise.randomized_response, law, samples)
+        yield f"laws: randomized response, epsilon {epsilon}, modulus {modulus}", check
     for sigma2 in (Fraction(1, 4), Fraction(22, 7), Fraction(1001**2)):
-        yield f"laws: discrete Gaussian {sigma2}", lambda s=sigma2: [_gaussian(s, samples)]  # type: ignore[misc]
+        law = laws.DiscreteGaussian(sigma2)
+        yield f"laws: discrete Gaussian, sigma^2 {sigma2}", partial(_draws, noise.discrete_gaussian, law, samples)
     for mechanism in bounds.mechanisms():
-        if quick and not mechanism.tight:
-            continue  # too few trials for a positive bound, so not a test
-        yield f"bounds: {mechanism.name}", lambda m=mechanism: [_bound_finding(m, trials)]  # type: ignore[misc]
+        if mechanism.tight or not quick:  # others need many trials for a positive bound
+            yield f"bounds: {mechanism.name}", partial(mechanism.outcome, trials)
 
 
 def _of_kind(kind: str, audit: Audit | None, quick: bool) -> Iterator[Check]:
@@ -209,12 +215,15 @@ def _of_kind(kind: str, audit: Audit | None, quick: bool) -> Iterator[Check]:
     if audit is None:
         raise ValueError(f"kind {kind!r} has no audit: one belongs in `sketchstream.audit.kinds`")
     yield from audit.checks(quick)
+    number = 400 if quick else 4_000
     for case in audit.cases(100_000 if quick else 1_000_000):
-        yield from histories.checks(case)
-        yield from counters.checks(case, 400 if quick else 4_000)
-        yield from draws.checks(case)
-        yield from deployments.checks(case)
-    yield from workers.checks(audit)
+        for name, check in COMMON.items():
+            yield f"{name}, {case.name}", partial(check, case)
+        yield f"counters, {case.name}", partial(draws.counters, case, number)
+        if getattr(case.spec, "publish", "state") == "closed":
+            yield f"copied series, {case.name}", partial(deployments.copied_series, case)
+    for name, block in audit.WORKERS.items():
+        yield f"worker, {name}", partial(workers.worker, audit, block)
 
 
 def _specs() -> list[ProfileSpec]:
@@ -228,24 +237,19 @@ def _specs() -> list[ProfileSpec]:
     ]
 
 
-def _outcome(section: str, name: str, check: Callable[[], Outcome]) -> Finding:
-    """The finding of a check of whole sketches."""
-    passed, claimed, found, power = check()
-    return Finding(section, name, passed, claimed, found, power)
-
-
 # Ledger.
 
 
-def _compare(claims: list[tuple[Any, float]]) -> Finding | None:
-    """Find the first claim that is below the truth, or infinite where the truth is finite."""
+def _compare(name: str, claims: list[tuple[Any, float]], what: str) -> Outcomes:
+    """The outcome of claims: none is below its exact loss, or infinite where that is finite."""
     for claim, exact in claims:
         if exact > claim + 1e-9 or (claim == float("inf")) != (exact == float("inf")):
-            return Finding("ledger", "claim against exact loss", False, str(claim), f"{exact:.6g}")
-    return None
+            return [("claim against exact loss", (False, str(claim), f"{exact:.6g}", ""))]
+    found = f"{len(claims)} {what} enumerated"
+    return [(name, (True, "never below the exact loss", found, "a claim below a loss, by 1e-9"))]
 
 
-def _ledger_of_events(name: str, seed: int, scenarios: int, law: str, ring: Any, **more: int) -> Finding:
+def _ledger_of_events(name: str, seed: int, scenarios: int, law: str, ring: Any, **more: int) -> Outcomes:
     """Compare claims and enumerated losses for random histories and every gap."""
     rng = random.Random(seed)  # noqa: S311 - scenarios, not noise
     claims: list[tuple[Any, float]] = []
@@ -253,29 +257,26 @@ def _ledger_of_events(name: str, seed: int, scenarios: int, law: str, ring: Any,
         history = oracle.random_history(rng, law, **more)
         exact = oracle.exact_event_losses(history, ring)
         claims += [(gap.loss, exact[gap.part, gap.after]) for gap in event_losses(history)]
-    found = f"{len(claims)} gaps enumerated"
-    return _compare(claims) or Finding("ledger", name, True, "never below the exact loss", found, EXACT)
+    return _compare(name, claims, "gaps")
 
 
-def _ledger_of_items(scenarios: int) -> Finding:
+def _ledger_of_items(scenarios: int) -> Outcomes:
     """Compare claims and enumerated losses for random histories and every pair of paths of an item."""
     rng = random.Random(2)  # noqa: S311 - scenarios, not noise
     lives = [oracle.random_history(rng, "randomized-response") for _ in range(scenarios)]
     lives = [life for life in lives if any(isinstance(entry, View) for entry in life.entries)]
     claims = [(item_loss(life), oracle.exact_item_loss(life)) for life in lives]
-    found = f"{len(claims)} lives enumerated"
-    return _compare(claims) or Finding("ledger", "items, any path", True, "never below the exact loss", found, EXACT)
+    return _compare("items, any path", claims, "lives")
 
 
 # Sketches.
 
 
 def _key(spec: ProfileSpec) -> Any:
-    """A key, if the spec needs one."""
     return Key.generate() if spec.needs_key else None
 
 
-def _neighbours(spec: ProfileSpec, name: str) -> Finding:
+def _neighbours(spec: ProfileSpec) -> Outcome:
     """Check that two copies of a sketch differ, after neighbouring streams, in one slot and within the sensitivity."""
     rng = np.random.default_rng(4)
     key = _key(spec)
@@ -306,10 +307,10 @@ def _neighbours(spec: ProfileSpec, name: str) -> Finding:
     passed = worst_slots <= 1 and worst_step <= allowed
     claimed = f"1 slot, by at most {allowed}"
     found = f"{worst_slots} slots, by at most {worst_step}"
-    return Finding("neighbours", name, passed, claimed, found, "a second slot, in any of 20 pairs")
+    return passed, claimed, found, "a second slot, in any of 20 pairs"
 
 
-def _sensitivity(spec: ProfileSpec, name: str) -> Finding:
+def _sensitivity(spec: ProfileSpec) -> Outcome:
     """Check that one event changes the histogram by 1 (cumulative) or 2 (bins), also if the counter wraps."""
     rng = np.random.default_rng(5)
     reach = np.iinfo(spec.dtype).max if spec.modulus is None else spec.modulus - 1
@@ -328,27 +329,25 @@ def _sensitivity(spec: ProfileSpec, name: str) -> Finding:
             state %= spec.modulus
         worst = max(worst, int(np.abs(profile.exact_counts(spec, state) - before).sum()))
     allowed = 1 if spec.form == "cumulative" else 2
-    found = f"by at most {worst}"
     claimed, power = f"moves by at most {allowed}", f"one entry more, at any of {len(special)} counts"
-    return Finding("neighbours", f"histogram, {name}", worst <= allowed, claimed, found, power)
+    return worst <= allowed, claimed, f"by at most {worst}", power
 
 
-def _wrapping() -> Finding:
+def _wrapping() -> Outcome:
     """Check that counters wrap: large weights and their negatives restore the noise."""
     weight = 49_000_000
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoPrivacyWarning)
+    with warnings.catch_warnings(action="ignore", category=NoPrivacyWarning):
         spec = ProfileSpec(epsilon="50", max_weight=weight, domain=ClosedDomain(size=4))
     sketch = Sketch.create(spec)
     before = state_of(sketch)
     for sign in (1, -1):
         sketch.update(np.full(100, 2), np.full(100, sign * weight))
     same = bool((state_of(sketch) == before).all())
-    words = "same" if same else "CHANGED", "any counter that stops at its end"
-    return Finding("neighbours", "wrapped counters", same, "up and down again: the same", *words)
+    found, power = "same" if same else "CHANGED", "any counter that stops at its end"
+    return same, "up and down again: the same", found, power
 
 
-def _seals(spec: ProfileSpec, name: str) -> list[Finding]:
+def _seals(spec: ProfileSpec, name: str) -> Outcomes:
     """Check that a seal ends the sketch, survives serialisation, and has noise of the promised law in every entry."""
     sketch = Sketch.create(spec, _key(spec))
     sealed: Any = sketch.seal()
@@ -361,22 +360,14 @@ def _seals(spec: ProfileSpec, name: str) -> list[Finding]:
         except SealedError:
             refused += 1
     found = f"{refused} of 4 later steps refused, bytes {'the same' if same else 'DIFFER'}"
-    out = [
-        Finding(
-            "seals",
-            name,
-            same and refused == 4 and sketch.closed,
-            "ends the sketch, for good",
-            found,
-            "any of these steps",
-        )
-    ]
+    passed = same and refused == 4 and sketch.closed
+    outcomes: Outcomes = [(name, (passed, "ends the sketch, for good", found, "any of these steps"))]
     if spec.unit == "item" or spec.max_weight == 1:
-        out.append(_fresh_layer(spec, name))
-    return out
+        outcomes.append((f"fresh layer, {name}", _fresh_layer(spec)))
+    return outcomes
 
 
-def _fresh_layer(spec: ProfileSpec, name: str) -> Finding:
+def _fresh_layer(spec: ProfileSpec) -> Outcome:
     """Check that a state published with intrusion = true has a fresh layer over the one that an intruder saw."""
     more: dict[str, Any] = {"modulus": spec.modulus} if spec.unit == "item" else {}
     fresh = ProfileSpec(
@@ -395,10 +386,10 @@ def _fresh_layer(spec: ProfileSpec, name: str) -> Finding:
     law: laws.Law = laws.DiscreteLaplace(Fraction(7, 10) * (1 - fresh.total_share))
     if spec.modulus is not None:
         moved, law = moved % spec.modulus, laws.RandomizedResponse(spec.modulus, Fraction(7, 10))
-    return _law("seals", f"fresh layer, {name}", moved, law)
+    return judge(moved, law)
 
 
-def _releases(spec: ProfileSpec, name: str, samples: int) -> list[Finding]:
+def _releases(spec: ProfileSpec, name: str, samples: int) -> Outcomes:
     """Check that a release's noise has its law in every entry, also in empty ones, and is drawn afresh each time."""
     state = np.zeros(2 * spec.levels, spec.dtype)  # few slots: most entries are empty
     profile.add_noise(spec, state, spec.epsilon)
@@ -408,52 +399,19 @@ def _releases(spec: ProfileSpec, name: str, samples: int) -> list[Finding]:
     noise = np.stack([profile.noised_counts(spec, state, cost) - exact for _ in range(rounds)])
     share = cost * (1 - spec.total_share)  # the total beside the slots has the remaining share
     law = laws.DiscreteLaplace(share if spec.form == "cumulative" else share / 2)
-    empty = exact == 0
     repeated = int((noise[1:] == noise[:-1]).all(axis=(1, 2)).sum()) if rounds > 1 else 0
-    fresh = Finding(
-        "releases", f"drawn afresh, {name}", repeated == 0, "no two alike", f"{repeated} repeated", "any repetition"
-    )
-    out = [_law("releases", f"every entry, {name}", noise.ravel(), law), fresh]
-    out.append(_law("releases", f"empty entries, {name}", noise[:, empty].ravel(), law))
-    return out
+    return [
+        (f"every entry, {name}", judge(noise.ravel(), law)),
+        (f"drawn afresh, {name}", (repeated == 0, "no two alike", f"{repeated} repeated", "any repetition")),
+        (f"empty entries, {name}", judge(noise[:, exact == 0].ravel(), law)),
+    ]
 
 
-# Laws and bounds.
+# Laws.
 
 
-def _law(section: str, name: str, values: npt.NDArray[np.int64], law: Any) -> Finding:
-    """Test samples against a law: smallest p-value, corrected for the number of tests."""
-    passed, claimed, found, power = judge(values, law)
-    return Finding(section, name, passed, claimed, found, power)
-
-
-def _laplace(epsilon: Fraction, samples: int) -> Finding:
-    """Discrete Laplace draws of the product's sampler."""
-    out = np.zeros(samples, np.int64)
-    noise.discrete_laplace(out, epsilon)
-    return _law("laws", f"discrete Laplace, epsilon {epsilon}", out, laws.DiscreteLaplace(epsilon))
-
-
-def _response(modulus: int, epsilon: Fraction, samples: int) -> Finding:
-    """Randomized response draws of the product's sampler."""
-    out = np.zeros(samples, np.int16)
-    noise.randomized_response(out, modulus, epsilon)
-    law = laws.RandomizedResponse(modulus, epsilon)
-    return _law("laws", f"randomized response, epsilon {epsilon}, modulus {modulus}", out.astype(np.int64), law)
-
-
-def _gaussian(sigma2: Fraction, samples: int) -> Finding:
-    """Discrete Gaussian draws of the product's sampler."""
-    out = np.zeros(samples, np.int64)
-    noise.discrete_gaussian(out, sigma2)
-    return _law("laws", f"discrete Gaussian, sigma^2 {sigma2}", out, laws.DiscreteGaussian(sigma2))
-
-
-def _bound_finding(mechanism: bounds.Mechanism, trials: int) -> Finding:
-    """A lower confidence bound beside the claim."""
-    bound = mechanism.bound(trials)
-    share = bound.bound / float(bound.claim)
-    found = f"at least {bound.bound:.3f} ({share:.0%}), {bound.trials} trials"
-    claimed = f"epsilon {bound.claim}" + (", tight" if bound.tight else "")
-    power = f"a loss {1 / share:.3g} times the claim" if bound.tight and share > 0 else "a loss far above the claim"
-    return Finding("bounds", mechanism.name, bound.passed, claimed, found, power)
+def _draws(sampler: Callable[..., None], law: Any, samples: int) -> Outcome:
+    """Judge draws of one of the product's samplers."""
+    drawn = np.zeros(samples, np.int16 if isinstance(law, laws.RandomizedResponse) else np.int64)
+    sampler(drawn, *astuple(law))
+    return judge(drawn.astype(np.int64), law)

@@ -11,16 +11,14 @@ once each.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from sketchstream.audit import draws, histories
-from sketchstream.audit.cases import Audit, Case, Check
+from sketchstream.audit.cases import Audit, Case
 from sketchstream.audit.deployments import brute_force, compare_totals
-from sketchstream.audit.observed import UNLIKELY, Outcome, resolution
+from sketchstream.audit.observed import UNLIKELY, Outcome, counters_of, resolution
 from sketchstream.noise import laws
 from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.spec import NoPrivacyWarning
@@ -49,16 +47,9 @@ EACH_HOUR: Final = 6
 """Records of each partition in each window."""
 
 
-def checks(audit: Audit) -> Iterator[Check]:
-    """Names and checks of the workers of one kind."""
-    for name, block in audit.WORKERS.items():
-        yield f"worker, {name}", partial(worker, audit, block)
-
-
 def worker(audit: Audit, block: str) -> Outcome:
     """Check windows: their ledgers, noise, counters, and the loss of the whole deployment."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoPrivacyWarning)
+    with warnings.catch_warnings(action="ignore", category=NoPrivacyWarning):
         parts = windows(block)
         case: Case | None = audit.promises("worker", parts[0].spec) if parts else None
     claim = "one publication of each window and partition, charged; fresh noise of its law"
@@ -72,7 +63,8 @@ def worker(audit: Audit, block: str) -> Outcome:
         wrong = wrong or histories.losses(case, part.ledger, expected)
         if wrong:
             return False, claim, f"WRONG: {wrong}", power
-    wrong = _noise(case, parts) or _counters(case, parts) or _check_parts_together(parts)
+    wrong = _noise(case, parts) or _counters(case, parts)
+    wrong = wrong or compare_totals(Deployment.of(parts).total(), brute_force(parts, keyed=True))
     if wrong:
         return False, claim, wrong, power
     passed, wanted_law, found, resolved = audit.windows(case, parts)
@@ -112,7 +104,7 @@ def _counters(case: Case, parts: list[Any]) -> str | None:
     """Text on counters of other laws, or other names; None if they are right."""
     admitted = {"admitted"} if case.admitted else set()
     for name in {*case.counters(case.costs["create"]), *admitted}:
-        values = [{counter.name: counter.value for counter in part.counters}.get(name) for part in parts]
+        values = [counters_of(part).get(name) for part in parts]
         if None in values:
             return f"WRONG: no counter {name}"
         noise = np.array(values, np.int64) - (EACH_HOUR if name == "admitted" else 0)
@@ -125,8 +117,3 @@ def _counters(case: Case, parts: list[Any]) -> str | None:
                 power = f"would find {resolution(law, len(noise)):.0%}"
                 return f"p = {worst.p_value:.2g} ({name}, {worst.name}), {power}"
     return None
-
-
-def _check_parts_together(parts: list[Any]) -> str | None:
-    """Text on a total of the deployment that is not the sum over windows; None if it is."""
-    return compare_totals(Deployment.of(parts).total(), brute_force(parts, keyed=True))

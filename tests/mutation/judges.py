@@ -31,6 +31,7 @@ import pytest
 from mutation.operators import MODULES, ROOT
 
 from sketchstream.audit import report
+from sketchstream.audit.observed import Outcome
 
 Kind = Literal["verify", "suite"]
 LIMIT_S: Final = 300
@@ -106,8 +107,10 @@ def checks(cases: int | None = CASES) -> list[Judge]:
     return out
 
 
-def _refused(step: Callable[[], list[report.Finding]]) -> str:
-    return next((one.found or "refused" for one in step() if not one.passed), "")
+def _refused(check: Callable[[], Outcome | report.Outcomes]) -> str:
+    found = check()
+    outcomes = [outcome for _, outcome in found] if isinstance(found, list) else [found]
+    return next((result or "refused" for passed, _, result, _ in outcomes if not passed), "")
 
 
 def tests(items: Sequence[pytest.Item], listener: Listener) -> list[Judge]:

@@ -22,7 +22,7 @@ import numpy as np
 from sketchstream.array_types import Floats, Ints
 from sketchstream.audit import histories
 from sketchstream.audit.cases import Case, Check, Number
-from sketchstream.audit.kinds.linear import LinearAudit, case, creation, moves_of
+from sketchstream.audit.kinds.linear import LinearAudit, case, moves_of
 from sketchstream.audit.observed import Outcome, counters_of, find_repeated_noise, state_of, variance_of_unit
 from sketchstream.kinds.convolution.filtering.group import Coordinates
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
@@ -36,8 +36,6 @@ ROUNDING: Final = 0.002
 """Relative error of a variance that rounded spectra may have."""
 LOSS_SLACK: Final = 1e-6
 """Relative error of a loss: columns and variances are rounded."""
-
-
 LATTICE: Final = ("counts", "tree")
 """Noises of equal words on the integers."""
 
@@ -104,7 +102,7 @@ class ConvolutionAudit(LinearAudit):
 
     def cases(self, slots: int = 0) -> tuple[Case, ...]:
         """See `LinearAudit`; noise that takes long to draw has the checks of this kind."""
-        return tuple(one for one in super().cases(slots) if not _spreads_noise(one.spec))
+        return tuple(case for case in super().cases(slots) if not _spreads_noise(case.spec))
 
     def promises(self, name: str, spec: ConvolutionSpec) -> Case:
         """mu^2, sqrt(2 rho) or epsilon of a unit."""
@@ -146,7 +144,7 @@ class ConvolutionAudit(LinearAudit):
         for name, spec in self.specs().items():
             states = most // 10 if _spreads_noise(spec) else most  # its many words are as good as more states
             if spec.publish == "closed":
-                yield f"create, {name}", partial(creation, spec, partial(self.judge, spec), states)
+                yield f"create, {name}", partial(self.creation, spec, states, partial(Sketch.create, spec))
                 yield f"closed, {name}", lambda name=name, spec=spec: _check_closed_positions(self.promises(name, spec))  # type: ignore[misc]
             else:
                 yield from self.layers(name, spec, states)
@@ -285,9 +283,8 @@ def _loss(spec: ConvolutionSpec, moved: Ints, events: int) -> float:
         return float(np.abs(moved).sum()) * claim * (1 - share) / _l1_sensitivity(spec) + abs(events) * claim * share
     scale = np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta)))
     distances = _standard(spec, moved, scale)
-    if (
-        spec.noise == "gaussian" and spec.layout == "time" and spec.transform_length % 2 == 0
-    ):  # the coordinate that `_standard` omits
+    # `_standard` omits one coordinate of an even number.
+    if spec.noise == "gaussian" and spec.layout == "time" and spec.transform_length % 2 == 0:
         signs = np.where(np.arange(spec.transform_length) % 2, -1.0, 1.0)
         last = float(moved @ signs) / math.sqrt(spec.transform_length) / spec.scheme.grid_scale
         distances = np.append(distances, last / scale[spec.transform_length // 2])

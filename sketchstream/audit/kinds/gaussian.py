@@ -129,8 +129,7 @@ def _shift(spec: GaussianSpec) -> list[int]:
 
 
 def _squared_sensitivity(spec: GaussianSpec) -> int:
-    """Squared length of the longest shift."""
-    return sum(one * one for one in _shift(spec))
+    return sum(step * step for step in _shift(spec))
 
 
 def _sigma2(spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> float:
@@ -186,7 +185,7 @@ def _plainest(spec: GaussianSpec, rounds: int) -> Outcome:
     shift = np.array(_shift(spec))
     trials = SLOTS // len(shift)
     items = np.arange(trials * len(shift))
-    weights = [Fraction(int(one), 1 << spec.fraction_bits) for one in np.tile(shift, trials)]
+    weights = [Fraction(int(step), 1 << spec.fraction_bits) for step in np.tile(shift, trials)]
     direction = shift / np.linalg.norm(shift)
     seen: list[list[Any]] = [[], []]
     for number in range(2 * rounds):
@@ -194,7 +193,7 @@ def _plainest(spec: GaussianSpec, rounds: int) -> Outcome:
         if number % 2:
             sketch.update(items, weights)
         seen[number % 2].append(state_of(sketch)[: items.size].reshape(trials, len(shift)) @ direction)
-    quiet, active = (np.concatenate(one) for one in seen)
+    quiet, active = map(np.concatenate, seen)
     return mu_seen(quiet, active, math.sqrt(_squared_sensitivity(spec) / _sigma2(spec, spec.epsilon, spec.delta)))
 
 

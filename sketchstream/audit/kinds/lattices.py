@@ -9,14 +9,12 @@ Exact deltas are sums over all outcomes of small noise, where the lattice matter
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final
 
 import numpy as np
 
 from sketchstream.array_types import Floats
-from sketchstream.audit.cases import Check
 from sketchstream.audit.observed import Outcome
 from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.losses.history import Entry, History, LayerEntry, View
@@ -25,12 +23,6 @@ VARIANCES: Final = tuple(Fraction(text) for text in ("1/3", "1/2", "1", "3/2", "
 EPSILONS: Final = (Fraction(1, 10), Fraction(1), Fraction(3))
 VALUES_SUMMED: Final = 60
 """Values that are summed on either side of 0."""
-
-
-def checks() -> Iterator[Check]:
-    """Names and checks of losses on the integers."""
-    yield "Gaussian noise on the integers", deltas
-    yield "Gaussian noise on the integers, smoothing", smoothing
 
 
 def pmf(variance: Fraction) -> Floats:

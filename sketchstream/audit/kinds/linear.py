@@ -18,16 +18,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.array_types import Ints
+from sketchstream.array_types import Floats, Ints
 from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.observed import (
     Make,
     Outcome,
     check_untouched,
-    counters_of_new_sketches,
     find_repeated_noise,
     judge,
-    noise_of_seals,
     shift_seen,
     state_of,
     variance_of_unit,
@@ -36,35 +34,13 @@ from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
 
-Judge = Callable[[Fraction, Fraction, Ints], Outcome]
-"""Judges the noise of n layers against the law for an epsilon and a delta."""
 LOOK: Final = (Fraction(1, 3), Fraction(1, 10**7))
 ERRORS: Final = 6.5
 """Standard errors by which a measured number may miss its claim."""
 RELEASES: Final = 8
 """Releases of one sketch; its ledger has all of them."""
-
-
-def creation(spec: Any, judged: Judge, rounds: int, make: Make | None = None) -> Outcome:
-    """Check the content of created sketches, by default of those without a key."""
-    return judged(spec.epsilon, spec.delta, counters_of_new_sketches(make or partial(Sketch.create, spec), rounds))
-
-
-def publication(spec: Any, judged: Judge, rounds: int, make: Make | None = None) -> Outcome:
-    """Check the noise that a seal adds to the state."""
-    moved = noise_of_seals(make or partial(Sketch.create, spec), rounds if spec.intrusion else 1)
-    return judged(spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else check_untouched(moved)
-
-
-def releases(spec: Any, judged: Judge, rounds: int, make: Make | None = None) -> Outcome:
-    """Check that releases of one sketch have fresh noise of their law; of several sketches, where they are many."""
-    drawn: list[Ints] = []
-    while len(drawn) <= rounds:
-        sketch = (make or partial(Sketch.create, spec))()
-        exact = state_of(sketch)
-        few = min(RELEASES, rounds + 1 - len(drawn))
-        drawn += [sketch.release(*looks(spec)).noised - exact for _ in range(few)]
-    return judged(*LOOK, np.stack(drawn))
+EXCESS: Final = 4
+"""Variance by which some kinds raise discrete noise above the continuous one's."""
 
 
 def looks(spec: Any) -> tuple[Fraction, ...]:
@@ -82,10 +58,7 @@ def case(
     """A case of a linear kind.
 
     Args:
-        name: see `Case`.
-        spec: see `Case`.
         cost: cost of a layer from its epsilon and delta.
-        moves: see `Case`.
         more: further fields of `Case`; `released=False` where the kind refuses releases.
     """
     costs: dict[Any, Number] = {"create": cost(spec.epsilon, spec.delta)}
@@ -126,77 +99,13 @@ def reach_of(spec: Any, matrix: Ints, power: int = 2) -> int:
     return int(max(columns) * weight**power)
 
 
-def events(spec: Any, matrix: Ints) -> Outcome:
-    """Check that an event moves the state by its weight times its column of a (counters, cells) matrix."""
-    rng, most = np.random.default_rng(6), spec.max_weight
-    sketch, cells, wrong = Sketch.create(spec), matrix.shape[1], 0
-    for count in (1, 1, cells // 2 + 1, 3 * cells):
-        places, weights = rng.integers(-1, cells + 1, count), rng.integers(-most - 1, most + 2, count)
-        before = state_of(sketch)
-        sketch.update(places, weights, invalid="noop")
-        good = (places >= 0) & (places < cells) & (np.abs(weights) <= most)
-        wanted = matrix[:, places[good]] @ weights[good]
-        wrong += not np.array_equal(state_of(sketch) - before, wanted)
-    found = "so it was" if not wrong else f"WRONG in {wrong} of 4 batches"
-    return not wrong, "weight times column; no-ops outside", found, "one counter, in any of 4 batches"
+def law_beside_counter(sigma2: float, mu2: float, spec: Any) -> laws.DiscreteGaussian:
+    """Noise beside the events counted, which have a share of mu^2 and integers; without them it has this sigma2."""
+    share = float(spec.counted_share)
+    return laws.DiscreteGaussian(Fraction(sigma2 * (1 + mu2 * share) / (1 - share)))
 
 
-def answers(
-    spec: Any,
-    matrix: Ints,
-    questions: npt.NDArray[Any],
-    variance: Callable[[Fraction, Fraction], float],
-    slack: tuple[float, float],
-) -> Outcome:
-    """Check the unbiased answers, and their errors, against dense least squares.
-
-    Args:
-        spec: spec of the sketch.
-        matrix: (counters, cells).
-        questions: (answers, cells).
-        variance: variance of the noise of a counter, from epsilon and delta of a layer.
-        slack: error that answers may have, in least standard errors, unless they are whole numbers, and relative error
-            that standard errors may have.
-    """
-    sketch = Sketch.create(spec)
-    sketch.update(np.arange(matrix.shape[1]).repeat(3))
-    published: Any = sketch.seal()
-    found = published.estimate(method="unbiased")
-    best: npt.NDArray[np.float64] = questions @ pseudo_inverse(matrix.astype(np.float64))
-    layers = [(spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish)][: 1 + spec.intrusion]
-    errors = np.sqrt(sum(variance(*layer) for layer in layers) * (best**2).sum(axis=1))
-    off = float(np.abs(found.values - best @ published.state).max() / errors.min())
-    wide = float(np.abs(found.stderr / errors - 1).max())
-    claim, seen = "the best of the state, and its errors", f"off by {off:.1g} and {wide:.1g} of an error"
-    most = 0.51 / float(errors.min()) if getattr(spec, "integral", False) else slack[0]  # integers: half a unit
-    return off < most and wide < slack[1], claim, seen, f"errors by {slack[1]:.2g}"
-
-
-def plainest(spec: Any, matrix: Ints, sigma2: float, trials: int) -> Outcome:
-    """Check mu for the unit that moves the state farthest, as an observer of the open state measures it.
-
-    Each sketch is a trial; half of them get the unit, and the observer projects the state onto its column.
-
-    Args:
-        spec: spec of the sketches.
-        matrix: (counters, cells).
-        sigma2: variance of the noise of a counter.
-        trials: sketches.
-    """
-    columns = matrix.astype(np.float64)
-    cell = int((columns**2).sum(axis=0).argmax())
-    direction = columns[:, cell] / np.linalg.norm(columns[:, cell])
-    total = spec.max_weight if spec.max_total is None else spec.max_total
-    weights = [min(spec.max_weight, total - done) for done in range(0, total, spec.max_weight)]
-    seen: list[list[float]] = [[], []]
-    for trial in range(trials):
-        sketch = Sketch.create(spec)
-        sketch.update([cell] * len(weights) * (trial % 2), weights * (trial % 2))
-        seen[trial % 2].append(float(direction @ state_of(sketch)))
-    return mu_seen(np.array(seen[0]), np.array(seen[1]), math.sqrt(reach_of(spec, matrix) / sigma2))
-
-
-def mu_seen(quiet: npt.NDArray[np.float64], active: npt.NDArray[np.float64], claim: float) -> Outcome:
+def mu_seen(quiet: Floats, active: Floats, claim: float) -> Outcome:
     """Compare a claimed mu with what was seen in trials without a unit and with it."""
     mu, error = shift_seen(quiet, active)
     found = f"{mu:.4f} +- {error:.4f}, {quiet.size + active.size} trials"
@@ -228,7 +137,7 @@ class LinearAudit(ABC):
         """Names and checks of all tests of these sketches alone; fewer samples are drawn if they must be quick."""
 
     def judge(self, spec: Any, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
-        """Judge the noise of n layers; see `Judge`."""
+        """Judge the noise of n layers against the law for an epsilon and a delta."""
         return find_repeated_noise(drawn) or judge(drawn.ravel(), self.law(spec, epsilon, delta))
 
     def cases(self, slots: int = 0) -> tuple[Case, ...]:
@@ -246,17 +155,40 @@ class LinearAudit(ABC):
         """Checks of the noise of new sketches, of seals and of releases.
 
         Args:
-            name: name of the spec.
-            spec: spec of the sketches.
             rounds: layers of noise to judge.
             make: makes a sketch; default: without a key.
             creations: new sketches to judge; default as many.
         """
-        judged = partial(self.judge, spec)
-        yield f"create, {name}", partial(creation, spec, judged, creations or rounds, make)
-        yield f"seal, {name}", partial(publication, spec, judged, rounds, make)
+        sketch = make or partial(Sketch.create, spec)
+        yield f"create, {name}", partial(self.creation, spec, creations or rounds, sketch)
+        yield f"seal, {name}", partial(self.publication, spec, rounds, sketch)
         if getattr(spec, "matrix_seed", "") != "secret":  # a secret matrix has no releases
-            yield f"release, {name}", partial(releases, spec, judged, rounds, make)
+            yield f"release, {name}", partial(self.releases, spec, rounds, sketch)
+
+    def creation(self, spec: Any, rounds: int, make: Make) -> Outcome:
+        """Check the content of created sketches."""
+        return self.judge(spec, spec.epsilon, spec.delta, np.stack([state_of(make()) for _ in range(rounds)]))
+
+    def publication(self, spec: Any, rounds: int, make: Make) -> Outcome:
+        """Check the noise that a seal adds to the state."""
+        noise = []
+        for _ in range(rounds if spec.intrusion else 1):
+            sketch = make()
+            before = state_of(sketch)
+            noise.append(sketch.seal().state - before)
+        if not spec.intrusion:
+            return check_untouched(noise[0])
+        return self.judge(spec, spec.epsilon_publish, spec.delta_publish, np.stack(noise))
+
+    def releases(self, spec: Any, rounds: int, make: Make) -> Outcome:
+        """Check that releases of one sketch have fresh noise of their law; of several sketches, where they are many."""
+        drawn: list[Ints] = []
+        while len(drawn) <= rounds:
+            sketch = make()
+            exact = state_of(sketch)
+            few = min(RELEASES, rounds + 1 - len(drawn))
+            drawn += [sketch.release(*looks(spec)).noised - exact for _ in range(few)]
+        return self.judge(spec, *LOOK, np.stack(drawn))
 
 
 class MatrixAudit(LinearAudit):
@@ -271,7 +203,10 @@ class MatrixAudit(LinearAudit):
         """(answers, cells) what is asked of the cells."""
 
     def answers_slack(self, spec: Any) -> tuple[float, float] | None:
-        """`slack` of `answers`; None: they are not checked."""
+        """Errors that answers may have, in least standard errors, and standard errors, relative; None: no check.
+
+        Answers that are whole numbers may be off by half a unit.
+        """
         return 1e-6, 0.01
 
     def variance(self, spec: Any, epsilon: Fraction, delta: Fraction) -> float:
@@ -282,17 +217,58 @@ class MatrixAudit(LinearAudit):
         """The noise, what events add, and the answers."""
         samples, most = (6_000, 200) if quick else (200_000, 4_000)
         for name, spec in self.specs().items():
-            matrix, slack = self.matrix(spec), self.answers_slack(spec)
-            yield from self.layers(name, spec, min(-(-samples // len(matrix)), most))
-            yield f"events, {name}", partial(events, spec, matrix)
-            if slack is not None:
-                asked, variance = self.questions(name, spec), partial(self.variance, spec)
-                yield f"answers, {name}", partial(answers, spec, matrix, asked, variance, slack)
+            yield from self.layers(name, spec, min(-(-samples // len(self.matrix(spec))), most))
+            yield f"events, {name}", partial(self.events, spec)
+            if self.answers_slack(spec) is not None:
+                yield f"answers, {name}", partial(self.answers, name, spec)
+
+    def events(self, spec: Any) -> Outcome:
+        """Check that an event moves the state by its weight times its column of the matrix."""
+        rng, most, matrix = np.random.default_rng(6), spec.max_weight, self.matrix(spec)
+        sketch, cells, wrong = Sketch.create(spec), matrix.shape[1], 0
+        for count in (1, 1, cells // 2 + 1, 3 * cells):
+            places, weights = rng.integers(-1, cells + 1, count), rng.integers(-most - 1, most + 2, count)
+            before = state_of(sketch)
+            sketch.update(places, weights, invalid="noop")
+            good = (places >= 0) & (places < cells) & (np.abs(weights) <= most)
+            wanted = matrix[:, places[good]] @ weights[good]
+            wrong += not np.array_equal(state_of(sketch) - before, wanted)
+        found = "so it was" if not wrong else f"WRONG in {wrong} of 4 batches"
+        return not wrong, "weight times column; no-ops outside", found, "one counter, in any of 4 batches"
+
+    def answers(self, name: str, spec: Any) -> Outcome:
+        """Check the unbiased answers, and their errors, against dense least squares."""
+        sketch, matrix, slack = Sketch.create(spec), self.matrix(spec), self.answers_slack(spec)
+        assert slack is not None
+        sketch.update(np.arange(matrix.shape[1]).repeat(3))
+        published: Any = sketch.seal()
+        found = published.estimate(method="unbiased")
+        best: Floats = self.questions(name, spec) @ pseudo_inverse(matrix.astype(np.float64))
+        layers = [(spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish)][: 1 + spec.intrusion]
+        errors = np.sqrt(sum(self.variance(spec, *layer) for layer in layers) * (best**2).sum(axis=1))
+        off = float(np.abs(found.values - best @ published.state).max() / errors.min())
+        wide = float(np.abs(found.stderr / errors - 1).max())
+        claim, seen = "the best of the state, and its errors", f"off by {off:.1g} and {wide:.1g} of an error"
+        most = 0.51 / float(errors.min()) if getattr(spec, "integral", False) else slack[0]  # integers: half a unit
+        return off < most and wide < slack[1], claim, seen, f"errors by {slack[1]:.2g}"
 
     def plainest(self, spec: Any, quick: bool) -> Outcome:
-        """See `plainest`."""
-        variance = self.variance(spec, spec.epsilon, spec.delta)
-        return plainest(spec, self.matrix(spec), variance, 1_000 if quick else 20_000)
+        """Check mu for the unit that moves the state farthest, as an observer of the open state measures it.
+
+        Each sketch is a trial; half of them get the unit, and the observer projects the state onto its column.
+        """
+        columns = self.matrix(spec).astype(np.float64)
+        cell = int((columns**2).sum(axis=0).argmax())
+        direction = columns[:, cell] / np.linalg.norm(columns[:, cell])
+        total = spec.max_weight if spec.max_total is None else spec.max_total
+        weights = [min(spec.max_weight, total - done) for done in range(0, total, spec.max_weight)]
+        seen: list[list[float]] = [[], []]
+        for trial in range(1_000 if quick else 20_000):
+            sketch = Sketch.create(spec)
+            sketch.update([cell] * len(weights) * (trial % 2), weights * (trial % 2))
+            seen[trial % 2].append(float(direction @ state_of(sketch)))
+        sigma2 = self.variance(spec, spec.epsilon, spec.delta)
+        return mu_seen(np.array(seen[0]), np.array(seen[1]), math.sqrt(reach_of(spec, self.matrix(spec)) / sigma2))
 
 
 @dataclass(frozen=True)
@@ -318,10 +294,9 @@ class OracleAudit(MatrixAudit):
         return case(name, spec, lambda *look: 1 / variance_of_unit(*look), moves, slack=slack)
 
     def law(self, spec: Any, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
-        """Gaussian noise, beside the events counted, which have a share of mu^2 and integers."""
-        alone, share = variance_of_unit(epsilon, delta), float(spec.counted_share)
-        sigma2 = alone * (1 + share / alone) * reach_of(spec, self.matrix(spec)) / (1 - share)
-        return laws.DiscreteGaussian(Fraction(sigma2))
+        """Gaussian noise in every counter of the state."""
+        alone = variance_of_unit(epsilon, delta)
+        return law_beside_counter(alone * reach_of(spec, self.matrix(spec)), 1 / alone, spec)
 
     def checks(self, quick: bool) -> Iterator[Check]:
         """Check what every matrix audit checks, and the plainest unit of every spec."""

@@ -14,14 +14,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
 
 from sketchstream.array_types import Ints
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.observed import REFUSED_FROM, UNLIKELY, Outcome, check_untouched, judge, state_of
+from sketchstream.audit.observed import (
+    REFUSED_FROM,
+    UNLIKELY,
+    Outcome,
+    check_untouched,
+    find_repeated_noise,
+    judge,
+    noise_added,
+    state_of,
+)
 from sketchstream.items.key import Key
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -158,7 +167,9 @@ class ProfileAudit:
             share = Fraction(spec.total_share) / (2 if spec.counted else 1) * Fraction(cost) / k
             named: dict[str, laws.Law] = {"total": laws.DiscreteLaplace(share / most)} if share else {}
             named |= {"counted": laws.DiscreteLaplace(share)} if spec.counted else {}
-            return named if spec.groups is None else {f"{one}.{at}": named[one] for one in named for at in range(3)}
+            return (
+                named if spec.groups is None else {f"{key}.{at}": law for key, law in named.items() for at in range(3)}
+            )
 
         return Case(
             name,
@@ -178,12 +189,15 @@ class ProfileAudit:
         """Names and checks of all tests, for each spec; fewer samples are drawn if they must be quick."""
         slots = 100_000 if quick else 1_000_000
         for name, spec in specs(slots).items():
-            for verb, check in (("create", _create), ("release", _release), ("refresh", _refresh), ("seal", _seal)):
-                yield f"{verb}, {name}", lambda spec=spec, check=check: check(spec)  # type: ignore[misc]
+            small = specs(64)[name]
+            yield f"create, {name}", partial(_create, spec)
+            yield f"release, {name}", partial(_release, small)
+            yield f"refresh, {name}", partial(_refresh, spec)
+            yield f"seal, {name}", partial(_seal, small if spec.publish == "histogram" else spec)
             if spec.groups is not None:
-                yield f"groups, {name}", lambda name=name: _in_groups(specs(64)[name])  # type: ignore[misc]
+                yield f"groups, {name}", partial(_in_groups, small)
             if _presence(spec):
-                yield f"residues, {name}", lambda spec=spec: _residues(spec)  # type: ignore[misc]
+                yield f"residues, {name}", partial(_residues, spec)
 
     def windows(self, case: Case, parts: Sequence[Any]) -> Outcome:
         """Judge what was published of sketches without events."""
@@ -300,13 +314,7 @@ def _patterns(spec: ProfileSpec, state: Ints) -> Ints:
     return counts.ravel()
 
 
-def _noise_added(spec: ProfileSpec, after: Ints, before: Ints) -> Ints:
-    """Difference that was added to a state."""
-    return after - before if spec.modulus is None else (after - before) % spec.modulus
-
-
 def _sketch(spec: ProfileSpec) -> Any:
-    """Create a sketch."""
     return Sketch.create(spec, Key.generate() if spec.needs_key else None)
 
 
@@ -314,57 +322,51 @@ def _sketch(spec: ProfileSpec) -> Any:
 
 
 def _create(spec: ProfileSpec) -> Outcome:
-    """Check the content of created sketches."""
     return judge(_vectors(spec, state_of(_sketch(spec))), _layer(spec, spec.epsilon))
 
 
 def _release(spec: ProfileSpec) -> Outcome:
     """Check that releases of one sketch have fresh noise of their law in every entry."""
-    small = _smaller(spec)
     noise: list[Ints] = []
     count, law = _histogram, _view(spec, LOOK / _groups(spec))
     if not _shows_groups(spec):
         count, law = _patterns, laws.DiscreteLaplace(LOOK / 2)
-    while sum(one.size for one in noise) < 20_000:
-        sketch = _sketch(small)
-        exact = count(small, state_of(sketch))
+    while sum(drawn.size for drawn in noise) < 20_000:
+        sketch = _sketch(spec)
+        exact = count(spec, state_of(sketch))
         noise += [sketch.release(LOOK).noised - exact for _ in range(20)]
-    drawn = np.stack(noise)
-    if bool((drawn[1:] == drawn[:-1]).reshape(len(drawn) - 1, -1).all(axis=1).any()):
-        return False, "drawn afresh each time", "two releases with one noise", "one repetition"
-    return judge(drawn.ravel(), law)
+    drawn = np.stack([release.ravel() for release in noise])
+    return find_repeated_noise(drawn) or judge(drawn.ravel(), law)
 
 
 def _refresh(spec: ProfileSpec) -> Outcome:
-    """Check the noise that a refresh adds."""
     sketch = _sketch(spec)
     before = state_of(sketch)
     sketch.refresh(FRESH)
-    moved = _vectors(spec, _noise_added(spec, state_of(sketch), before))
+    moved = _vectors(spec, noise_added(state_of(sketch), before, spec.modulus))
     return judge(moved, _layer(spec, FRESH / _paid(spec)))
 
 
 def _seal(spec: ProfileSpec) -> Outcome:
     """Check the publication of a seal against the state before it."""
     if spec.publish == "histogram":
-        small = _smaller(spec)
         noise, common = [], []
         for _ in range(max(20, 10_000 // (spec.levels * spec.edges.size))):
-            sketch = _sketch(small)
+            sketch = _sketch(spec)
             state = state_of(sketch)
-            exact = _histogram(small, state).ravel() if _shows_groups(spec) else np.zeros(0, np.int64)
+            exact = _histogram(spec, state).ravel() if _shows_groups(spec) else np.zeros(0, np.int64)
             published = sketch.seal().noised.ravel()
             noise.append(published[: exact.size] - exact)
             if spec.overlap is not None:
-                common.append(published[exact.size :] - _patterns(small, state))
+                common.append(published[exact.size :] - _patterns(spec, state))
         outcomes = [(noise, _view(spec, spec.epsilon_publish))] if _shows_groups(spec) else []
         if spec.overlap is not None:
             outcomes.append((common, laws.DiscreteLaplace(spec.overlap.epsilon / 2)))
         judged = [judge(np.concatenate(some), law) for some, law in outcomes]
-        return next((one for one in judged if not one[0]), judged[-1])
+        return next((outcome for outcome in judged if not outcome[0]), judged[-1])
     sketch = _sketch(spec)
     before = state_of(sketch)
-    moved = _noise_added(spec, sketch.seal().state.astype(np.int64), before)
+    moved = noise_added(sketch.seal().state.astype(np.int64), before, spec.modulus)
     if spec.intrusion:
         return judge(moved, _layer(spec, spec.epsilon_publish))
     return check_untouched(moved)
@@ -376,24 +378,16 @@ def _residues(spec: ProfileSpec) -> Outcome:
     before, moved = state_of(sketch), []
     for _ in range(2):
         sketch.update([("south", item) for item in range(size)])
-        moved.append(_noise_added(spec, state_of(sketch), before).reshape(3, -1))
+        moved.append(noise_added(state_of(sketch), before, spec.modulus).reshape(3, -1))
         before = state_of(sketch)
-    if any(one[:2].any() for one in moved):
+    if any(batch[:2].any() for batch in moved):
         return False, "uniform residues in one group", "WRONG: other groups moved", "one counter"
     seen = (moved[0][2], moved[1][2], (moved[1][2] - moved[0][2]) % p)
-    worst = min(laws.chi_square("uniform", np.bincount(one, minlength=p), np.full(p, size / p)).p_value for one in seen)
+    worst = min(
+        laws.chi_square("uniform", np.bincount(drawn, minlength=p), np.full(p, size / p)).p_value for drawn in seen
+    )
     power = f"a residue likelier by {REFUSED_FROM * math.sqrt(p / size):.1%}"
     return worst > UNLIKELY, "uniform residues of their own", f"p = {worst:.2g}, n = {3 * size}", power
-
-
-def _smaller(spec: ProfileSpec) -> ProfileSpec:
-    """Make the spec with few slots, for sketches that are created quickly."""
-    import copy
-
-    twin = copy.copy(spec)
-    domain = ClosedDomain(size=64) if isinstance(spec.domain, ClosedDomain) else OpenDomain(slots=64, levels=4)
-    object.__setattr__(twin, "domain", domain)
-    return twin
 
 
 def _in_groups(spec: ProfileSpec) -> Outcome:

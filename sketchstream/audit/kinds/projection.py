@@ -23,8 +23,8 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.audit.cases import Case, Check
-from sketchstream.audit.kinds.linear import ERRORS, LinearAudit, case
-from sketchstream.audit.observed import Outcome, shift_seen, state_of, variance_of_unit
+from sketchstream.audit.kinds.linear import ERRORS, EXCESS, LinearAudit, case, law_beside_counter
+from sketchstream.audit.observed import Outcome, log_divergence, shift_seen, state_of, variance_of_unit
 from sketchstream.items.key import Key
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.noise import laws
@@ -34,8 +34,6 @@ from sketchstream.sketch import Sketch
 USERS: Final = 512
 FEATURES: Final = 64
 COLUMNS: Final = 32
-EXCESS: Final = 4
-"""Variance by which discrete noise is raised above the continuous one's."""
 OUTSIDE: Final = 1 << 40
 """A user outside of the domain."""
 KEY: Final = Key(bytes(range(16)))
@@ -57,8 +55,7 @@ def specs(users: int = USERS, epsilon: str = "1", published: str = "3/4") -> dic
         "secret, rademacher": {**norm, "matrix_seed": "secret", "matrix": "rademacher"},
         "event, counted": {"max_weight": 7, "counted_share": "1/4", "epsilon_records": "1/5"},
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IdentityRowsWarning)
+    with warnings.catch_warnings(action="ignore", category=IdentityRowsWarning):
         return {
             name: ProjectionSpec(users, FEATURES, COLUMNS, epsilon, "1e-6", **{"epsilon_publish": published, **more})
             for name, more in fields.items()
@@ -110,10 +107,8 @@ class ProjectionAudit(LinearAudit):
 
     def law(self, spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
         """Gaussian noise in every cell: the events counted have their share."""
-        sigma2, share = _sigma(spec, epsilon, delta) ** 2 + EXCESS, float(spec.counted_share)
-        if share:  # the integers of that counter need noise too
-            sigma2 *= (1 + _sensitivity(spec) ** 2 / sigma2 * share) / (1 - share)
-        return laws.DiscreteGaussian(Fraction(sigma2))
+        sigma2, square = _sigma(spec, epsilon, delta) ** 2 + EXCESS, _sensitivity(spec) ** 2 if spec.counted else 0.0
+        return law_beside_counter(sigma2, square / sigma2, spec)
 
     def checks(self, quick: bool) -> Iterator[Check]:
         """The noise, matrices, and the hardest rows of three specs."""
@@ -140,7 +135,7 @@ def rows_of_the_matrix(spec: ProjectionSpec, seed: bytes) -> Floats:
         drawn = _words(seed, 2**64 - 1, 64 * spec.k)
         columns = list(dict.fromkeys(word % order for word in drawn))[: spec.k]
         bits = np.arange(spec.features.size)[:, None] & np.array(columns)
-        odd = np.array([[int(one).bit_count() & 1 for one in row] for row in bits], bool)
+        odd = np.array([[int(common).bit_count() & 1 for common in row] for row in bits], bool)
         return np.where(odd != minus[:, :1], -1.0, 1.0)
     sizes = np.arange(600)
     mass = np.exp(-(sizes**2) / (2 * 64.0**2)) * np.where(sizes == 0, 1, 2)
@@ -179,14 +174,6 @@ def _size(spec: ProjectionSpec) -> int:
     return 64 if spec.matrix == "gaussian" else 1
 
 
-def _log_divergence(epsilon: float, mu: Floats) -> Floats:
-    """Log of Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)."""
-    from scipy.special import log_ndtr
-
-    high, low = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    return np.asarray(high + np.log1p(-np.exp(np.minimum(low - high, -1e-16))))
-
-
 @lru_cache(maxsize=64)
 def _sigma(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> float:
     """Standard deviation of one layer, lattice units."""
@@ -197,7 +184,7 @@ def _sigma(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> float:
     squared, tilts = np.geomspace(spec.k / 20, spec.k * 50, 2000), np.linspace(0.005, 0.495, 99)
 
     def found(sigma: float) -> float:
-        divergence = _log_divergence(float(epsilon), np.sqrt(squared) * norm / sigma)
+        divergence = log_divergence(float(epsilon), np.sqrt(squared) * norm / sigma)
         return min(float((divergence - tilt * squared).max()) - spec.k / 2 * math.log1p(-2 * tilt) for tilt in tilts)
 
     low, high = 0.0, 60.0
@@ -211,7 +198,6 @@ def _sigma(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> float:
 
 
 def _sketch(spec: ProjectionSpec, window: tuple[int, int] | None = None) -> Any:
-    """Create a sketch."""
     return Sketch.create(spec, KEY if spec.needs_key else None, origin=Origin(name="audit", window=window))
 
 
@@ -227,7 +213,7 @@ def _matrix(spec: ProjectionSpec) -> Outcome:
     wrong = []
     seen = []
     unit = 1 << spec.fraction_bits
-    beyond = math.floor(min(one for one in (spec.max_weight, spec.max_total, spec.max_norm) if one is not None)) + 1
+    beyond = math.floor(min(most for most in (spec.max_weight, spec.max_total, spec.max_norm) if most is not None)) + 1
     for window in ((0, 1000), (1000, 2000)):
         seed = spec.seed
         if seed is None:

@@ -20,15 +20,12 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.audit.cases import Case, Check, Number
-from sketchstream.audit.kinds.linear import ERRORS, MatrixAudit, case, moves_of, reach_of
+from sketchstream.audit.kinds.linear import ERRORS, EXCESS, MatrixAudit, case, law_beside_counter, moves_of, reach_of
 from sketchstream.audit.observed import Outcome, find_repeated_noise, variance_of_unit
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.noise import laws
-
-EXCESS: Final = 4
-"""Variance by which discrete noise is raised above the continuous one's."""
 
 
 @lru_cache(maxsize=2)
@@ -112,13 +109,10 @@ class WorkloadAudit(MatrixAudit):
 
     def law(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> laws.Law:
         """Laplace or Gaussian noise in every counter of the strategy; not that of mechanism "l2ball"."""
-        share = Fraction(spec.counted_share)
         if spec.mechanism == "laplace":
-            return laws.DiscreteLaplace(epsilon * (1 - share) / _sensitivity(spec, 1))
+            return laws.DiscreteLaplace(epsilon * (1 - Fraction(spec.counted_share)) / _sensitivity(spec, 1))
         sigma2 = variance_of_unit(epsilon, delta) * _sensitivity(spec, 2) + EXCESS
-        if share:  # the integers of that counter need noise too
-            sigma2 *= (1 + _sensitivity(spec, 2) / sigma2 * float(share)) / float(1 - share)
-        return laws.DiscreteGaussian(Fraction(sigma2))
+        return law_beside_counter(sigma2, _sensitivity(spec, 2) / sigma2, spec)
 
     def judge(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
         """See `LinearAudit`; vectors of mechanism "l2ball" by their lengths and directions."""

@@ -1,1 +1,0 @@
-"""The state of a sketch: its exact noise, and its updates."""
