@@ -22,7 +22,7 @@ import numpy as np
 from scipy import fft, linalg
 
 import sketchstream as ss
-from sketchstream.kinds.convolution.state.update import Updater, add_noise
+from sketchstream.kinds.convolution.update import Updater, add_noise
 
 DELTA = Fraction(1, 10**6)
 LENGTH = 1024

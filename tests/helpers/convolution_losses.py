@@ -19,7 +19,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filtering.group import Coordinates
 from sketchstream.kinds.convolution.noises.scheme import SMOOTHING, NoiseLayer
 from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, ConvolutionSpec
-from sketchstream.kinds.convolution.state.update import Updater
+from sketchstream.kinds.convolution.update import Updater
 from sketchstream.privacy.calibration.continuous import delta_above
 from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.losses.zcdp import zcdp_log_delta

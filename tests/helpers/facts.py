@@ -51,7 +51,7 @@ KERNELS: Final = (
         "addition", "siphash", "tokens", "texts", "shapes", "routing", "tally", "packing", "ranking", "plain",
         "machine_code",
     )),
-    "sketchstream/stream/kernels.py", "sketchstream/kinds/convolution/state/kernels.py",
+    "sketchstream/stream/kernels.py", "sketchstream/kinds/convolution/update.py",
     "sketchstream/kinds/projection/matrices/kernels.py", "sketchstream/kinds/profile/estimate/likelihood/kernels.py",
     "sketchstream/noise/kernels.py",
 )  # fmt: skip

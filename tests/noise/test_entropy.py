@@ -19,7 +19,7 @@ from sketchstream import forks, noise
 from sketchstream.errors import SketchstreamError, SpecError
 from sketchstream.kinds.convolution.noises.independent import add_gaussian, add_laplace
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.update import add_noise
+from sketchstream.kinds.convolution.update import add_noise
 from sketchstream.kinds.workload.strategies.ball import add_ball_noise
 from sketchstream.noise import entropy, laplace
 from sketchstream.noise.blocks import block_samples

@@ -44,7 +44,7 @@ def figure(spec: ConvolutionSpec, parts: int = 1) -> Figure:
     """The figures of one spec, its fresh noise at seal included, of this number of states that are merged."""
     layers = [spec.layer()] * parts + ([published] if (published := spec.published_layer) else [])
     touched = spec.size if spec.scheme.by_columns else max(1, len(spec.levels))
-    rmse = tuple(float(one) for one in np.sqrt(spec.mse(layers)))
+    rmse = tuple(map(float, np.sqrt(spec.mse(layers))))
     return Figure(spec.noise, spec.layout, spec.transform_length, rmse, spec.size, touched)
 
 

@@ -24,7 +24,7 @@ from sketchstream.kinds.convolution.filtering.filters import MAX_COEFFICIENTS
 from sketchstream.kinds.convolution.forecast import figure
 from sketchstream.kinds.convolution.reading.series import closed_series, estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.update import Updater, add_noise
+from sketchstream.kinds.convolution.update import Updater, add_noise
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import USUAL, AnswerRows, Types
 from sketchstream.kinds.intake import Intake
@@ -157,7 +157,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     def facts_of_kind(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
         what = "cells" if spec.columns is not None else "positions"
         return [
-            ("filters", ", ".join(one.name for one in spec.filters)),
+            ("filters", ", ".join(each.name for each in spec.filters)),
             (what, f"{spec.length:,}"),
             ("noise", f"{spec.noise}, layout {spec.layout}, {slots:,} words"),
         ]

@@ -233,7 +233,7 @@ class ConvolutionSpec(FilteredSpec):
         if self.origin and len(filters) > 1:
             raise SpecError("origin above 0 is for a single filter")
         if chosen == "circular":
-            wrong = [len(one) for one in filters if len(one) != positions and one.name == "kernel"]
+            wrong = [len(kernel) for kernel in filters if len(kernel) != positions and kernel.name == "kernel"]
             if wrong:
                 raise SpecError(
                     f"mode = 'circular' needs as many coefficients as positions, {positions}, found {wrong[0]}"
@@ -383,15 +383,11 @@ class ConvolutionSpec(FilteredSpec):
         return self.layer(self.epsilon_publish, self.delta_publish) if self.intrusion else None
 
     def mse(self, layers: Sequence[NoiseLayer] | None = None) -> Floats:
-        """(filters,) mean squared error of each filter's answers, the mean over the positions.
-
-        Args:
-            layers: the layers whose noise is in the published state; default one creation layer.
-        """
+        """(filters,) mean squared error of each filter's answers over the positions; default: one creation layer."""
         return self.scheme.mse((self.layer(),) if layers is None else layers)
 
     def to_dict(self) -> dict[str, Any]:
-        written = [one.to_data() for one in self.filters]
+        written = [each.to_data() for each in self.filters]
         out: dict[str, Any] = {"kind": self.kind, "kernel": written[0] if len(written) == 1 else written}
         out |= self._plain("length", "group", "mode", "origin", "epsilon", "delta", "noise", "layout")
         out |= self._plain("floor", "unit", "capacity", "publish", "intrusion", "epsilon_publish", "delta_publish")

@@ -52,10 +52,7 @@ def paper_theorem_1(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
 
 
 def sub_gaussian(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
-    """A sigma that is enough for a secret matrix with independent columns of sub-Gaussian entries.
-
-    Returns:
-        Sigma in JL units for rows of norm 1.
+    """A sigma, in JL units for rows of norm 1, that is enough for a secret matrix of independent sub-Gaussian columns.
 
     Source: docs/theory/projection.md, theorem 4.
     """
@@ -86,11 +83,7 @@ def sub_gaussian_delta(epsilon: Epsilon, scale: float, k: int) -> float:
 def sub_gaussian_epsilon(delta: float, scale: float, k: int) -> float:
     """The epsilon at which the bound of a secret matrix is delta, without a certificate: check `sub_gaussian_delta`.
 
-    Args:
-        scale: the norm of the difference of two rows over sqrt(k) sigma; above 0.
-
-    Returns:
-        Epsilon, at least 0; infinite beyond 10,000.
+    It is infinite beyond 10,000.
     """
     from scipy.optimize import brentq
 
@@ -258,15 +251,15 @@ def _certified_supremum(epsilon: float, scale: float, tilt: float, guess: float)
     edges = np.linspace(0.0, end, 1025)
     left, right = edges[:-1], edges[1:]
     worst = -tilt * end * end
-    seen = 0
+    cells = 0
     while len(left):
         values = log_divergence(np.full_like(right, epsilon), scale * right) + DELTA_ERROR - tilt * left * left
         good = values <= limit
         if good.any():
             worst = max(worst, float(values[good].max()))
-        seen += len(left)
+        cells += len(left)
         left, right = left[~good], right[~good]
-        if seen > MAX_CELLS:
+        if cells > MAX_CELLS:
             return max(worst, float(values.max()))
         middle = (left + right) / 2
         left, right = np.concatenate((left, middle)), np.concatenate((middle, right))

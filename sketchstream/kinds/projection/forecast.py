@@ -81,13 +81,13 @@ class RowsPlan:
             "squared_distance": self.distance2,
             "parts": self.parts,
             "best": self.best.to_dict(),
-            "tried": [one.to_dict() for one in self.tried],
+            "tried": [errors.to_dict() for errors in self.tried],
             "notes": list(self.sentences()),
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """A table, one dictionary for each number of columns."""
-        return [one.to_dict() for one in self.tried]
+        return [errors.to_dict() for errors in self.tried]
 
     def sentences(self) -> tuple[str, ...]:
         """Conclusions as sentences."""

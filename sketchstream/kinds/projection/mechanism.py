@@ -71,7 +71,7 @@ def sensitivity2(spec: ProjectionSpec) -> Fraction:
 
 def row_norm2(spec: ProjectionSpec) -> Fraction:
     """The largest squared L2 norm by which one unit changes a row of the data, lattice units."""
-    bounds = [Fraction(_units(one, spec) ** 2) for one in (spec.max_weight, spec.max_total) if one is not None]
+    bounds = [Fraction(_units(most, spec) ** 2) for most in (spec.max_weight, spec.max_total) if most is not None]
     if spec.max_norm is not None:
         bounds.append(_squared_units(spec.max_norm, spec))
     return min(bounds)
@@ -108,7 +108,7 @@ def sigma2(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction
 def _shapes(spec: ProjectionSpec) -> list[tuple[int, ...]]:
     """Every shift by one event of rows that are kept as they are, if they are few; else none."""
     few = spec.matrix == "identity" and spec.unit == "event" and spec.lattice.most <= LISTED_WEIGHTS
-    return [(one,) for one in range(1, spec.lattice.most + 1)] if few else []
+    return [(weight,) for weight in range(1, spec.lattice.most + 1)] if few else []
 
 
 def _coordinates(spec: ProjectionSpec) -> int:
@@ -167,7 +167,7 @@ def apply(
             f"rows, features and weights must have one length, found {len(rows)}, {len(features)}, {len(weights)}"
         )
     limits = np.array([*state.shape[:1], matrix.features, spec.lattice.most if most is None else most], np.int64)
-    users, touched, amounts = (np.ascontiguousarray(one, np.int64) for one in (rows, features, weights))
+    users, touched, amounts = (np.ascontiguousarray(column, np.int64) for column in (rows, features, weights))
     number = np.zeros(1, np.int64) if counted is None or not counted.size else counted
     done = np.zeros(1, np.int64)
     try:
@@ -198,8 +198,8 @@ def _add(matrix: Matrix, state: Ints, events: tuple[Ints, Ints, Ints], limits: I
     for start in range(0, len(users), step):
         part = slice(start, start + step)
         here = touched[part]
-        known = np.where((here >= 0) & (here < matrix.features), here, 0)
-        distinct, places = np.unique(known, return_inverse=True)
+        inside = np.where((here >= 0) & (here < matrix.features), here, 0)
+        distinct, places = np.unique(inside, return_inverse=True)
         made = matrix.rows(distinct)
         add_rows(state, (users[part], here, amounts[part], places.astype(np.int64)), made, limits, done)
         made.fill(0)

@@ -94,7 +94,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
 
 def _all_pairs(rows: Sequence[Row]) -> list[str]:
     """Names of the rows of which these are all pairs, in their order; empty if they are not, or only one pair."""
-    names = list(dict.fromkeys(item_name(one) for row in rows for one in (row["user"], row["other"])))
+    names = list(dict.fromkeys(item_name(user) for row in rows for user in (row["user"], row["other"])))
     found = [(item_name(row["user"]), item_name(row["other"])) for row in rows]
     return names if len(rows) > 1 and found == list(combinations(names, 2)) else []
 

@@ -37,11 +37,7 @@ NOTHING = Smoothed(ROUNDING, Fraction(0), 0.0)
 
 @dataclass(frozen=True)
 class SecretShift(UnitShift):
-    """How far one unit moves a state with a secret matrix, on average over matrices.
-
-    Args:
-        columns: k, the degrees of freedom of the squared shift.
-    """
+    """How far one unit moves a state with a secret matrix, on average; `columns`: degrees of freedom of the square."""
 
     columns: int = 1
 
@@ -69,7 +65,7 @@ class SecretLoss(GaussianLoss):
     @classmethod
     def average(cls, loss: GaussianLoss, columns: int) -> SecretLoss:
         """The loss to a secret matrix whose mean mu^2 is that of `loss`, as a ledger composed it."""
-        bound = next(one for one in loss.smoothed if one.rounding == ROUNDING)
+        bound = next(bound for bound in loss.smoothed if bound.rounding == ROUNDING)
         closed = GaussianLoss.without_bound_of_delta(math.inf)
         return cls(closed.mu2, closed.smoothed, mean=loss.mu2, bound=bound, columns=columns)
 

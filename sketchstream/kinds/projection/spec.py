@@ -65,10 +65,10 @@ class PairDomain(ClosedDomain):
 
     def __init__(self, users: ClosedDomain, features: ClosedDomain, k: int) -> None:
         super().__init__(size=users.size * k)
-        lists = [one.items for one in (users, features) if one.listed]
-        known = [names for names in lists if names is not None]
-        both = tuple(item for items in known for item in items)
-        object.__setattr__(self, "items", both if known and len(known) == len(lists) else None)
+        lists = [domain.items for domain in (users, features) if domain.listed]
+        available = [items for items in lists if items is not None]
+        names = tuple(item for items in available for item in items)
+        object.__setattr__(self, "items", names if available and len(available) == len(lists) else None)
         object.__setattr__(self, "users", users)
         object.__setattr__(self, "features", features)
 

@@ -23,7 +23,7 @@ from sketchstream.kinds.convolution.reading import quantiles
 from sketchstream.kinds.convolution.reading.answers import answers
 from sketchstream.kinds.convolution.reading.quantiles import _by_inversion, _quantile_by_inversion, normal_half_width
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.update import Updater, add_noise
+from sketchstream.kinds.convolution.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import dense_rows
 from sketchstream.spec import NoPrivacyWarning
 

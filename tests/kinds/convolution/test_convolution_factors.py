@@ -16,7 +16,7 @@ from sketchstream.kinds.convolution.filtering.filters import parse_filter
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
 from sketchstream.kinds.convolution.reading.series import join_windows
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.update import Updater, add_noise
+from sketchstream.kinds.convolution.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import CausalFactor, block_energies, dense_rows
 from sketchstream.kinds.linear.tree import BlockTree, best_levels
 from sketchstream.published import read

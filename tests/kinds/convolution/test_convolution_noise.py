@@ -29,7 +29,7 @@ from sketchstream.kinds.convolution.noises.scheme import mu_of, rho_of
 from sketchstream.kinds.convolution.noises.spectral import MIN_CORRELATED
 from sketchstream.kinds.convolution.noises.synthesis import FRACTION, inverse_dft, roots, synthesize
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.update import Updater, add_noise
+from sketchstream.kinds.convolution.update import Updater, add_noise
 from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.entropy import Keystream
 from sketchstream.noise.laws import DiscreteLaplace, battery

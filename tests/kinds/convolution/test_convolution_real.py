@@ -13,7 +13,7 @@ import pytest
 from helpers.convolution_losses import coordinates_of
 from sketchstream.kinds.convolution.reading.answers import FilterAnswers, answers
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.update import Updater, add_noise
+from sketchstream.kinds.convolution.update import Updater, add_noise
 
 FILTERS = ("window:24", "window:168", "decay:0.99", "sum")
 QUANTITIES = 15

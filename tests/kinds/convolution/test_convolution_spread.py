@@ -14,16 +14,15 @@ from scipy import linalg
 import sketchstream as ss
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution import noises
-from sketchstream.kinds.convolution.filtering import spread
 from sketchstream.kinds.convolution.filtering.filters import parse_filter
-from sketchstream.kinds.convolution.filtering.spread import SpreadFactor
 from sketchstream.kinds.convolution.noises.independent import base_draws
+from sketchstream.kinds.convolution.noises.positions import BEND, SpreadFactor
 from sketchstream.kinds.convolution.noises.spectral import MIN_CORRELATED, ROUNDING_SHARE
 from sketchstream.kinds.convolution.noises.synthesis import FRACTION, filter_draws
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
 from sketchstream.kinds.convolution.reading.series import join_windows
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.update import Updater, add_noise
+from sketchstream.kinds.convolution.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import CausalFactor, dense_rows
 from sketchstream.noise.entropy import Keystream
 from sketchstream.published import read
@@ -85,7 +84,7 @@ def test_variances_are_those_of_every_row_up_to_a_thousandth(name: str, size: in
     for rows, length in ((np.arange(size), size), (np.arange(size, size + 200), size), (np.arange(size), size // 2)):
         found, true = (one.variances(coefficients, rows, length) for one in (factor, exact))
         held = true > 1e-9
-        assert found[held] == pytest.approx(true[held], rel=3 * spread.BEND)
+        assert found[held] == pytest.approx(true[held], rel=3 * BEND)
         assert found[~held] == pytest.approx(true[~held], abs=1e-6)
         assert found.mean() == pytest.approx(true.mean(), rel=3e-4)
 

@@ -13,7 +13,7 @@ from sketchstream.kinds.convolution.filtering.filters import DeclaredColumns
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
 from sketchstream.kinds.convolution.reading.series import join_windows
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state.update import Updater, add_noise
+from sketchstream.kinds.convolution.update import Updater, add_noise
 
 
 def spec_of(kernel: object, length: int | None = None, **given: Any) -> ConvolutionSpec:
@@ -61,7 +61,7 @@ def test_every_way_to_update_gives_the_same_words(name: str, monkeypatch: pytest
         np.zeros(spec.size, np.int64),
     )
     Updater(spec).apply(by_batch, places, weights)
-    monkeypatch.setattr("sketchstream.kinds.convolution.state.update.ROWS_BYTES", 0)
+    monkeypatch.setattr("sketchstream.kinds.convolution.update.ROWS_BYTES", 0)
     computed = Updater(spec)
     computed.apply(by_table, places, weights)
     for place, weight in zip(places.tolist(), weights.tolist(), strict=True):

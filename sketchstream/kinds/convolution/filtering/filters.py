@@ -97,7 +97,7 @@ def kernel_of(written: object) -> Floats:
     except ValueError:
         array = np.array("")
     if array.dtype == object and array.size:
-        numbers = [float(exact_rational(one, "kernel must hold numbers")) for one in array.reshape(-1)]
+        numbers = [float(exact_rational(number, "kernel must hold numbers")) for number in array.reshape(-1)]
         array = np.array(numbers).reshape(array.shape)
     if array.dtype.kind not in "biuf" or array.dtype.kind == "b":
         raise SpecError(f"kernel must be real numbers, found an array of {array.dtype}")
@@ -182,7 +182,7 @@ class DeclaredColumns:
         for name, listed in values.items():
             if isinstance(listed, str) or not isinstance(listed, (list, tuple)) or len(listed) < 2:
                 raise SpecError(f"column {name!r:.40} needs a list of two values or more")
-            if any(isinstance(one, bool) or not isinstance(one, (int, str)) for one in listed):
+            if any(isinstance(value, bool) or not isinstance(value, (int, str)) for value in listed):
                 raise SpecError(f"values of column {name!r:.40} must be whole numbers or text")
             if len(set(listed)) != len(listed):
                 raise SpecError(f"values of column {name!r:.40} must differ, found one twice")

@@ -17,7 +17,6 @@ from typing import Final, Literal
 import numpy as np
 
 from sketchstream.array_types import Complexes, Flags, Floats, Ints
-from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filtering.filters import Filter
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
 
@@ -140,10 +139,6 @@ def spectral_shape(spectrum: Spectrum, noise: NoiseKind, layout: Layout, floor: 
 
     Source: docs/theory/convolution.md, theorem 2.
     """
-    if layout == "time" and floor <= 0:
-        raise SpecError(
-            "layout = 'time' needs a floor above 0: coefficients without noise would be stored in the clear"
-        )
     kept = np.ones(spectrum.group.size, np.bool_) if layout == "time" else spectrum.support.copy()
     magnitude = spectrum.magnitude
     share = (1 - floor) * magnitude / magnitude.sum() + floor / np.count_nonzero(kept)

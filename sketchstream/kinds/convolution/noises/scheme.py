@@ -109,7 +109,7 @@ class FilteredSpec(EventCountingSpec):
 
 
 class Tables(NamedTuple):
-    """Tables from which the columns of events are computed, in the order that `state.kernels.add_columns` takes.
+    """Tables from which the columns of events are computed, in the order that `update.add_columns` takes.
 
     Attributes:
         singles: (s, factors) characters that are their own conjugate, times period / order.
@@ -238,7 +238,7 @@ class NoiseScheme(ABC):
 
     @property
     def tables(self) -> Tables | None:
-        """Tables from which columns are computed one by one, see `state.kernels.add_columns`; None: there are none."""
+        """Tables from which columns are computed one by one, see `update.add_columns`; None: there are none."""
         return None
 
     def columns(self, positions: Ints) -> Ints:
@@ -346,15 +346,15 @@ class NoiseScheme(ABC):
         """(M,) variance of the noise in the counts by character; None where it is not alike at all positions."""
         return None
 
-    def decode(self, state: Ints, place: int = 0, known: int | None = None) -> Floats:
+    def decode(self, state: Ints, place: int = 0, length: int | None = None) -> Floats:
         """Float64, one filter's answers at every element; in linear mode those from N on are tails.
 
         Args:
-            known: positions that the window has, if fewer; `own_words` beyond hold no event, only noise.
+            length: positions that the window has, if fewer; `own_words` beyond hold no event, only noise.
         """
         counts = self._counts(state)
-        if self.own_words and known is not None:
-            counts[known:] = 0
+        if self.own_words and length is not None:
+            counts[length:] = 0
         return self._filtered(counts, place)
 
     def _counts(self, state: Ints) -> Floats:

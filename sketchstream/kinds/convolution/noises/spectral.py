@@ -136,7 +136,7 @@ class FourierGaussian(Spectral):
         columns = np.concatenate([np.where(odd, -single, single), cosine[phase], sine[phase]], axis=1)
         return np.ascontiguousarray(columns, np.int64)
 
-    def decode(self, state: Ints, place: int = 0, known: int | None = None) -> Floats:
+    def decode(self, state: Ints, place: int = 0, length: int | None = None) -> Floats:
         """See `NoiseScheme`; the coordinates are transformed, none of which belongs to a position."""
         return self.coordinates.convolve(state, self.grid_scale, self.spectrum.eigenvalues[place])
 

@@ -78,7 +78,7 @@ def synthesize(coordinates: Coordinates, drawn: Objects, scales: Floats) -> Obje
         first = np.moveaxis(real, axis, 0).reshape(order, -1), np.moveaxis(imaginary, axis, 0).reshape(order, -1)
         moved = np.moveaxis(real, axis, 0).shape
         turned = inverse_dft(*first)
-        real, imaginary = (np.moveaxis(one.reshape(moved), 0, axis) for one in turned)
+        real, imaginary = (np.moveaxis(part.reshape(moved), 0, axis) for part in turned)
     return real.reshape(-1)
 
 

@@ -102,8 +102,8 @@ class FilterAnswers(LinearAnswers):
 
             half = float(ndtri((1 + level) / 2)) * self.stderr
         else:
-            own = Term(self.drawn, self.positions, self.spec.length)
-            half = laplace_half_widths(self.spec.scheme, self.place, [own], self.stderr, level)
+            term = Term(self.drawn, self.positions, self.spec.length)
+            half = laplace_half_widths(self.spec.scheme, self.place, [term], self.stderr, level)
             if self.before is not None:
                 first = len(self.before.positions)
                 both = [Term(self.drawn, self.positions[:first], self.spec.length), self.before]
@@ -124,7 +124,7 @@ class FilterAnswers(LinearAnswers):
             return None
         whole = not np.any(self.starts % 1000)
         stamps = self.starts.astype("datetime64[ms]").astype("datetime64[s]" if whole else "datetime64[ms]")
-        return [str(one) for one in np.datetime_as_string(stamps, timezone="UTC").tolist()]
+        return [str(stamp) for stamp in np.datetime_as_string(stamps, timezone="UTC").tolist()]
 
     def autocovariance(self, lags: int) -> Floats:
         """(lags + 1,) float64, covariance of the noise of two answers by their distance.
@@ -255,7 +255,7 @@ def closed_values(spec: ConvolutionSpec, state: Ints, first: int, stop: int, pla
         padded[width - 1 - tail : width - 1] = state[spec.size - tail :]
     if spec.filters[place].level:
         sums = _running_sums(padded[first : width - 1 + stop] * coefficients[0], width)
-        return np.array([one / spec.grid for one in sums], np.float64)
+        return np.array([total / spec.grid for total in sums], np.float64)
     backwards = coefficients[::-1]
     out = [math.fsum((padded[k : k + width] * backwards).tolist()) / spec.grid for k in range(first, stop)]
     return np.array(out, np.float64)

@@ -85,7 +85,7 @@ def _counts(scheme: Counts, place: int, terms: Sequence[Term], level: float) -> 
     @cache
     def half_width(*lags: tuple[int, int]) -> float:
         parts = [coefficients[start:stop] for start, stop in lags]
-        sums = [(part[part != 0], one) for part, own in zip(parts, epsilons, strict=True) for one in own]
+        sums = [(part[part != 0], epsilon) for part, drawn in zip(parts, epsilons, strict=True) for epsilon in drawn]
         number = sum(len(part) for part, _ in sums)
         if number == 0:
             return 0.0
@@ -119,20 +119,20 @@ def _tree(scheme: Blocks, place: int, terms: Sequence[Term], level: float) -> Fl
     least, most = (of.reduce([words.steps for words in used]) for of in (np.fmin, np.fmax))
     step = np.where(np.isclose(least, most, rtol=ROUNDED, atol=0), least, 0.0)
     half = np.where(step > 0, step * np.ceil(half / np.where(step > 0, step, 1.0) - 0.5), half)
-    known: dict[tuple[bytes, ...], float] = {}
+    inverted: dict[tuple[bytes, ...], float] = {}
     for i in range(n):
         few = [words.few.get(int(term.positions[i])) for words, term in zip(used, terms, strict=True)]
         parts = [part for part in few if part is not None]
         if len(parts) < len(terms):
             continue
-        number = sum(len(part) * len(own) for part, own in zip(parts, epsilons, strict=True))
+        number = sum(len(part) * len(drawn) for part, drawn in zip(parts, epsilons, strict=True))
         if not 0 < number <= 2 * INVERTED_TERMS:
             continue
         key = tuple(part.tobytes() for part in parts)
-        if key not in known and len(known) < DISTINCT:
-            sums = [(part, one) for part, own in zip(parts, epsilons, strict=True) for one in own]
-            known[key] = _by_inversion(sums, level, float(step[i]))
-        half[i] = known.get(key, half[i])
+        if key not in inverted and len(inverted) < DISTINCT:
+            sums = [(part, epsilon) for part, drawn in zip(parts, epsilons, strict=True) for epsilon in drawn]
+            inverted[key] = _by_inversion(sums, level, float(step[i]))
+        half[i] = inverted.get(key, half[i])
     return half
 
 
@@ -256,19 +256,19 @@ def _spectral(scheme: Spectral, place: int, terms: Sequence[Term], stderr: Float
             variance += 2 * float(single.sum() + pair.sum())
             fourth += 12 * float(np.sum(single**2) + 0.75 * np.sum(pair**2))
         return np.asarray(normal_half_width(level, np.array(fourth / variance**2)) * stderr)
-    scales = []  # (n, words) scale of each word's noise in each answer, for each layer
+    by_layer = []  # (n, words) scale of each word's noise in each answer
     for term in terms:
         angle = phases(coordinates, term.positions) * (2 * math.pi / scheme.group.period)
         angle = angle + np.angle(eigenvalues)[coordinates.pairs]
-        alike = np.broadcast_to(singles, (len(term.positions), len(singles)))
-        by_word = np.concatenate([alike, np.abs(pairs * np.cos(angle)), np.abs(pairs * np.sin(angle))], axis=1)
-        scales += [by_word * np.sqrt(scheme.word_scales2(layer)) for layer in term.layers]
-    every = np.concatenate(scales, axis=1)
-    deviation = np.sqrt(2 * np.sum(every**2, axis=1))
-    shapes = np.round(np.sort(every / deviation[:, None], axis=1), 6)
+        single_words = np.broadcast_to(singles, (len(term.positions), len(singles)))
+        by_word = np.concatenate([single_words, np.abs(pairs * np.cos(angle)), np.abs(pairs * np.sin(angle))], axis=1)
+        by_layer += [by_word * np.sqrt(scheme.word_scales2(layer)) for layer in term.layers]
+    scales = np.concatenate(by_layer, axis=1)
+    deviation = np.sqrt(2 * np.sum(scales**2, axis=1))
+    shapes = np.round(np.sort(scales / deviation[:, None], axis=1), 6)
     unique, which = np.unique(shapes, axis=0, return_inverse=True)
     if len(unique) > DISTINCT:
-        excess = 12 * np.sum(every**4, axis=1) / deviation**4
+        excess = 12 * np.sum(scales**4, axis=1) / deviation**4
         return normal_half_width(level, excess) * stderr
     return np.array([_quantile_by_inversion(row, level) for row in unique])[which.reshape(-1)] * stderr
 

@@ -176,13 +176,13 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before:
     layers: list[NoiseLayer] = []
     padding = spec.size - spec.length
     for part in parts:
-        words = np.concatenate([one.words for one in part])
+        words = np.concatenate([instalment.words for instalment in part])
         state[spec.length :] += words[:padding]
         state[:positions] += words[padding : padding + positions]
         layers += [spec.layer_of(kinds.of(spec).accounting.cost(spec, layer.parameter)) for layer in part[0].layers]
     start = None if first.origin.window is None else first.origin.window[0]
     by_filter = answers(spec, layers, state, length=positions, start_ms=start)
-    made = tuple(replace(one, values=closed_values(spec, state, 0, positions, one.place)) for one in by_filter)
+    made = tuple(replace(each, values=closed_values(spec, state, 0, positions, each.place)) for each in by_filter)
     if before is not None:
         made = _complete_answers(made, spec, first.origin.window, before)
     return Series(spec, made)
@@ -196,7 +196,7 @@ def _complete_answers(
     consecutive = window is None or earlier is None or earlier[1] == window[0]
     if before.spec.fingerprint != spec.fingerprint or not consecutive:
         raise EstimateError("before must be the window that ends where this one begins, of an equal spec")
-    return tuple(join_windows(one, tail, former, spec.positions_of(earlier)) for one in by_filter)
+    return tuple(join_windows(each, tail, former, spec.positions_of(earlier)) for each in by_filter)
 
 
 def join_windows(
@@ -215,17 +215,17 @@ def join_windows(
         before is shorter than the filter.
     """
     spec = current.spec
-    known = spec.length if length is None else length
+    end = spec.length if length is None else length
     if spec.mode != "linear" or spec.origin or current.before is not None:
         raise EstimateError("only answers of mode 'linear' and origin 0 that were not completed before can be joined")
     lags = min(current.filter.partial, len(current.values))
     if not lags:
         return current
     values, stderr, partial = current.values.copy(), current.stderr.copy(), current.partial.copy()
-    values[:lags] += spec.scheme.decode(state, current.place, known)[known : known + lags]
-    stderr[:lags] = np.hypot(stderr[:lags], np.sqrt(spec.scheme.variances(current.place, layers, (known, lags))))
-    partial[:lags] = np.arange(lags) < current.filter.partial - known
-    before = Term(tuple(layers), known + np.arange(lags, dtype=np.int64), known)
+    values[:lags] += spec.scheme.decode(state, current.place, end)[end : end + lags]
+    stderr[:lags] = np.hypot(stderr[:lags], np.sqrt(spec.scheme.variances(current.place, layers, (end, lags))))
+    partial[:lags] = np.arange(lags) < current.filter.partial - end
+    before = Term(tuple(layers), end + np.arange(lags, dtype=np.int64), end)
     return replace(current, values=values, stderr=stderr, partial=partial, before=before)
 
 

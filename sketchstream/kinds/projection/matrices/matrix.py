@@ -98,33 +98,27 @@ class Matrix:
 
     def rows(self, features: npt.ArrayLike) -> Rows:
         """(n, k) int16, the rows of (n,) features, numbers from 0 to d - 1 that are not checked."""
-        from sketchstream.kinds.projection.matrices.kernels import (
-            WORDS,
-            gaussian_entries,
-            hadamard_entries,
-            keyed_words,
-            sign_entries,
-        )
+        from sketchstream.kinds.projection.matrices import kernels
 
         numbers = np.ascontiguousarray(features, np.uint64)
         out: Rows = np.empty((len(numbers), self.columns), np.int16)
         if self.family == "identity":
             np.equal(numbers[:, None], np.arange(self.columns, dtype=np.uint64), out=out)
             return out
-        blocks = 1 if self.family == "srht" else -(-self.columns // WORDS)
-        step = max(1, WORDS_AT_ONCE // (blocks * WORDS))
-        words = np.empty((min(step, len(numbers)), blocks * WORDS), np.uint64)
+        blocks = 1 if self.family == "srht" else -(-self.columns // kernels.WORDS)
+        step = max(1, WORDS_AT_ONCE // (blocks * kernels.WORDS))
+        words = np.empty((min(step, len(numbers)), blocks * kernels.WORDS), np.uint64)
         for start in range(0, len(numbers), step):
             part, target = numbers[start : start + step], out[start : start + step]
             here = words[: len(part)]
-            keyed_words(self._chain, part, 0, here)
+            kernels.keyed_words(self._chain, part, 0, here)
             if self.family == "gaussian":
                 cumulative, guide = thresholds()
-                gaussian_entries(here, cumulative, guide, np.uint64(63 - GUIDE_BITS), target)
+                kernels.gaussian_entries(here, cumulative, guide, np.uint64(63 - GUIDE_BITS), target)
             elif self.family == "rademacher":
-                sign_entries(here, target)
+                kernels.sign_entries(here, target)
             else:
-                hadamard_entries(part, here, self.sampled, target)
+                kernels.hadamard_entries(part, here, self.sampled, target)
         words.fill(0)
         return out
 

@@ -108,15 +108,15 @@ def _rayleigh(gram: Ints, vector: Floats) -> Fraction:
 
     Products are taken in parts that stay below 2^63: parts of x have DIGITS bits, those of G at most 24.
     """
-    whole = [round(one * 4.0**DIGITS) for one in vector.tolist()]
-    parts = np.array([divmod(one, 1 << DIGITS) for one in whole], np.int64)
+    whole = [round(entry * 4.0**DIGITS) for entry in vector.tolist()]
+    parts = np.array([divmod(entry, 1 << DIGITS) for entry in whole], np.int64)
     low = 1 << 22
     high_products, low_products = (gram // low) @ parts, (gram % low) @ parts
     image = [
         (a * low << DIGITS) + (b * low) + (c << DIGITS) + d
         for (a, b), (c, d) in zip(high_products.tolist(), low_products.tolist(), strict=True)
     ]
-    return Fraction(sum(map(mul, whole, image)), sum(one * one for one in whole))
+    return Fraction(sum(map(mul, whole, image)), sum(entry * entry for entry in whole))
 
 
 @lru_cache(maxsize=64)

@@ -182,7 +182,10 @@ def answer_questions(
         return neighbours(projection, chosen["nearest"], chosen.get("count", 10), level)
     if "drift" in chosen:
         assert read is not None
-        published = [projection, *(one if isinstance(one, PublishedRows) else read(one) for one in chosen["later"])]
+        published = [
+            projection,
+            *(rows if isinstance(rows, PublishedRows) else read(rows) for rows in chosen["later"]),
+        ]
         return drift(published, chosen["drift"], level, chosen.get("windows"))
     for question in ("sq_norm", "with_vector"):
         if question in chosen:
@@ -262,7 +265,7 @@ def text(rows: Iterable[Row]) -> str:
     """A text table: numbers with six digits, columns of equal width."""
     table = list(rows)
     cells = [list(row) for row in table[:1]]
-    cells += [[_cell(one) for one in row.values()] for row in table]
+    cells += [[*map(_cell, row.values())] for row in table]
     if not cells:
         return ""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

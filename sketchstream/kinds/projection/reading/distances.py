@@ -95,12 +95,7 @@ class Distances:
     def estimates(
         self, values: Floats, level: float = LEVEL, share: float = 1.0, step: Floats | float = 0.0
     ) -> RowEstimates:
-        """The distances with standard errors and intervals.
-
-        Args:
-            share: part of the error probability that each interval may have; 1 over their number makes all of them
-                hold together.
-        """
+        """The distances with standard errors and intervals; see `PublishedRows.from_sums`."""
         doubled, excess = 2 * self.projection.tau, 2 * self.projection.excess
         sums = (values + doubled) / self.projection.scale
         return self.projection.from_sums("distance", sums, doubled, level, share, excess=excess, step=step)

@@ -64,7 +64,9 @@ class RowEstimates(Estimate):
         return len(self.value)
 
     def __getitem__(self, at: Any) -> RowEstimates:
-        value, stderr, low, high = (np.asarray(one[at]) for one in (self.value, self.stderr, self.low, self.high))
+        value, stderr, low, high = (
+            np.asarray(numbers[at]) for numbers in (self.value, self.stderr, self.low, self.high)
+        )
         return RowEstimates(value, low, high, None, stderr, self.quantity, self.level)
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,7 +88,7 @@ class RowEstimates(Estimate):
 
 @dataclass(frozen=True)
 class PublishedRows(LinearAnswers):
-    """The rows of a published projection, and every estimate from them.
+    """The rows of a published projection, and every estimate from them; `DomainError`: an unknown user or feature.
 
     Args:
         cells: (users, k) int64, as published.
@@ -172,29 +174,18 @@ class PublishedRows(LinearAnswers):
         return self.fourth * (self.scale * self.spec.k) ** 2
 
     def distance(self, u: Who, v: Who, level: float = LEVEL) -> RowEstimates:
-        """Squared distances between rows; a row's distance from itself is exactly 0.
-
-        Args:
-            v: users; as many, or one.
-
-        Raises:
-            DomainError: an unknown user.
-        """
+        """Squared distances between rows, of as many users v as u, or of one; a row is at distance 0 from itself."""
         first, second = _broadcast_positions(self.user_places(u), self.user_places(v))
         sums = np.empty(first.size)
         squared_gaps(self.cells, self.cells, np.ravel(first), np.ravel(second), sums)
         step, excess = self.gap_steps(first, second, self), 2 * self.excess
         gaps = self.from_sums("distance", sums.reshape(first.shape), 2 * self.tau, level, excess=excess, step=step)
         other = np.asarray(first != second, np.float64)
-        value, stderr, low, high = (one * other for one in (gaps.value, gaps.stderr, gaps.low, gaps.high))
+        value, stderr, low, high = (numbers * other for numbers in (gaps.value, gaps.stderr, gaps.low, gaps.high))
         return RowEstimates(value, low, high, None, stderr, "distance", level)
 
     def sq_norm(self, u: Who, level: float = LEVEL) -> RowEstimates:
-        """Squared norms of rows.
-
-        Raises:
-            DomainError: an unknown user.
-        """
+        """Squared norms of rows."""
         return self._norms_of(self.user_places(u), level)
 
     def _norms_of(self, places: Ints | slice, level: float) -> RowEstimates:
@@ -204,13 +195,9 @@ class PublishedRows(LinearAnswers):
         return self.from_sums("sq_norm", sums, self.tau, level, excess=self.excess, step=step)
 
     def inner(self, u: Who, v: Who, level: float = LEVEL) -> RowEstimates:
-        """Inner products of two rows each.
-
-        Args:
-            v: users; as many, or one; none equal to its partner.
+        """Inner products of two rows each, of as many users v as u, or of one.
 
         Raises:
-            DomainError: an unknown user.
             EstimateError: a row with itself.
         """
         first, second = _broadcast_positions(self.user_places(u), self.user_places(v))
@@ -228,12 +215,11 @@ class PublishedRows(LinearAnswers):
             vector: (features,) numbers, or a mapping from features to numbers.
 
         Raises:
-            DomainError: an unknown user or feature.
             EstimateError: a vector of another length, or the seed of a secret matrix is not at hand.
         """
         if isinstance(vector, Mapping):
             places = self.feature_places(list(vector))
-            weights = np.array([float(one) for one in vector.values()])
+            weights = np.array([float(weight) for weight in vector.values()])
         else:
             weights = np.asarray(vector, np.float64)
             if weights.shape != (self.spec.features.size,):
@@ -248,13 +234,9 @@ class PublishedRows(LinearAnswers):
         return self._against("with_vector", u, image, float(weights @ weights), level)
 
     def feature(self, u: Who, j: Who, level: float = LEVEL) -> RowEstimates:
-        """Single entries of rows: total weight of a feature in a user's row.
-
-        Args:
-            j: features; as many, or one.
+        """Single entries of rows, total weights of features in users' rows: of as many features as users, or of one.
 
         Raises:
-            DomainError: an unknown user or feature.
             EstimateError: the seed of a secret matrix is not at hand.
         """
         users, features = _broadcast_positions(self.user_places(u), self.feature_places(j))
@@ -270,7 +252,6 @@ class PublishedRows(LinearAnswers):
 
         Raises:
             MergeError: users, features or matrix differ.
-            DomainError: an unknown user.
         """
         return self.drift_at(later, self.user_places(u), level)
 
@@ -391,7 +372,7 @@ class PublishedRows(LinearAnswers):
         value = np.asarray((left * right).sum(axis=-1)) * self.scale
         norms = self._signal2(left), self._signal2(right)
         stderr = np.sqrt(self.law.inner_estimate(*norms, value, (self.tau, self.tau)))
-        first, second = (self.law.signal * np.maximum(one, 0.0) + self.tau for one in norms)
+        first, second = (self.law.signal * np.maximum(norm, 0.0) + self.tau for norm in norms)
         ratio = (second / first) ** 0.25
         tau = self.tau * (ratio**2 + ratio**-2)
         left, right = left * ratio[..., None], right / ratio[..., None]
@@ -408,19 +389,11 @@ class PublishedRows(LinearAnswers):
         return RowEstimates(value, low, high, None, stderr, "inner", level)
 
     def user_places(self, who: Who) -> Ints:
-        """Positions of users.
-
-        Raises:
-            DomainError: one of them is unknown.
-        """
+        """Positions of users."""
         return _positions_of(who, self.spec.users, self._user_names, "user")
 
     def feature_places(self, which: Who) -> Ints:
-        """Positions of features.
-
-        Raises:
-            DomainError: one of them is unknown.
-        """
+        """Positions of features."""
         return _positions_of(which, self.spec.features, self._feature_names, "feature")
 
     def _image(self, places: Ints, weights: Floats) -> Floats:
@@ -467,12 +440,12 @@ def _positions_of(who: Any, domain: ClosedDomain, names: dict[Item, int] | None,
     """Positions of ids or items; an array of their shape."""
     many = isinstance(who, (Sequence, np.ndarray)) and not isinstance(who, (str, bytes))
     flat = list(np.ravel(np.asarray(who, object))) if many else [who]
-    flat = [one.item() if isinstance(one, np.generic) else one for one in flat]
+    flat = [name.item() if isinstance(name, np.generic) else name for name in flat]
     if names is not None:
-        places = [names.get(one, -1) if not isinstance(one, bool) else -1 for one in flat]
+        places = [names.get(name, -1) if not isinstance(name, bool) else -1 for name in flat]
     else:
-        whole = [isinstance(one, int) and not isinstance(one, bool) for one in flat]
-        places = [one if good and 0 <= one < domain.size else -1 for one, good in zip(flat, whole, strict=True)]
+        whole = [isinstance(name, int) and not isinstance(name, bool) for name in flat]
+        places = [name if good and 0 <= name < domain.size else -1 for name, good in zip(flat, whole, strict=True)]
     if -1 in places:
         expected = "of the list" if names is not None else f"with an id from 0 to {domain.size - 1}"
         raise DomainError(f"expected a {what} {expected}, found an unknown one at position {places.index(-1)}")
