@@ -172,7 +172,7 @@ def main() -> None:
     import msgpack
     import orjson
 
-    from sketchstream_connectors.decode.fields import Decoder
+    from sketchstream_connectors.decode.decoder import Decoder
     from sketchstream_connectors.kafka.fetch.record_batch import read_batches
 
     keys = batches("keys", n, 0)

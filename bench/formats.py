@@ -294,7 +294,7 @@ def from_broker(records: int, few: int, rounds: int) -> None:
     from helpers.kafka.devbroker import DevCluster
     from helpers.schema_registry import StandInRegistry
     from sketchstream.config.schema import PayloadTable
-    from sketchstream_connectors.decode.fields import Decoder
+    from sketchstream_connectors.decode.decoder import Decoder
 
     spec = importlib.util.spec_from_file_location("bench_kafka", Path(__file__).with_name("kafka.py"))
     assert spec is not None

@@ -623,7 +623,7 @@ def spread(ratios: np.ndarray) -> str:
 
 
 def decoder_for(shape: str) -> Any:
-    from sketchstream_connectors.decode.fields import Decoder
+    from sketchstream_connectors.decode.decoder import Decoder
 
     if shape == "keys":
         return Decoder(format="key")

@@ -16,7 +16,7 @@ from sketchstream.stream.input.sampling import Wanted
 from sketchstream.stream.monitoring.metrics import Metrics
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.worker.worker import Progress, Settings, Worker
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 from sketchstream_connectors.files.source import FileSource, Layout, sample_of
 from sketchstream_connectors.files.store import DirectoryStore

@@ -33,7 +33,7 @@ from sketchstream.stream.windows.windows import is_within
 from sketchstream_connectors.decode.records import Records
 
 if TYPE_CHECKING:
-    from sketchstream_connectors.decode.fields import Decoder
+    from sketchstream_connectors.decode.decoder import Decoder
 
 
 class ManualClock:

@@ -43,9 +43,10 @@ Not counted, because a batch does not change hands there: `Reading` is an iterat
 watermark) are results within one call, of a decoder and of `PartitionState.applying`.
 """
 KERNELS: Final = (
-    "connectors/sketchstream_connectors/decode/json.py",
+    "connectors/sketchstream_connectors/decode/json_scanner.py",
     "connectors/sketchstream_connectors/decode/layouts.py",
-    "connectors/sketchstream_connectors/decode/kernels.py",
+    "connectors/sketchstream_connectors/decode/packed_kernels.py",
+    "connectors/sketchstream_connectors/decode/time_kernels.py",
     "connectors/sketchstream_connectors/kafka/fetch/record_kernels.py",
     *(f"sketchstream/kernels/{one}.py" for one in (
         "addition", "siphash", "tokens", "texts", "shapes", "routing", "tally", "packing", "ranking", "plain",

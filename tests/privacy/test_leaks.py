@@ -319,7 +319,7 @@ def test_columns_and_what_is_made_of_them_show_no_value() -> None:
     from helpers.records import records_of
     from sketchstream.items.columns import Choices
     from sketchstream.items.lattice import Units
-    from sketchstream_connectors.decode.fields import Decoder
+    from sketchstream_connectors.decode.decoder import Decoder
 
     decoder = Decoder(item="u", weight="n", columns=("who",), decimals=True)
     decoded = decoder.decode(records_of([f'{{"u":"{MARK}","n":{SECRET_WEIGHT},"who":"{MARK}"}}'.encode()] * 3))

@@ -5,7 +5,7 @@ In: `Records`. Out: `Events`, or bounds of fields. Touches: nothing. Errors neve
 
 from __future__ import annotations
 
-import json as encoder
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from sketchstream.items.events import Events
 from sketchstream.kernels import use_numpy_twin
 from sketchstream.kernels.tokens import ASK, DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, TOMBSTONE, UNREAD
 from sketchstream.stream.formats import Fields, PayloadFormat
-from sketchstream_connectors.decode import json, layouts
+from sketchstream_connectors.decode import json_scanner, layouts
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nest_fields, wanted_fields
 from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import Records, read_only
@@ -64,7 +64,7 @@ class JsonFormat(PayloadFormat):
 
     def example(self, fields: Fields, now_ms: int) -> tuple[JsonReader, bytes]:
         """A text with all fields."""
-        return JsonReader(fields), encoder.dumps(nest_fields(fields, now_ms)).encode()
+        return JsonReader(fields), json.dumps(nest_fields(fields, now_ms)).encode()
 
 
 FORMATS = {"json": JsonFormat()}
@@ -93,14 +93,14 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     wanted = np.frombuffer(b"".join(flat), dtype=np.uint8), bounds, paths
     read = asked = 0
     texts = (buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
-    if use_numpy_twin(json.scan_json, lambda: WORK * n, None, texts):
+    if use_numpy_twin(json_scanner.scan_json, lambda: WORK * n, None, texts):
         kinds[:], found_start[:], found_end[:] = MISSING, 0, 0
         status[:] = np.where(starts < 0, TOMBSTONE, ASK)
         asked = n
     elif n >= layouts.WORTH:
         read = layouts.scan_alike(*texts)
     if read + asked < n:
-        asked = json.scan_json(*texts)
+        asked = json_scanner.scan_json(*texts)
     broken = np.zeros(n, dtype=np.bool_)
     if asked and (asking := np.flatnonzero(status == ASK)).size:
         texts_asked = [

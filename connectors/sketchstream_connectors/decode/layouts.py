@@ -66,7 +66,7 @@ from sketchstream.kernels.tokens import (
     spaces_end,
     text_end,
 )
-from sketchstream_connectors.decode.json import scan_json
+from sketchstream_connectors.decode.json_scanner import scan_json
 
 BYTES_AT_ONCE = BLOCK // 2
 """Bytes of a layout that are compared at once; each part of a layout begins at a multiple of this."""

@@ -19,7 +19,7 @@ from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import RECORD_TIME, Fields, PayloadFormat, Reader
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode import kernels
+from sketchstream_connectors.decode import packed_kernels
 from sketchstream_connectors.decode.raw_values import check_unnamed
 from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import record_times
@@ -41,7 +41,7 @@ class PackedReader(Reader):
         fields = np.empty((n, 6), dtype=np.int64)
         null = records.value_start < 0
         times = record_times(records)
-        if kernels.scan_packed(buffer, records.value_start, records.value_end, status, fields):
+        if packed_kernels.scan_packed(buffer, records.value_start, records.value_end, status, fields):
             buffer = _ask_msgpack(records, status, fields, null)
         has_time = fields[:, 4] == 1
         times[has_time] = fields[has_time, 5]
@@ -56,15 +56,15 @@ class PackedReader(Reader):
         record = np.empty(total, dtype=np.int64)
         items = np.empty(total, dtype=np.int64)
         weights = np.empty(total if bool((fields[:, 2] >= 0).any()) else 0, dtype=np.int64)
-        kernels.unpack(buffer, fields, firsts, counts, record, items, weights)
+        packed_kernels.unpack(buffer, fields, firsts, counts, record, items, weights)
         valid = readable[record]
         given = weights if weights.size else None
         if self.fields.item_type == "int":
             return Events(record, Items.of(items), given, valid, times, null)
         offsets = np.empty(total + 1, dtype=np.int64)
-        kernels.decimal_sizes(items, valid, offsets)
+        packed_kernels.decimal_sizes(items, valid, offsets)
         text = np.empty(int(offsets[-1]), dtype=np.uint8)
-        kernels.write_decimals(items, offsets, text)
+        packed_kernels.write_decimals(items, offsets, text)
         return Events(record, Items.packed(read_only(text), offsets, "str"), given, valid, times, null)
 
 

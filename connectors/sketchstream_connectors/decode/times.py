@@ -20,7 +20,7 @@ from sketchstream.kernels import use_numpy_twin
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode import json
+from sketchstream_connectors.decode import time_kernels
 from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 
@@ -68,7 +68,7 @@ def text_times(column: RecordColumn, unit: TimeUnit = "ms") -> Ints:
 
 
 WORK = 4
-"""Elements of `kernels.use_numpy_twin` that the twin of `json.read_times` costs for each time."""
+"""Elements of `kernels.use_numpy_twin` that the twin of `time_kernels.read_times` costs for each time."""
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 _SECONDS = re.compile(rb"0*([0-9]{1,16})\.([0-9]*)")
 _INSTANT = re.compile(
@@ -80,16 +80,16 @@ _ERA_DAYS = 146_097
 
 
 def _read_times(column: RecordColumn, kinds: npt.NDArray[np.uint8], unit: TimeUnit, times: Ints) -> None:
-    """Fill in times; see `json.read_times`."""
+    """Fill in times; see `time_kernels.read_times`."""
     arguments = (column.buffer, kinds, column.starts, column.ends, unit == "s", times)
-    twin = use_numpy_twin(json.read_times, lambda: WORK * len(times), None, arguments)
-    (read_plainly if twin else json.read_times)(*arguments)
+    twin = use_numpy_twin(time_kernels.read_times, lambda: WORK * len(times), None, arguments)
+    (read_plainly if twin else time_kernels.read_times)(*arguments)
 
 
 def read_plainly(
     data: npt.NDArray[np.uint8], kinds: npt.NDArray[np.uint8], starts: Ints, ends: Ints, seconds: bool, times: Ints
 ) -> None:
-    """Read times; see `json.read_times`, whose results these are."""
+    """Read times; see `time_kernels.read_times`, whose results these are."""
     readers = {INTEGER: _parse_whole, STRING: _instant} | ({DECIMAL: _in_seconds} if seconds else {})
     for i, (kind, start, end) in enumerate(zip(kinds.tolist(), starts.tolist(), ends.tolist(), strict=True)):
         read = readers.get(kind)
@@ -106,7 +106,7 @@ def _parse_whole(text: bytes) -> int | None:
 def _in_seconds(text: bytes) -> int | None:
     """Milliseconds of decimal seconds."""
     found = _SECONDS.fullmatch(text)
-    if found is None or int(found[1]) >= json.MAX_SECONDS:
+    if found is None or int(found[1]) >= time_kernels.MAX_SECONDS:
         return None
     return int(found[1]) * 1000 + int((found[2] + b"000")[:3])
 

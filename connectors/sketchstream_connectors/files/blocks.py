@@ -20,7 +20,7 @@ from sketchstream.errors import FormatError
 from sketchstream.files import reading
 from sketchstream.stream.formats import Reader
 from sketchstream.stream.interfaces import Chunk, RawRecord
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 from sketchstream_connectors.files import compression
 from sketchstream_connectors.files.layout import FileFormat, Layout, require_length

@@ -13,7 +13,7 @@ from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.items.columns import ItemType
 from sketchstream.stream.formats import RECORD_TIME, TimeUnit
 from sketchstream.stream.interfaces import MAX_COLUMNS
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 
 FileFormat = Literal["jsonl", "lines", "csv", "parquet", "avro", "msgpack"]
 NAMED_FIELD_FORMATS: Final = ("jsonl", "csv", "parquet", "avro")

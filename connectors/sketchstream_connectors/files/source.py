@@ -1,6 +1,6 @@
 """Files and standard input as a source of the worker, and as batches of items for `sketchstream update`.
 
-In: jsonl, lines, csv, parquet, avro, or concatenated msgpack maps (see `decode.fields`). Out: chunks of decoded
+In: jsonl, lines, csv, parquet, avro, or concatenated msgpack maps (see `decode.decoder`). Out: chunks of decoded
 records; batches of items. Touches: the file or standard input, reading.
 
 A file is one partition. Positions are byte offsets (jsonl, lines, msgpack) or row numbers (csv, parquet, avro), so a

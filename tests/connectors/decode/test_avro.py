@@ -29,7 +29,7 @@ from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.avro import AvroReader, tree, zigzag
 from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import leaf_names, parse
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.slots import Slot
 
 

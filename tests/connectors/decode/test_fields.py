@@ -22,7 +22,7 @@ from sketchstream.errors import ConfigError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.packed_maps import ask_msgpack
 from sketchstream_connectors.decode.records import from_client_records
 

@@ -14,7 +14,7 @@ import pytest
 from sketchstream.errors import ConfigError
 from sketchstream.items.arrays import Items
 from sketchstream.stream import formats
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.records import from_client_records
 
 NOW = 1_700_000_000_000

@@ -26,7 +26,7 @@ from helpers.twins import twins_run
 from sketchstream.kernels import check_utf8, plain, read_integers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode import json, json_values, layouts, times
+from sketchstream_connectors.decode import json_scanner, json_values, layouts, time_kernels, times
 from sketchstream_connectors.decode.json_values import find_fields
 from sketchstream_connectors.decode.named_fields import Found
 
@@ -71,7 +71,7 @@ def compare(values: list[bytes], fields: list[str]) -> Found:
 def test_few_texts_are_read_by_orjson_alone(values: list[bytes | None], fields: list[str]) -> None:
     one = find_fields(*laid_out(values), fields)
     with pytest.MonkeyPatch.context() as patch, twins_run():
-        patch.setattr(json, "scan_json", None)
+        patch.setattr(json_scanner, "scan_json", None)
         other = find_fields(*laid_out(values), fields)
     for index in range(len(values)):
         assert answers(one, index) == answers(other, index)
@@ -285,7 +285,7 @@ from sketchstream.kernels import check_utf8
 from sketchstream_connectors.decode import layouts
 from sketchstream_connectors.decode import json_values
 from sketchstream_connectors.decode.json_values import find_fields
-from sketchstream_connectors.decode.json import read_times
+from sketchstream_connectors.decode.time_kernels import read_times
 
 layouts.WORTH = 2
 SIZE = 1 << 20
@@ -401,7 +401,7 @@ def times_of(values: list[bytes], kind: int = STRING) -> list[int]:
     buffer, starts, ends = laid_out(list(values))
     out, plain = np.empty((2, len(values)), dtype=np.int64)
     kinds = np.full(len(values), kind, dtype=np.uint8)
-    json.read_times(buffer, kinds, starts, ends, False, out)
+    time_kernels.read_times(buffer, kinds, starts, ends, False, out)
     times.read_plainly(buffer, kinds, starts, ends, False, plain)
     assert plain.tolist() == out.tolist()
     return out.tolist()
@@ -473,7 +473,7 @@ def test_the_twin_reads_decimal_seconds_as_the_compiled_reader(values: list[byte
     buffer, starts, ends = laid_out(list(values))
     kinds = np.full(len(values), DECIMAL, dtype=np.uint8)
     out, plainly = np.empty((2, len(values)), dtype=np.int64)
-    json.read_times(buffer, kinds, starts, ends, seconds, out)
+    time_kernels.read_times(buffer, kinds, starts, ends, seconds, out)
     times.read_plainly(buffer, kinds, starts, ends, seconds, plainly)
     assert plainly.tolist() == out.tolist()
 

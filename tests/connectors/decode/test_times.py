@@ -28,7 +28,7 @@ from sketchstream.stream.formats import TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.avro import AvroReader, tree
 from sketchstream_connectors.decode.avro.schema import parse
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.protobuf import ProtobufReader
 from sketchstream_connectors.decode.protobuf.schema import read_files
 from sketchstream_connectors.decode.slots import slots_of

@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient
 
 from helpers.kafka.app import wait_forgotten
 from sketchstream.stream.interfaces import Assigned, Revoked
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.input.source import KafkaSource
 

@@ -16,7 +16,7 @@ from kafka.errors import CorruptRecordError, LogTruncationError, OffsetOutOfRang
 from helpers.kafka.app import wait_forgotten
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.stream.interfaces import Assigned, Chunk, PartitionError, Revoked, SourceEvent
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.input import source as kafka_source
 from sketchstream_connectors.kafka.input.source import KafkaSource

@@ -19,7 +19,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import wrappers_pb2
 
 from sketchstream.config.schema import PayloadTable
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.records import from_client_records
 
 SCHEMA = {"type": "record", "name": "Check", "fields": [{"name": "value", "type": "string"}]}

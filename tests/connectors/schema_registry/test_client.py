@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from helpers.schema_registry import StandInRegistry
 from sketchstream.config.schema import PayloadTable
 from sketchstream.errors import ConfigError, SchemaUnavailableError
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.schema_registry.client import FREE_DENIALS, MAX_DENIED, RegistryAccess, SchemaRegistry
 

@@ -21,7 +21,7 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 
 from helpers.apicurio import running
 from sketchstream.config.schema import PayloadTable
-from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.schema_registry.client import RegistryAccess, SchemaRegistry
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sketchstream.config.loader import Config
-    from sketchstream_connectors.decode.fields import Decoder
+    from sketchstream_connectors.decode.decoder import Decoder
     from sketchstream_connectors.decode.records import ClientRecord, Records
 
 RECORDS = 20_000

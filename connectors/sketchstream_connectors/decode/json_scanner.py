@@ -2,20 +2,18 @@
 
 In: a uint8 buffer, the bounds of each text, the dotted paths. Out: kind and bounds of each field's value, and a flag
 for each text that orjson must parse. Touches: nothing else.
-Source: RFC 8259 (grammar), RFC 3629 (UTF-8), RFC 3339 (times); masks from quote to quote: Langdale and Lemire, "Parsing
+Source: RFC 8259 (grammar), RFC 3629 (UTF-8); masks from quote to quote: Langdale and Lemire, "Parsing
 gigabytes of JSON per second", VLDB Journal 28 (2019), section 3.1. The reference is orjson, which parses all unusual
 texts: invalid ones, escapes in keys or wanted strings, surrogates, numbers that might overflow, deep nesting.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels import kernel
-from sketchstream.kernels.machine_code import first_byte, prefetch_read, word_at
+from sketchstream.kernels.machine_code import first_byte, word_at
 from sketchstream.kernels.masks import BLOCK
 from sketchstream.kernels.texts import is_utf8
 from sketchstream.kernels.tokens import (
@@ -33,13 +31,10 @@ from sketchstream.kernels.tokens import (
     NINE,
     NULL,
     OTHER,
-    PLUS,
-    POINT,
     QUOTATION,
     RIGHT_BRACE,
     SMALL_E,
     SMALL_N,
-    SMALL_T,
     SPACE,
     STRING,
     SURE,
@@ -65,14 +60,6 @@ LONG = 63
 """Components of 63 or more bytes share one bit of the set of sizes."""
 WORD_BYTES = 8
 """Bytes of a word."""
-
-_Z, _UPPER_T, _UPPER_Z = map(ord, "zTZ")
-MAX_SECONDS = 9 * 10**15
-"""Seconds whose milliseconds are an int64."""
-AHEAD = 16
-"""Number of records by which texts of times are prefetched ahead."""
-POWERS = np.array([10**n for n in range(9)], dtype=np.uint64)
-"""Powers of ten."""
 
 
 @kernel
@@ -342,140 +329,3 @@ def scan_json(
             status[i] = ASK
             asked += 1
     return asked + 0 * copy.size  # the copy lives as long as its address is used
-
-
-@kernel
-def _eight_digits(word: Any) -> Any:
-    """The number that eight ASCII digits spell, the first one in the lowest byte: pairs, fours, all of them."""
-    pairs = ((word & U(0x0F0F0F0F0F0F0F0F)) * U(10 << 8 | 1)) >> U(8)
-    fours = ((pairs & U(0x00FF00FF00FF00FF)) * U(100 << 16 | 1)) >> U(16)
-    return ((fours & U(0x0000FFFF0000FFFF)) * U(10_000 << 32 | 1)) >> U(32)
-
-
-@kernel
-def read_times(data: Bytes, kinds: Bytes, starts: Ints, ends: Ints, seconds: bool, times: Ints) -> None:
-    """Event times in milliseconds: integers as they are, strings by RFC 3339; the smallest int64 where unreadable.
-
-    A fraction is cut to milliseconds (the instant's floor), a leap second counts as the last millisecond of its day.
-    With `seconds`, decimals without a sign and an exponent are seconds; else they are unreadable.
-    """
-    first = first_byte(data)
-    unreadable = np.int64(-0x7FFFFFFFFFFFFFFF - 1)
-    for i in range(kinds.size):
-        if i + AHEAD < kinds.size:
-            prefetch_read(data, starts[U(i + AHEAD)])
-        times[i] = unreadable
-        p = starts[i]
-        size = ends[i] - p
-        if kinds[i] == INTEGER:
-            if 9 <= size <= 16 and data[U(p)] != MINUS:  # the first eight digits, and the rest behind zeros
-                rest = word_at(first + U(p + size - 8)) & (U(0x0F0F0F0F0F0F0F0F) << U(8 * (16 - size)))
-                times[i] = _eight_digits(word_at(first + U(p))) * POWERS[U(size - 8)] + _eight_digits(rest)
-                continue
-            text = data[p : p + size]
-            negative = text[0] == MINUS
-            sign = 1 if negative else 0
-            if size - sign > 19:
-                continue
-            magnitude = np.uint64(0)
-            for j in range(sign, size):
-                magnitude = magnitude * np.uint64(10) + np.uint64(text[j] - ZERO)
-            if magnitude < np.uint64(1 << 63):
-                value = np.int64(magnitude)
-                times[i] = -value if negative else value
-            continue
-        if kinds[i] == DECIMAL and seconds:
-            at, value, thousandth = p, np.int64(0), 1000
-            while at < ends[i] and ZERO <= data[U(at)] <= NINE and value < MAX_SECONDS:
-                value = value * 10 + data[U(at)] - ZERO
-                at += 1
-            if p < at < ends[i] and data[U(at)] == POINT and value < MAX_SECONDS:
-                at += 1
-                while at < ends[i] and ZERO <= data[U(at)] <= NINE:
-                    thousandth //= 10
-                    value = value * 10 + data[U(at)] - ZERO if thousandth else value
-                    at += 1
-                if at == ends[i]:
-                    times[i] = value * max(thousandth, 1)
-            continue
-        if kinds[i] != STRING or size < 20:
-            continue
-        text = data[p : p + size]
-        good = (
-            text[4] == MINUS
-            and text[7] == MINUS
-            and (text[10] == _UPPER_T or text[10] == SMALL_T or text[10] == SPACE)
-            and text[13] == COLON
-            and text[16] == COLON
-        )
-        for j in range(19):
-            if j not in (4, 7, 10, 13, 16) and not ZERO <= text[j] <= NINE:
-                good = False
-        if not good:
-            continue
-        year = (
-            (np.int64(text[0]) - ZERO) * 1000
-            + (np.int64(text[1]) - ZERO) * 100
-            + (np.int64(text[2]) - ZERO) * 10
-            + (np.int64(text[3]) - ZERO)
-        )
-        month = (np.int64(text[5]) - ZERO) * 10 + np.int64(text[6]) - ZERO
-        day = (np.int64(text[8]) - ZERO) * 10 + np.int64(text[9]) - ZERO
-        hour = (np.int64(text[11]) - ZERO) * 10 + np.int64(text[12]) - ZERO
-        minute = (np.int64(text[14]) - ZERO) * 10 + np.int64(text[15]) - ZERO
-        second = (np.int64(text[17]) - ZERO) * 10 + np.int64(text[18]) - ZERO
-        if month < 1 or month > 12 or day < 1 or hour > 23 or minute > 59 or second > 60:
-            continue
-        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-        last = 31
-        if month == 2:
-            last = 29 if leap else 28
-        elif month in (4, 6, 9, 11):
-            last = 30
-        if day > last:
-            continue
-        j = 19
-        milliseconds = np.int64(0)
-        if text[j] == POINT:
-            j += 1
-            scale = 100
-            mark = j
-            while j < size and ZERO <= text[j] <= NINE:
-                milliseconds += (np.int64(text[j]) - ZERO) * scale
-                scale //= 10
-                j += 1
-            if j in (mark, size):
-                continue
-        shift = np.int64(0)
-        if text[j] == _UPPER_Z or text[j] == _Z:
-            if size != j + 1:
-                continue
-        elif text[j] == PLUS or text[j] == MINUS:
-            if size != j + 6 or text[j + 3] != COLON:
-                continue
-            good = True
-            for m in range(1, 6):
-                if m != 3 and not ZERO <= text[j + m] <= NINE:
-                    good = False
-            if not good:
-                continue
-            hours = (np.int64(text[j + 1]) - ZERO) * 10 + np.int64(text[j + 2]) - ZERO
-            minutes = (np.int64(text[j + 4]) - ZERO) * 10 + np.int64(text[j + 5]) - ZERO
-            if hours > 23 or minutes > 59:
-                continue
-            shift = (hours * 60 + minutes) * (-1 if text[j] == MINUS else 1)
-        else:
-            continue
-        # days from the civil date: years begin in March, eras of 400 years have 146097 days (Hinnant 2013)
-        y = year - (1 if month <= 2 else 0)
-        era = y // 400
-        of_era = y - era * 400
-        of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-        days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
-        in_minutes = days * 1440 + hour * 60 + minute - shift
-        if second == 60:
-            if in_minutes % 1440 != 1439:
-                continue
-            second = np.int64(59)
-            milliseconds = np.int64(999)
-        times[i] = in_minutes * 60000 + second * 1000 + milliseconds
