@@ -31,7 +31,6 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -113,7 +112,9 @@ def table(bodies: list[bytes]) -> tuple[Any, Any, Any]:
 
 
 def fields(item: str) -> Any:
-    return SimpleNamespace(item=item, item_type="text", weight="n", time="ts", columns=(), decimals=False)
+    from sketchstream.stream.formats import Fields
+
+    return Fields(item=item, weight="n", time="ts")
 
 
 def avro_rounds(

@@ -32,6 +32,8 @@ GOOD, BROKEN, NO_VALUE, BY_TREE, WAITING = range(5)
 """The loop's verdict on a record: read; malformed; without a value; left to `decode.avro.tree`; not looked at yet."""
 BARE, CONFLUENT, APICURIO, GLUE, ADJOINING = range(5)
 """Frames in front of a value; ADJOINING: no frame, and a value without a start begins where the one before it ended."""
+GLUE_BYTES: Final = 18
+"""Bytes of a frame of AWS Glue."""
 REFUSED, TREE = -1, -2
 """Marks that replace the first row of a plan: the registry denies the id; the schema has no plan."""
 TEXT_BYTES: Final = 24
@@ -146,6 +148,53 @@ def behind_bytes(text: Any, p: Any, end: Any) -> Any:
     return begin, stop
 
 
+@part
+def choice(text: Any, p: Any, end: Any, count: Any) -> Any:
+    """Read the index of one of `count` symbols or branches, and the position behind it; -1: malformed."""
+    raw, at = small(text, p, end)
+    # An odd zigzag number is negative.
+    if raw & U(1) or raw >> U(1) >= count:
+        at = np.int64(-1)
+    return raw >> U(1), at
+
+
+@part
+def floating(text: Any, at: Any, size: Any, whole: Any) -> Any:
+    """Kind and number of a float of 4 or 8 bytes: its bits, or, if `whole` asks for that, the integer that it is."""
+    value = single_at(text + U(at)) if size == 4 else double_at(text + U(at))
+    if whole and -_TWO_63 <= value < _TWO_63 and value == np.floor(value):
+        return INTEGER, np.int64(value)
+    return DECIMAL if np.isfinite(value) else OTHER, bits_of(value)
+
+
+@part
+def next_block(text: Any, p: Any, end: Any, least: Any) -> Any:
+    """Read the head of a block of an array or a map whose items have at least `least` bytes.
+
+    Returns:
+        The number of items, 0 if no block follows; where the block ends, -1 if it does not say; and the position behind
+        the head, -1: malformed.
+    """
+    broken = np.int64(-1)
+    while True:  # one round a block; several where items are empty, whose blocks have nothing to skip
+        raw, p = number(text, p, end)
+        count = unzigzag(raw)
+        stop = np.int64(-1)
+        if p < 0 or count == 0:
+            return count, stop, p
+        if count < 0:  # a block that gives its size, which has to be right; the least number stays negative
+            count = -count
+            p, stop = behind_bytes(text, p, end)
+            if stop < 0:
+                return count, stop, broken
+        # Bounds the rounds of the plan by the bytes of the record.
+        if least > 0:
+            room = ((end if stop < 0 else stop) - p) // least
+            return count, stop, p if 0 < count <= room else broken
+        if stop > p:
+            return count, stop, broken
+
+
 @kernel
 def find_id(ids: Words, high: Any, low: Any) -> Any:
     """Place of an id in the sorted (m, 2) list; -1 if it is not there."""
@@ -184,10 +233,10 @@ def frame(data: Bytes, p: Any, end: Any, framing: Any) -> Any:
             return high, low, np.int64(-1)
         return high, big_endian(text, p + 1, 8), np.int64(p + 9)
     if framing == GLUE:
-        if end - p < 18 or byte(text, p) != 3 or (byte(text, p + 1) != 0 and byte(text, p + 1) != 5):
+        if end - p < GLUE_BYTES or byte(text, p) != 3 or (byte(text, p + 1) != 0 and byte(text, p + 1) != 5):
             return high, low, np.int64(-1)
         high, low = big_endian(text, p + 2, 8), big_endian(text, p + 10, 8)
-        return high, low, np.int64(p + 18) if byte(text, p + 1) == 0 else np.int64(-2)
+        return high, low, np.int64(p + GLUE_BYTES) if byte(text, p + 1) == 0 else np.int64(-2)
     return high, low, np.int64(p)
 
 
@@ -389,10 +438,10 @@ def scan_avro(
                 if end - p < a:
                     break
                 p += a
-            # Skip the number of one of b symbols. An odd zigzag number is negative.
+            # Skip the number of one of b symbols.
             elif op == ENUM:
-                raw, p = small(text, p, end)
-                if p < 0 or raw & U(1) or raw >> U(1) >= word_at(row + U(16)):
+                _, p = choice(text, p, end, word_at(row + U(16)))
+                if p < 0:
                     break
             elif op in (BOOLEAN, TAKE_BOOLEAN):
                 if p >= end or byte(text, p) > 1:
@@ -417,39 +466,19 @@ def scan_avro(
                     row = table + U(40 * a)
                     a = np.int64(word_at(row + U(8)))
                     least = np.int64(word_at(row + U(16)))
-                good = False
-                while True:  # one round a block; several where items are empty, whose blocks have nothing to skip
-                    raw, p = number(text, p, end)
-                    if p < 0:
-                        break
-                    count = unzigzag(raw)
-                    if count == 0:  # no block follows
-                        pc = a
-                        good = True
-                        break
-                    stop = end
-                    stops[U(depth)] = -1
-                    if count < 0:  # a block that gives its size, which has to be right; the least number stays negative
-                        count = -count
-                        p, stop = behind_bytes(text, p, end)
-                        if stop < 0:
-                            break
-                        stops[U(depth)] = stop
-                    # Bounds the rounds of the plan by the bytes of the record.
-                    if least > 0:
-                        good = 0 < count <= (stop - p) // least
-                        left[U(depth)] = count
-                        break
-                    if stops[U(depth)] > p:
-                        break
-                if not good:
+                count, stop, p = next_block(text, p, end, least)
+                if p < 0:
                     break
+                left[U(depth)] = count
+                stops[U(depth)] = stop
+                if count == 0:
+                    pc = a
             # Jump to the row of one of b branches; their rows are listed in `jumps` from a on.
             elif op == UNION:
-                raw, p = small(text, p, end)
-                if p < 0 or raw & U(1) or raw >> U(1) >= word_at(row + U(16)):
+                branch, p = choice(text, p, end, word_at(row + U(16)))
+                if p < 0:
                     break
-                pc = jumps[U(a) + (raw >> U(1))]
+                pc = jumps[U(a) + branch]
             # Behind a branch: go to the row behind the union.
             elif op == JUMP:
                 pc = a
@@ -470,10 +499,10 @@ def scan_avro(
                 found_end[U(a), U(i)] = p
             # One of b symbols, which are listed from c on; their texts lie behind the data.
             elif op == TAKE_ENUM:
-                raw, p = small(text, p, end)
-                if p < 0 or raw & U(1) or raw >> U(1) >= word_at(row + U(16)):
+                symbol, p = choice(text, p, end, word_at(row + U(16)))
+                if p < 0:
                     break
-                symbol = word_at(row + U(24)) + (raw >> U(1))
+                symbol += word_at(row + U(24))
                 kinds[U(a), U(i)] = STRING
                 found_start[U(a), U(i)] = data.size + symbols[symbol]
                 found_end[U(a), U(i)] = data.size + symbols[symbol + U(1)]
@@ -482,14 +511,10 @@ def scan_avro(
                 size = np.int64(4 if op == TAKE_FLOAT else 8)
                 if end - p < size:
                     break
-                value = single_at(text + U(p)) if op == TAKE_FLOAT else double_at(text + U(p))
+                kind, value = floating(text, p, size, word_at(row + U(16)) != 0)
                 p += size
-                kind = DECIMAL if np.isfinite(value) else OTHER
-                bits = bits_of(value)
-                if word_at(row + U(16)) != 0 and -_TWO_63 <= value < _TWO_63 and value == np.floor(value):
-                    kind, bits = INTEGER, np.int64(value)
                 kinds[U(a), U(i)] = kind
-                found_start[U(a), U(i)] = bits
+                found_start[U(a), U(i)] = value
                 found_end[U(a), U(i)] = -1
             # A big-endian number in two's complement, of c bytes or (c < 0) with its length in front. The low byte of b
             # is the number of digits behind the point, the bit above it is as for TAKE_DOUBLE.
@@ -589,6 +614,25 @@ def message_indexes(data: Bytes, p: Any, end: Any) -> Any:
             return U(0), np.int64(-1)
         packed |= U(index + 1) << U(16 * level)
     return packed, p
+
+
+@part
+def integer(op: Any, raw: Any, text: Any, begin: Any) -> Any:
+    """The integer of a field: of its varint, or of the word at `begin`; an unsigned one has its 64 bits."""
+    if op in (P_SIGNED, P_UNSIGNED):
+        return np.int64(raw)
+    if op == P_ZIGZAG:
+        return unzigzag(raw)
+    if op in (P_WORD64, P_SIGNED64):
+        return np.int64(word_at(text + U(begin)))
+    low = raw & U(0xFFFFFFFF)
+    if op in (P_WORD32, P_SIGNED32):
+        low = U(0)
+        for j in range(4):
+            low |= U(byte(text, begin + j)) << U(8 * j)
+    if op == P_ZIGZAG32:
+        return unzigzag(low)
+    return np.int64(np.int32(low)) if op in (P_SIGN32, P_SIGNED32) else np.int64(low)
 
 
 @kernel
@@ -838,18 +882,8 @@ def scan_protobuf(
                             good = False
                             break
                         kind = OTHER
-                elif op == P_SIGNED:
-                    value = np.int64(raw)
-                elif op == P_SIGN32:
-                    value = np.int64(np.int32(raw & U(0xFFFFFFFF)))
-                elif op == P_LOW32:
-                    value = np.int64(raw & U(0xFFFFFFFF))
-                elif op == P_ZIGZAG:
-                    value = unzigzag(raw)
-                elif op == P_ZIGZAG32:
-                    value = unzigzag(raw & U(0xFFFFFFFF))
                 elif op == P_ENUM:
-                    value = np.int64(np.int32(raw & U(0xFFFFFFFF)))
+                    value = integer(P_SIGN32, raw, text, begin)
                     first = np.int64(word_at(this + U(24)))
                     for s in range(first, first + np.int64(word_at(this + U(32)))):
                         if numbers[U(s)] == value:
@@ -859,26 +893,12 @@ def scan_protobuf(
                 elif op == P_USELESS:
                     kind = OTHER
                 elif op in (P_SINGLE, P_DOUBLE):
-                    double = single_at(text + U(begin)) if op == P_SINGLE else double_at(text + U(begin))
-                    kind = DECIMAL if np.isfinite(double) else OTHER
-                    value = bits_of(double)
-                    if (
-                        np.int64(word_at(this + U(24))) != 0
-                        and -_TWO_63 <= double < _TWO_63
-                        and double == np.floor(double)
-                    ):
-                        kind, value = INTEGER, np.int64(double)
-                elif op in (P_WORD32, P_SIGNED32):
-                    word = U(0)
-                    for j in range(4):
-                        word |= U(byte(text, begin + j)) << U(8 * j)
-                    value = np.int64(np.int32(word)) if op == P_SIGNED32 else np.int64(word)
-                elif op == P_SIGNED64:
-                    value = np.int64(word_at(text + U(begin)))
-                else:  # P_UNSIGNED, P_WORD64
-                    rest = raw if op == P_UNSIGNED else word_at(text + U(begin))
-                    value = np.int64(rest)
-                    if value < 0:  # above the largest int64: its digits, at a place of this slot and record
+                    kind, value = floating(text, begin, p - begin, word_at(this + U(24)) != 0)
+                else:
+                    value = integer(op, raw, text, begin)
+                    if value < 0 and op in (P_UNSIGNED, P_WORD64):
+                        # Above the largest int64: its digits, at a place of this slot and record.
+                        rest = U(value)
                         used = UNSIGNED_BYTES * (a * n + i)
                         for j in range(UNSIGNED_BYTES):
                             texts[U(used + UNSIGNED_BYTES - 1 - j)] = np.uint8(48) + np.uint8(rest % U(10))

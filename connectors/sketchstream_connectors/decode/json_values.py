@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,9 @@ from sketchstream.array_types import Bytes, Ints
 from sketchstream.items.events import Events
 from sketchstream.kernels import use_numpy_twin
 from sketchstream.kernels.tokens import ASK, DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, TOMBSTONE, UNREAD
-from sketchstream.stream.formats import Fields, PayloadFormat
+from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode import json_scanner, layouts
-from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nest_fields, wanted_fields
+from sketchstream_connectors.decode.named_fields import Found, NamedFormat, assemble, nest_fields, wanted_fields
 from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import column_times
@@ -49,14 +49,8 @@ class JsonReader:
         return payload
 
 
-class JsonFormat(PayloadFormat):
+class JsonFormat(NamedFormat):
     """See `PayloadFormat`."""
-
-    named = True
-
-    def check(self, fields: Fields) -> Iterator[str]:
-        """Mistakes in the fields."""
-        yield from check_paths(fields)
 
     def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> JsonReader:
         """A reader."""

@@ -16,7 +16,7 @@ from sketchstream.items.arrays import Items
 from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import DECIMAL, INTEGER
-from sketchstream.stream.formats import RECORD_TIME, Fields
+from sketchstream.stream.formats import RECORD_TIME, Fields, PayloadFormat
 from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import record_times
 
@@ -72,12 +72,17 @@ def wanted_fields(fields: Fields) -> list[str]:
     return list(dict.fromkeys(field for field in (fields.item, fields.weight, time, *fields.columns) if field))
 
 
-def check_paths(fields: Fields) -> Iterator[str]:
-    """Mistakes in dotted fields."""
-    named = [("item", fields.item), ("weight", fields.weight), ("time", fields.time)]
-    for name, value in named + [("a column", column) for column in fields.columns]:
-        if value is not None and not all(value.split(".")):
-            yield f"{name} must be a dotted field such as user.id, found {value!r:.40}"
+class NamedFormat(PayloadFormat):
+    """A format whose payloads have named fields."""
+
+    named = True
+
+    def check(self, fields: Fields) -> Iterator[str]:
+        """Mistakes in dotted fields."""
+        named = [("item", fields.item), ("weight", fields.weight), ("time", fields.time)]
+        for name, value in named + [("a column", column) for column in fields.columns]:
+            if value is not None and not all(value.split(".")):
+                yield f"{name} must be a dotted field such as user.id, found {value!r:.40}"
 
 
 def read_weights(column: RecordColumn, valid: Flags, *, decimals: bool) -> tuple[Ints, RecordColumn | None]:

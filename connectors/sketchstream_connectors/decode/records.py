@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Ints
+from sketchstream_connectors.decode.varints import read_varint, unzigzag
 
 NO_TIMESTAMP = -1
 MAX_HEADERS, MAX_HEADER_BYTES = 64, 16 << 10
@@ -104,14 +105,8 @@ def _read_headers(buffer: npt.NDArray[np.uint8], at: int) -> Iterator[tuple[byte
 
     def number() -> int:
         nonlocal at
-        raw = shift = 0
-        while True:
-            byte = int(buffer[at])
-            at += 1
-            raw |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return raw >> 1 ^ -(raw & 1)
+        raw, at = read_varint(buffer, at)
+        return unzigzag(raw)
 
     def part(size: int) -> bytes:
         nonlocal at

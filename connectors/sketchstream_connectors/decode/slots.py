@@ -6,7 +6,6 @@ In: the wanted fields. Out: slots; times. Touches: nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -15,13 +14,8 @@ from sketchstream.items.columns import RecordColumn
 from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
 from sketchstream.stream.formats import RECORD_TIME, Fields, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode.binary_kernels import APICURIO, BARE, CONFLUENT, GLUE
 from sketchstream_connectors.decode.named_fields import wanted_fields
 from sketchstream_connectors.decode.times import TO_MS, column_times, in_ms
-
-FRAMINGS: Final = {"none": BARE, "confluent": CONFLUENT, "apicurio8": APICURIO, "glue": GLUE}
-MAX_KNOWN: Final = 2_000
-"""Most ids whose plans are kept; with more, all are looked up again."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +65,3 @@ def binary_times(column: RecordColumn, unit: TimeUnit = "ms") -> Ints:
     times[numbers] = in_ms(column.starts[numbers], unit)
     times[~numbers & (kinds != STRING)] = NO_TIME
     return times
-
-
-def varint(value: int) -> bytes:
-    """A number as Avro and Protobuf write it: seven bits a byte, the lowest first."""
-    out = bytearray()
-    raw = value & (1 << 64) - 1
-    while raw > 127:
-        out.append(raw & 127 | 128)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)

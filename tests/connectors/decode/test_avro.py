@@ -26,11 +26,12 @@ from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.items.columns import Choices
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import binary_kernels as kernels
-from sketchstream_connectors.decode.avro import AvroReader, tree, zigzag
+from sketchstream_connectors.decode.avro import AvroReader, tree
 from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import leaf_names, parse
 from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.slots import Slot
+from sketchstream_connectors.decode.varints import write_zigzag
 
 
 def test_verdicts_and_values_are_those_of_the_strict_reader_and_no_byte_beyond_is_read() -> None:
@@ -264,16 +265,16 @@ def test_a_block_that_gives_its_size_is_judged_as_one_that_does_not(items: Any) 
     )
     inside = {"string": b"\x02x\x00", "null": b""}.get(str(items), b"\x02\x08\x00\x00")
     size = len(inside)
-    head, tail = zigzag(-2), b"\x00\x02u"
+    head, tail = write_zigzag(-2), b"\x00\x02u"
     bodies = [
-        zigzag(2) + inside + tail,
-        head + zigzag(size) + inside + tail,
-        head + zigzag(size) + inside + head + zigzag(size) + inside + tail,
-        head + zigzag(size + 1) + inside + tail,
-        head + zigzag(size - 1) + inside + tail,
-        head + zigzag(size + 1) + inside + b"x" + tail,
-        head + zigzag(1 << 40) + inside + tail,
-        zigzag(-(1 << 63)) + zigzag(size) + inside + tail,
+        write_zigzag(2) + inside + tail,
+        head + write_zigzag(size) + inside + tail,
+        head + write_zigzag(size) + inside + head + write_zigzag(size) + inside + tail,
+        head + write_zigzag(size + 1) + inside + tail,
+        head + write_zigzag(size - 1) + inside + tail,
+        head + write_zigzag(size + 1) + inside + b"x" + tail,
+        head + write_zigzag(1 << 40) + inside + tail,
+        write_zigzag(-(1 << 63)) + write_zigzag(size) + inside + tail,
     ]
     found = reader.decode(records_of(bodies))
     assert found.valid.tolist() == [True, True, True, False, False, False, False, items == "null"]

@@ -29,9 +29,9 @@ from helpers.avro_reference import Bad, Schemas, Strict
 from helpers.binary_payloads import items_of, laid_out
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, StoreError
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode.avro import zigzag
 from sketchstream_connectors.decode.avro.blocks import BlockSplitter
 from sketchstream_connectors.decode.avro.schema import parse
+from sketchstream_connectors.decode.varints import write_zigzag
 from sketchstream_connectors.files import codecs, containers
 from sketchstream_connectors.files.source import Layout, batches, chunks, end_of
 
@@ -167,12 +167,12 @@ def container(blocks: list[tuple[int, bytes]], schema: Any = SCHEMA, codec: str 
     marker = bytes(range(16))
 
     def held(data: bytes) -> bytes:
-        return zigzag(len(data)) + data
+        return write_zigzag(len(data)) + data
 
     pairs = {b"avro.schema": json.dumps(schema).encode(), b"avro.codec": codec.encode(), b"mine": b""}
     meta = b"".join(held(name) + held(value) for name, value in pairs.items())
-    head = b"Obj\x01" + zigzag(-len(pairs)) + zigzag(len(meta)) + meta + b"\0" + marker
-    return head + b"".join(zigzag(count) + held(data) + marker for count, data in blocks)
+    head = b"Obj\x01" + write_zigzag(-len(pairs)) + write_zigzag(len(meta)) + meta + b"\0" + marker
+    return head + b"".join(write_zigzag(count) + held(data) + marker for count, data in blocks)
 
 
 SMALL = {
@@ -259,7 +259,7 @@ def test_text_that_is_not_utf_8_spoils_its_own_record_only(tmp_path: Path) -> No
         (container([(1, ONE)], {"type": "nothing"}), "no Avro schema"),
         (container([(1, ONE)], SMALL, "lzo"), "'lzo', which is not one of null, deflate"),
         (container([(1, b"")], {"type": "record", "name": "E", "fields": [{"name": "user", "type": "null"}]}), "bytes"),
-        (b"Obj\x01" + zigzag(1) + zigzag(1 << 40), "length"),
+        (b"Obj\x01" + write_zigzag(1) + write_zigzag(1 << 40), "length"),
     ],
 )
 def test_damage_around_blocks_is_an_error_that_shows_no_payload(tmp_path: Path, data: bytes, text: str) -> None:
@@ -285,7 +285,7 @@ def test_decompression_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(containers, "MAX_BYTES", 10_000)
     for codec in CODECS[1:]:
         big = tmp_path / f"{codec}.avro"
-        body = PACKED[codec](zigzag(20_000) + b"a" * 20_000 + b"\x02")
+        body = PACKED[codec](write_zigzag(20_000) + b"a" * 20_000 + b"\x02")
         big.write_bytes(container([(1, body)], SMALL, codec))
         assert big.stat().st_size < 5_000
         assert found(big, layout=TEXT) == [None], codec

@@ -15,18 +15,18 @@ from typing import Any
 from uuid import RFC_4122, UUID
 
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
-from sketchstream.items.events import Events
 from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.finder import AvroFinder, Lookup
 from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
-from sketchstream_connectors.decode.named_fields import assemble, check_paths, nest_fields, wanted_fields
-from sketchstream_connectors.decode.records import Records
-from sketchstream_connectors.decode.slots import binary_times, slots_of, varint
+from sketchstream_connectors.decode.named_fields import NamedFormat, nest_fields, wanted_fields
+from sketchstream_connectors.decode.schema_reader import SchemaReader
+from sketchstream_connectors.decode.slots import binary_times, slots_of
+from sketchstream_connectors.decode.varints import write_zigzag
 from sketchstream_connectors.schema_registry import sources
 
 
-class AvroReader:
+class AvroReader(SchemaReader[Type]):
     """Reads Avro values.
 
     Args:
@@ -36,39 +36,15 @@ class AvroReader:
     """
 
     def __init__(self, fields: Fields, framing: str, lookup: Lookup) -> None:
-        self.fields = fields
-        slots, self._time = slots_of(fields)
-        self._finder = AvroFinder(slots, framing, lookup)
-
-    def decode(self, records: Records) -> Events:
-        """Decode items, weights and times of all records; see `Reader`.
-
-        Raises:
-            SchemaUnavailableError: a schema is needed and cannot be read now; nothing was decoded.
-        """
-        fields = self._finder.find(records.buffer, records.value_start, records.value_end)
-        return assemble(self.fields, records, fields, lambda _: binary_times(fields.column(self._time)))
-
-    def shown(self, payload: bytes | None) -> bytes | None:
-        """A value as JSON text; None if it is malformed."""
-        import orjson
-
-        body = None if payload is None else self._finder.body(payload)
-        if body is None:
-            return None
-        document = tree.document(*body)
-        return None if document is None else orjson.dumps(document)
+        slots, time = slots_of(fields)
+        finder = AvroFinder(slots, framing, lookup)
+        super().__init__(fields, finder, tree.document, lambda found: binary_times(found.column(time)))
 
 
-class AvroFormat:
+class AvroFormat(NamedFormat):
     """See `PayloadFormat`."""
 
-    named = True
     payload_keys = sources.KEYS
-
-    def check(self, fields: Fields) -> Iterator[str]:
-        """Mistakes in the fields."""
-        yield from check_paths(fields)
 
     def check_payload(self, payload: Any) -> Iterator[str]:
         """Mistakes in `[payload]`."""
@@ -170,11 +146,6 @@ def _example(value: object) -> tuple[Type, bytes]:
         fields = [(name, member) for name, (member, _) in parts.items()]
         return Type("record", fields=fields), b"".join(body for _, body in parts.values())
     if isinstance(value, int):
-        return Type("long"), zigzag(value)
+        return Type("long"), write_zigzag(value)
     content = str(value).encode()
-    return Type("string"), zigzag(len(content)) + content
-
-
-def zigzag(value: int) -> bytes:
-    """A varint of Avro, whose lowest bit is the sign."""
-    return varint(value << 1 ^ value >> 63)
+    return Type("string"), write_zigzag(len(content)) + content

@@ -209,13 +209,13 @@ class _SchemaBuilder:
         if schema.logical == "decimal":
             size = schema.size if kind == "fixed" else -1
             if schema.scale > MAX_DECIMAL_PLACES or size > WORD:
-                self._slow(schema, slots, optional)
+                self._slow(slots, optional)
                 return
             self.plan.decimals += 1
             self.add(ops.TAKE_DECIMAL, slot, schema.scale | wanted.number << 8, size, optional)
         elif kind == "fixed":
             if schema.logical == "uuid" and wanted.text:
-                self._slow(schema, slots, optional)
+                self._slow(slots, optional)
                 return
             self.add(ops.TAKE_FIXED, slot, schema.size, ops.TEXT_OR_OTHER if wanted.text else ops.ANY_BYTES, optional)
         elif kind in ("string", "bytes"):
@@ -232,9 +232,8 @@ class _SchemaBuilder:
             if time != slot or (factor, divisor) != (1, 1):
                 self.add(ops.TIME, time, slot, factor if divisor == 1 else -divisor)
 
-    def _slow(self, schema: Type, slots: list[int], optional: int) -> None:
+    def _slow(self, slots: list[int], optional: int) -> None:
         """Leave records that have this value to the slow path; the rest of the plan is not run for them."""
         group = self._grouped(optional, slots)
-        del schema
         self.add(ops.SLOW)
         self._close(group)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
 from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.slots import Slot
+from sketchstream_connectors.decode.varints import read_varint, unzigzag
 
 MAX_DEPTH: Final = 256
 """Most types inside of each other in one value; deeper values are malformed. Schemas with a plan are not as deep."""
@@ -80,18 +81,13 @@ class _Tree:
 
     def number(self, longest: int = 10, bits: int = 64) -> int:
         """Read a zigzag varint."""
-        raw = 0
-        for place in range(longest):
-            if self.at >= self.limit:
-                raise Malformed
-            byte = self.body[self.at]
-            self.at += 1
-            raw |= (byte & 127) << 7 * place
-            if byte < 128:
-                if raw >> bits:
-                    raise Malformed
-                return raw >> 1 ^ -(raw & 1)
-        raise Malformed
+        try:
+            raw, self.at = read_varint(self.body, self.at, longest)
+        except IndexError:
+            raise Malformed from None
+        if raw >> bits or self.at > self.limit:
+            raise Malformed
+        return unzigzag(raw)
 
     def part(self, size: int) -> bytes:
         """Read this number of bytes."""

@@ -15,12 +15,11 @@ import numpy as np
 
 from sketchstream.array_types import Ints
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
-from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import INTEGER
 from sketchstream.stream.formats import Fields, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import MAX_DEPTH
-from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nest_fields, wanted_fields
+from sketchstream_connectors.decode.named_fields import Found, NamedFormat, nest_fields, wanted_fields
 from sketchstream_connectors.decode.protobuf.finder import Lookup, ProtobufFinder
 from sketchstream_connectors.decode.protobuf.plan import NOWHERE, Wish, leaf_names
 from sketchstream_connectors.decode.protobuf.schema import (
@@ -33,8 +32,9 @@ from sketchstream_connectors.decode.protobuf.schema import (
     from_registry,
     read_files,
 )
-from sketchstream_connectors.decode.records import Records
-from sketchstream_connectors.decode.slots import Slot, binary_times, slots_of, varint
+from sketchstream_connectors.decode.schema_reader import SchemaReader
+from sketchstream_connectors.decode.slots import Slot, binary_times, slots_of
+from sketchstream_connectors.decode.varints import write_varint
 from sketchstream_connectors.schema_registry import sources
 
 MAX_TIME_S = 1 << 53
@@ -58,7 +58,7 @@ def wishes_of(fields: Fields) -> tuple[tuple[Wish, ...], bool]:
     return tuple(wishes), True
 
 
-class ProtobufReader:
+class ProtobufReader(SchemaReader[Message]):
     """Reads Protobuf messages.
 
     Args:
@@ -68,26 +68,8 @@ class ProtobufReader:
     """
 
     def __init__(self, fields: Fields, framing: str, lookup: Lookup) -> None:
-        self.fields = fields
-        wishes, timed = wishes_of(fields)
-        self._finder = ProtobufFinder(wishes, timed, framing, lookup)
-
-    def decode(self, records: Records) -> Events:
-        """Decode items, weights and times of all records; see `Reader`.
-
-        Raises:
-            SchemaUnavailableError: a descriptor is needed and cannot be read now; nothing was decoded.
-        """
-        fields = self._finder.find(records.buffer, records.value_start, records.value_end)
-        return assemble(self.fields, records, fields, lambda _: _times(fields, self.fields.time_unit))
-
-    def shown(self, payload: bytes | None) -> bytes | None:
-        """A message as JSON text; None if it is malformed."""
-        import orjson
-
-        body = None if payload is None else self._finder.body(payload)
-        message = None if body is None else document(*body)
-        return None if message is None else orjson.dumps(message)
+        finder = ProtobufFinder(*wishes_of(fields), framing, lookup)
+        super().__init__(fields, finder, document, lambda found: _times(found, fields.time_unit))
 
 
 def _times(fields: Found, unit: TimeUnit) -> Ints:
@@ -103,15 +85,14 @@ def _times(fields: Found, unit: TimeUnit) -> Ints:
     return times
 
 
-class ProtobufFormat:
+class ProtobufFormat(NamedFormat):
     """See `PayloadFormat`."""
 
-    named = True
     payload_keys = sources.KEYS | {"message"}
 
     def check(self, fields: Fields) -> Iterator[str]:
         """Mistakes in the fields."""
-        yield from check_paths(fields)
+        yield from super().check(fields)
         for name in wanted_fields(fields):
             if name.count(".") >= MAX_DEPTH:
                 yield f"{name[:40]!r}... is the field of a message in more than {MAX_DEPTH - 1} others: too deep"
@@ -187,20 +168,17 @@ def _from_file(path: Any, name: str) -> Message:
     return message
 
 
-def _example(value: dict[str, object]) -> tuple[Message, bytes]:
+def _example(document: dict[str, object]) -> tuple[Message, bytes]:
     """A message type of a plain document, and the document as a message."""
     message, body = Message(".example"), b""
-    for number, (name, inner_value) in enumerate(value.items(), 1):
-        if isinstance(inner_value, dict):
-            inner, content = _example(inner_value)
-            field = MessageField(name, number, "message", BYTES, False, True, -1, inner)
-            body += varint(field.tag) + varint(len(content)) + content
-        elif isinstance(inner_value, int):
+    for number, (name, value) in enumerate(document.items(), 1):
+        if isinstance(value, int):
             field = MessageField(name, number, "int64", VARINT, False, False, -1)
-            body += varint(field.tag) + varint(inner_value)
+            body += write_varint(field.tag) + write_varint(value)
         else:
-            field = MessageField(name, number, "string", BYTES, False, False, -1)
-            content = str(inner_value).encode()
-            body += varint(field.tag) + varint(len(content)) + content
+            inner, content = _example(value) if isinstance(value, dict) else (None, str(value).encode())
+            kind = "string" if inner is None else "message"
+            field = MessageField(name, number, kind, BYTES, False, inner is not None, -1, inner)
+            body += write_varint(field.tag) + write_varint(len(content)) + content
         message.fields.append(field)
     return message, body

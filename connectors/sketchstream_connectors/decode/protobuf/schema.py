@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sketchstream.errors import FormatError, needing
+from sketchstream_connectors.decode.varints import read_varint
 
 VARINT, FIXED64, BYTES, START, STOP, FIXED32 = range(6)
 """Numbers of Protobuf's wire types."""
@@ -233,13 +234,14 @@ def document(message: Message, body: bytes, depth: int = 8) -> dict[str, Any] | 
     by_tag = {field.tag: field for field in message.fields if not field.repeated}
     try:
         while at < len(body):
-            tag, at = _varint(body, at)
+            tag, at = read_varint(body, at)
             size = {VARINT: 0, FIXED64: 8, FIXED32: 4}.get(tag & 7, -1)
             value: Any = None
             if tag & 7 == VARINT:
-                value, at = _varint(body, at)
+                raw, at = read_varint(body, at)
+                value = raw & (1 << 64) - 1
             elif tag & 7 == BYTES:
-                size, at = _varint(body, at)
+                size, at = read_varint(body, at)
             if size < 0 or at + size > len(body):
                 return None
             content, at = body[at : at + size], at + size
@@ -253,16 +255,3 @@ def document(message: Message, body: bytes, depth: int = 8) -> dict[str, Any] | 
     except IndexError:
         return None
     return out
-
-
-def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """A varint, and the position behind it; IndexError at the end of the bytes."""
-    raw = shift = 0
-    while True:
-        raw |= (body[at] & 127) << shift
-        at += 1
-        if body[at - 1] < 128:
-            return raw & (1 << 64) - 1, at
-        shift += 7
-        if shift > 63:
-            raise IndexError

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from sketchstream_connectors.decode.varints import read_varint
+
 FETCH = 1
 """The API key of a fetch request."""
 VERSIONS = range(4, 13)
@@ -138,16 +140,11 @@ class _FrameReader:
 
     def _varint(self) -> int:
         """An unsigned varint of up to five bytes."""
-        number = 0
-        for shift in range(0, 35, 7):
-            if self.at >= len(self.frame):
-                raise ValueError("a number that is cut off")
-            byte = self.frame[self.at]
-            self.at += 1
-            number |= (byte & 127) << shift
-            if byte < 128:
-                return number
-        raise ValueError("a number of more than five bytes")
+        try:
+            number, self.at = read_varint(self.frame, self.at, 5)
+        except IndexError:
+            raise ValueError("a number that is cut off, or has more than five bytes") from None
+        return number
 
     def _array(self, entry: Callable[[], _Entry]) -> list[_Entry] | None:
         """Read the declared number of entries; each takes bytes, so that a hostile number ends with the frame."""
