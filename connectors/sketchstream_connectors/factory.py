@@ -7,7 +7,7 @@ for a topic, connections).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sketchstream import kinds
 from sketchstream.config.loader import Config
@@ -72,46 +72,39 @@ def file_layout(config: Config) -> Layout:
 
 def history_layout(config: Config) -> Layout:
     """How the table of earlier records is read."""
-    own = {} if config.history is None else config.history.model_dump(include={"item", "weight", "time"})
-    table = config.input.model_copy(update={name: value for name, value in own.items() if value})
+    replaced = {} if config.history is None else config.history.model_dump(include={"item", "weight", "time"})
+    table = config.input.model_copy(update={name: value for name, value in replaced.items() if value})
     return _layout(config, "parquet", table)
 
 
 def _layout(config: Config, form: str, table: InputTable) -> Layout:
-    return Layout(
-        form,  # type: ignore[arg-type]  # a file's format, checked by the configuration
-        table.item,
-        table.item_type,
-        table.weight,
-        None if table.time == RECORD_TIME else table.time,
-        config.columns,
-        config.decimal_weights,
-        table.time_unit,
-    )
+    fields = _fields(config, table) | {"time": None if table.time == RECORD_TIME else table.time}
+    return Layout(form, **fields)  # type: ignore[arg-type]  # a file's format, checked by the configuration
+
+
+def _fields(config: Config, table: InputTable) -> dict[str, Any]:
+    """What is read of each record, by its name in `Fields` and `Layout`."""
+    return {
+        "item": table.item,
+        "item_type": table.item_type,
+        "weight": table.weight,
+        "time": table.time,
+        "columns": config.columns,
+        "decimals": config.decimal_weights,
+        "time_unit": table.time_unit,
+    }
 
 
 def decoder_of(config: Config) -> Decoder:
     """How the payloads of the configured topic are read."""
-    table = config.input
     form = {"jsonl": "json", "msgpack": "packed"}.get(config.format, config.format)
-    return Decoder(
-        form,
-        table.item,
-        table.item_type,
-        table.weight,
-        table.time,
-        config.columns,
-        config.decimal_weights,
-        table.time_unit,
-        config.payload,
-        config.folder,
-    )
+    return Decoder(form, **_fields(config, config.input), payload=config.payload, folder=config.folder)
 
 
 def wanted_fields(config: Config) -> Wanted:
     """The fields that a configuration names, to be compared with a sample of its input."""
     weights = (kinds.of(plan.spec).intake.most_weight(plan.spec) for plan in config.sketches)
-    limits = [most for most in weights if most is not None]
+    limits = [limit for limit in weights if limit is not None]
     return Wanted(
         item=config.input.item,
         weight=config.input.weight,

@@ -65,7 +65,7 @@ def of_file(path: Path, form: str) -> list[Document]:
 
 
 def about_so_many(path: Path, form: str) -> int | None:
-    """About how many records a file holds, from its size and its first ones; None: that does not tell.
+    """About how many records a file holds, from its size and its first ones; None: unknown.
 
     Args:
         path: path of the file.

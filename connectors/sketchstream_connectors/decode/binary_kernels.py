@@ -168,12 +168,12 @@ def floating(text: Any, at: Any, size: Any, whole: Any) -> Any:
 
 
 @part
-def next_block(text: Any, p: Any, end: Any, least: Any) -> Any:
-    """Read the head of a block of an array or a map whose items have at least `least` bytes.
+def next_block(text: Any, p: Any, end: Any, item_bytes: Any) -> Any:
+    """Read the head of a block of an array or a map whose items have at least `item_bytes` bytes.
 
     Returns:
-        The number of items, 0 if no block follows; where the block ends, -1 if it does not say; and the position behind
-        the head, -1: malformed.
+        The number of items, 0 if no block follows; where the block ends, -1 if its size is not given; and the position
+        behind the head, -1: malformed.
     """
     broken = np.int64(-1)
     while True:  # one round a block; several where items are empty, whose blocks have nothing to skip
@@ -188,8 +188,8 @@ def next_block(text: Any, p: Any, end: Any, least: Any) -> Any:
             if stop < 0:
                 return count, stop, broken
         # Bounds the rounds of the plan by the bytes of the record.
-        if least > 0:
-            room = ((end if stop < 0 else stop) - p) // least
+        if item_bytes > 0:
+            room = ((end if stop < 0 else stop) - p) // item_bytes
             return count, stop, p if 0 < count <= room else broken
         if stop > p:
             return count, stop, broken
@@ -213,10 +213,10 @@ def find_id(ids: Words, high: Any, low: Any) -> Any:
 @part
 def big_endian(text: Any, p: Any, size: Any) -> Any:
     """The number of `size` bytes, at most eight, the first one highest."""
-    out = U(0)
+    value = U(0)
     for j in range(size):
-        out = out << U(8) | U(byte(text, p + j))
-    return out
+        value = value << U(8) | U(byte(text, p + j))
+    return value
 
 
 @kernel
@@ -312,7 +312,7 @@ def scan_avro(
     limit = last_run(text, data.size)
     k_slots = kinds.shape[0]
     left = np.empty(MAX_LOOPS, np.int64)  # items of the block that is read, by depth of loops
-    stops = np.empty(MAX_LOOPS, np.int64)  # where that block ends; -1: it does not say
+    stops = np.empty(MAX_LOOPS, np.int64)  # where that block ends; -1: not given
     n = starts.size
     known_high, known_low, known_place = U(0), U(0), np.int64(-1)
     table = first_byte(rows)
@@ -402,7 +402,7 @@ def scan_avro(
                 _, p = small(text, p, end)
                 if p < 0:
                     break
-            # Rows that take: a is the slot. TAKE_BYTES: b says how the bytes are checked.
+            # Rows that take: a is the slot. TAKE_BYTES: b is the check of the bytes.
             elif op == TAKE_BYTES:
                 begin, p = behind_bytes(text, p, end)
                 if p < 0:
@@ -453,7 +453,7 @@ def scan_avro(
             # loops. NEXT ends an item: a is the row of its ARRAY, c the depth.
             elif op in (ARRAY, NEXT):
                 depth = np.int64(word_at(row + U(24)))
-                least = np.int64(word_at(row + U(16)))
+                item_bytes = np.int64(word_at(row + U(16)))
                 if op == NEXT:
                     left[U(depth)] -= 1
                     if left[U(depth)] > 0:  # the next item of this block
@@ -465,8 +465,8 @@ def scan_avro(
                     pc = a + 1
                     row = table + U(40 * a)
                     a = np.int64(word_at(row + U(8)))
-                    least = np.int64(word_at(row + U(16)))
-                count, stop, p = next_block(text, p, end, least)
+                    item_bytes = np.int64(word_at(row + U(16)))
+                count, stop, p = next_block(text, p, end, item_bytes)
                 if p < 0:
                     break
                 left[U(depth)] = count
@@ -485,7 +485,7 @@ def scan_avro(
             # The kind of slot a is b, without a value.
             elif op == MARK:
                 kinds[U(a), U(i)] = np.uint8(word_at(row + U(16)))
-            # b bytes; c says how they are checked.
+            # b bytes; c is their check.
             elif op == TAKE_FIXED:
                 size = np.int64(word_at(row + U(16)))
                 if end - p < size:

@@ -102,7 +102,7 @@ def scan_json(
         string, or a wanted integer that might be no int64.
     """
     k_paths = paths.shape[0]
-    asked = 0
+    n_asked = 0
     sizes = U(0)  # bit s: a component has s bytes; bit LONG: or more. Most keys are told from all by that alone
     heads = np.zeros(name_bounds.size, dtype=np.uint64)  # the first eight bytes of each component, as one word
     for j in range(name_bounds.size - 1):
@@ -327,5 +327,5 @@ def scan_json(
             status[i] = SURE
         else:
             status[i] = ASK
-            asked += 1
-    return asked + 0 * copy.size  # the copy lives as long as its address is used
+            n_asked += 1
+    return n_asked + 0 * copy.size  # the copy lives as long as its address is used

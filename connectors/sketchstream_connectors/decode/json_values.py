@@ -85,18 +85,18 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     kinds = np.empty((k, n), dtype=np.uint8)
     found_start, found_end = int_rows(k, n), int_rows(k, n)
     wanted = np.frombuffer(b"".join(flat), dtype=np.uint8), bounds, paths
-    read = asked = 0
+    n_read = n_asked = 0
     texts = (buffer, starts, ends, *wanted, status, kinds, found_start, found_end)
     if use_numpy_twin(json_scanner.scan_json, lambda: WORK * n, None, texts):
         kinds[:], found_start[:], found_end[:] = MISSING, 0, 0
         status[:] = np.where(starts < 0, TOMBSTONE, ASK)
-        asked = n
+        n_asked = n
     elif n >= layouts.WORTH:
-        read = layouts.scan_alike(*texts)
-    if read + asked < n:
-        asked = json_scanner.scan_json(*texts)
+        n_read = layouts.scan_alike(*texts)
+    if n_read + n_asked < n:
+        n_asked = json_scanner.scan_json(*texts)
     broken = np.zeros(n, dtype=np.bool_)
-    if asked and (asking := np.flatnonzero(status == ASK)).size:
+    if n_asked and (asking := np.flatnonzero(status == ASK)).size:
         texts_asked = [
             buffer.data[first:last] for first, last in zip(starts[asking].tolist(), ends[asking].tolist(), strict=True)
         ]

@@ -127,7 +127,7 @@ def learn(
         missing[k] = kinds[k] == MISSING
         if kinds[k] == NULL or kinds[k] == OTHER:
             return -1
-    seen = 0
+    placed = 0
     n = 0
     filled = 0
     part = 0
@@ -170,7 +170,7 @@ def learn(
                 # `scan_json` gives strings without their quotation marks.
                 if kinds[k] != MISSING and found_start[k] == (p + 1 if c == QUOTATION else p):
                     slots[n] = k
-                    seen += 1
+                    placed += 1
             bounds[n, 1] = part
             n += 1
             # The next part begins at a step of its own: what a comparison reads behind a part is never the next one.
@@ -189,8 +189,8 @@ def learn(
     bounds[n, 1] = part
     # Each wanted value must be one of the values above: an array or an object is several of them.
     for k in range(kinds.size):
-        seen -= 1 if kinds[k] != MISSING else 0
-    return n if seen == 0 and n > 0 else -1
+        placed -= 1 if kinds[k] != MISSING else 0
+    return n if placed == 0 and n > 0 else -1
 
 
 @kernel
@@ -455,8 +455,8 @@ def scan_alike(
     octets = tuple(array.reshape(LAYOUTS, -1).view(np.uint8) for array in kept)
     parts, bounds, slots, sizes, missing = kept[:5]
     state = np.zeros(STATE, dtype=np.int64)
-    one = np.empty((k, 1), np.uint8), np.empty((k, 1), np.int64), np.empty((k, 1), np.int64)
-    said = np.empty(1, dtype=np.uint8)
+    sample = np.empty((k, 1), np.uint8), np.empty((k, 1), np.int64), np.empty((k, 1), np.int64)
+    verdict = np.empty(1, dtype=np.uint8)
     while True:
         i = int(follow_all((data, starts, ends), kept, octets, state, (status, kinds, found_start, found_end)))
         if i < 0:
@@ -469,10 +469,10 @@ def scan_alike(
                 status[wide & ~whole] = UNREAD
                 read -= int(wide.sum() - whole.sum())
             return read
-        said[0] = UNREAD
-        scan_json(data, starts[i : i + 1], ends[i : i + 1], names, name_bounds, paths, said, *one)
+        verdict[0] = UNREAD
+        scan_json(data, starts[i : i + 1], ends[i : i + 1], names, name_bounds, paths, verdict, *sample)
         a = int(state[1])
         sizes[a] = -1
-        if said[0] == SURE:
-            found = one[0].reshape(k), one[1].reshape(k)
+        if verdict[0] == SURE:
+            found = sample[0].reshape(k), sample[1].reshape(k)
             sizes[a] = learn(data, starts[i], ends[i], *found, parts[a], bounds[a], slots[a], missing[a])

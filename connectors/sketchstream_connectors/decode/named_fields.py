@@ -31,7 +31,7 @@ class Found:
         starts: (k, n) int64 start of a string's UTF-8 bytes, or of a number's text; undefined for other kinds.
         ends: (k, n) int64 end of these bytes.
         broken: (n,) bool, payloads that are malformed. Fields that are not there have kind MISSING.
-        binary: whether numbers are binary: an end of -1 says that the start is an integer, or, of a decimal, the bits
+        binary: whether numbers are binary: with an end of -1 the start is an integer, or, of a decimal, the bits
             of a double.
     """
 

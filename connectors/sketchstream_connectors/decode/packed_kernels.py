@@ -12,6 +12,9 @@ from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.kernels import kernel
 from sketchstream.kernels.machine_code import first_byte, word_at
 
+# columns of the table of fields; a start of -1: missing
+ITEMS_START, ITEMS_END, WEIGHTS_START, WEIGHTS_END, HAS_TIME, TIME = range(6)
+
 
 @kernel
 def scan_packed(data: Bytes, starts: Ints, ends: Ints, status: Bytes, fields: Ints) -> int:
@@ -27,13 +30,13 @@ def scan_packed(data: Bytes, starts: Ints, ends: Ints, status: Bytes, fields: In
     Returns:
         The number of entries with status 1.
     """
-    asked = 0
+    n_asked = 0
     for n in range(starts.size):
         p = starts[n]
         end = ends[n]
         line = fields[n]
         for column in range(6):
-            line[column] = -1 if column < 4 else 0
+            line[column] = -1 if column < HAS_TIME else 0
         if p < 0:
             status[n] = 2
             continue
@@ -50,7 +53,7 @@ def scan_packed(data: Bytes, starts: Ints, ends: Ints, status: Bytes, fields: In
                 code = data[p + 2]
                 p += 3
                 if name in (105, 119):
-                    column = 0 if name == 105 else 2
+                    column = ITEMS_START if name == 105 else WEIGHTS_START
                     if line[column] >= 0 or code < 0xC4 or code > 0xC6:
                         break
                     width = 1 << (code - 0xC4)
@@ -66,12 +69,12 @@ def scan_packed(data: Bytes, starts: Ints, ends: Ints, status: Bytes, fields: In
                     line[column + 1] = p + size
                     p += size
                 elif name == 116:
-                    if line[4] != 0:
+                    if line[HAS_TIME] != 0:
                         break
                     if code <= 0x7F:
-                        line[5] = np.int64(code)
+                        line[TIME] = np.int64(code)
                     elif code >= 0xE0:
-                        line[5] = np.int64(code) - 256
+                        line[TIME] = np.int64(code) - 256
                     elif 0xCC <= code <= 0xD3:
                         width = 1 << ((code - 0xCC) & 3)
                         if width > end - p:
@@ -85,20 +88,22 @@ def scan_packed(data: Bytes, starts: Ints, ends: Ints, status: Bytes, fields: In
                             value = (value << shift) >> shift
                         elif value < 0:
                             break
-                        line[5] = value
+                        line[TIME] = value
                     else:
                         break
-                    line[4] = 1
+                    line[HAS_TIME] = 1
                 else:
                     break
                 good = True
-        if good and p == end and line[0] >= 0:
-            count = (line[1] - line[0]) // 8
-            if (line[1] - line[0]) % 8 == 0 and (line[2] < 0 or line[3] - line[2] == 4 * count):
+        if good and p == end and line[ITEMS_START] >= 0:
+            count = (line[ITEMS_END] - line[ITEMS_START]) // 8
+            if (line[ITEMS_END] - line[ITEMS_START]) % 8 == 0 and (
+                line[WEIGHTS_START] < 0 or line[WEIGHTS_END] - line[WEIGHTS_START] == 4 * count
+            ):
                 status[n] = 0
         if status[n] == 1:
-            asked += 1
-    return asked
+            n_asked += 1
+    return n_asked
 
 
 @kernel
@@ -120,7 +125,7 @@ def unpack(data: Bytes, fields: Ints, firsts: Ints, counts: Ints, record: Ints, 
         count = counts[n]
         for j in range(count):
             record[first + j] = n
-        p = fields[n, 0]
+        p = fields[n, ITEMS_START]
         if p < 0:
             for j in range(count):
                 items[first + j] = 0
@@ -128,7 +133,7 @@ def unpack(data: Bytes, fields: Ints, firsts: Ints, counts: Ints, record: Ints, 
             for j in range(count):
                 items[first + j] = np.int64(word_at(text + np.uint64(p + 8 * j)))
         if weights.size:
-            w = fields[n, 2]
+            w = fields[n, WEIGHTS_START]
             for j in range(count):
                 weights[first + j] = 1
             if w >= 0:

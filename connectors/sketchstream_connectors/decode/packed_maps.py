@@ -19,7 +19,7 @@ from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import RECORD_TIME, Fields, PayloadFormat, Reader
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode import packed_kernels
+from sketchstream_connectors.decode import packed_kernels as kernels
 from sketchstream_connectors.decode.raw_values import check_unnamed
 from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import record_times
@@ -41,31 +41,31 @@ class PackedReader(Reader):
         fields = np.empty((n, 6), dtype=np.int64)
         null = records.value_start < 0
         times = record_times(records)
-        if packed_kernels.scan_packed(buffer, records.value_start, records.value_end, status, fields):
+        if kernels.scan_packed(buffer, records.value_start, records.value_end, status, fields):
             buffer = _ask_msgpack(records, status, fields, null)
-        has_time = fields[:, 4] == 1
-        times[has_time] = fields[has_time, 5]
-        unreadable = fields[:, 4] == _BAD_TIME
+        has_time = fields[:, kernels.HAS_TIME] == 1
+        times[has_time] = fields[has_time, kernels.TIME]
+        unreadable = fields[:, kernels.HAS_TIME] == _BAD_TIME
         if self.fields.time == "t":
             unreadable |= ~has_time
         times[unreadable] = NO_TIME
-        readable = fields[:, 0] >= 0
-        counts = np.where(readable, (fields[:, 1] - fields[:, 0]) // 8, 1)
+        readable = fields[:, kernels.ITEMS_START] >= 0
+        counts = np.where(readable, (fields[:, kernels.ITEMS_END] - fields[:, kernels.ITEMS_START]) // 8, 1)
         firsts = np.cumsum(counts) - counts
         total = int(counts.sum())
         record = np.empty(total, dtype=np.int64)
         items = np.empty(total, dtype=np.int64)
-        weights = np.empty(total if bool((fields[:, 2] >= 0).any()) else 0, dtype=np.int64)
-        packed_kernels.unpack(buffer, fields, firsts, counts, record, items, weights)
+        weights = np.empty(total if bool((fields[:, kernels.WEIGHTS_START] >= 0).any()) else 0, dtype=np.int64)
+        kernels.unpack(buffer, fields, firsts, counts, record, items, weights)
         valid = readable[record]
-        given = weights if weights.size else None
+        given_weights = weights if weights.size else None
         if self.fields.item_type == "int":
-            return Events(record, Items.of(items), given, valid, times, null)
+            return Events(record, Items.of(items), given_weights, valid, times, null)
         offsets = np.empty(total + 1, dtype=np.int64)
-        packed_kernels.decimal_sizes(items, valid, offsets)
+        kernels.decimal_sizes(items, valid, offsets)
         text = np.empty(int(offsets[-1]), dtype=np.uint8)
-        packed_kernels.write_decimals(items, offsets, text)
-        return Events(record, Items.packed(read_only(text), offsets, "str"), given, valid, times, null)
+        kernels.write_decimals(items, offsets, text)
+        return Events(record, Items.packed(read_only(text), offsets, "str"), given_weights, valid, times, null)
 
 
 class PackedFormat(PayloadFormat):
@@ -103,21 +103,21 @@ def _ask_msgpack(records: Records, status: Bytes, fields: Ints, null: Flags) -> 
         line[:] = (-1, -1, -1, -1, 0, 0)
         answer = ask_msgpack(buffer[records.value_start[n] : records.value_end[n]].data)
         if answer is None:
-            line[4] = _BAD_TIME
+            line[kernels.HAS_TIME] = _BAD_TIME
             continue
-        items, weights, line[4], line[5] = answer
+        items, weights, line[kernels.HAS_TIME], line[kernels.TIME] = answer
         if items is None:
             null[n] = True
             continue
         if items is False:
             continue
-        line[0] = buffer.size + len(side)
+        line[kernels.ITEMS_START] = buffer.size + len(side)
         side += items
-        line[1] = buffer.size + len(side)
+        line[kernels.ITEMS_END] = buffer.size + len(side)
         if weights is not None:
-            line[2] = line[1]
+            line[kernels.WEIGHTS_START] = line[kernels.ITEMS_END]
             side += weights
-            line[3] = buffer.size + len(side)
+            line[kernels.WEIGHTS_END] = buffer.size + len(side)
     return read_only(np.concatenate([buffer, np.frombuffer(side, dtype=np.uint8)]))
 
 

@@ -50,9 +50,9 @@ class MemoryPool:
         with self._lock:
             self._collect()
             self._taken_at = time.monotonic()
-            found = bisect.bisect_left(self._free, size, key=len)
-            if found < len(self._free) and self._free[found].size <= 4 * size + self.rounding:
-                piece = self._free.pop(found)
+            place = bisect.bisect_left(self._free, size, key=len)
+            if place < len(self._free) and self._free[place].size <= 4 * size + self.rounding:
+                piece = self._free.pop(place)
             else:  # slightly more, as the next request is often slightly larger
                 piece = np.empty(-(-(size + size // 8) // self.rounding) * self.rounding, dtype=np.uint8)
         lease = np.frombuffer(piece.data, dtype=np.uint8)

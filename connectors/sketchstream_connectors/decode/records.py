@@ -80,14 +80,14 @@ class Records:
 
         Names that are not UTF-8 are escaped, null values are empty.
         """
-        found: Iterator[tuple[str | bytes, bytes | None]] = iter(())
+        headers: Iterator[tuple[str | bytes, bytes | None]] = iter(())
         if self.framed:
-            found = _read_headers(self.buffer, int(self.value_end[index]))
+            headers = _read_headers(self.buffer, int(self.value_end[index]))
         elif self.client is not None:
-            found = iter(getattr(self.client[index], "headers", None) or ())
+            headers = iter(getattr(self.client[index], "headers", None) or ())
         kept: list[tuple[str, bytes]] = []
         room = MAX_HEADER_BYTES
-        for name, value in found:
+        for name, value in headers:
             room -= len(name) + len(value or b"")
             if room < 0 or len(kept) == MAX_HEADERS:
                 return tuple(kept), False

@@ -92,7 +92,7 @@ class SchemaFinder(Generic[Schema]):
             self._forget()
         schema = self._look_up(name)
         entry = kernels.REFUSED if schema is None else self._add(schema)
-        place = sum(1 for known in self._schemas if known < name)
+        place = sum(1 for other in self._schemas if other < name)
         self._schemas[name] = schema
         self._ids = np.insert(self._ids, place, np.array([name], np.uint64), axis=0)
         self._entries = np.insert(self._entries, place, entry)

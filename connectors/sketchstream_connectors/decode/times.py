@@ -93,8 +93,8 @@ def read_plainly(
     readers = {INTEGER: _parse_whole, STRING: _instant} | ({DECIMAL: _in_seconds} if seconds else {})
     for i, (kind, start, end) in enumerate(zip(kinds.tolist(), starts.tolist(), ends.tolist(), strict=True)):
         read = readers.get(kind)
-        found = None if read is None else read(data.data[start:end].tobytes())
-        times[i] = NO_TIME if found is None else found
+        milliseconds = None if read is None else read(data.data[start:end].tobytes())
+        times[i] = NO_TIME if milliseconds is None else milliseconds
 
 
 def _parse_whole(text: bytes) -> int | None:
@@ -105,19 +105,19 @@ def _parse_whole(text: bytes) -> int | None:
 
 def _in_seconds(text: bytes) -> int | None:
     """Milliseconds of decimal seconds."""
-    found = _SECONDS.fullmatch(text)
-    if found is None or int(found[1]) >= time_kernels.MAX_SECONDS:
+    match = _SECONDS.fullmatch(text)
+    if match is None or int(match[1]) >= time_kernels.MAX_SECONDS:
         return None
-    return int(found[1]) * 1000 + int((found[2] + b"000")[:3])
+    return int(match[1]) * 1000 + int((match[2] + b"000")[:3])
 
 
 def _instant(text: bytes) -> int | None:
     """Milliseconds of a time of RFC 3339."""
-    found = _INSTANT.fullmatch(text)
-    if found is None:
+    match = _INSTANT.fullmatch(text)
+    if match is None:
         return None
-    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
-    hours, minutes = int(found[9] or 0), int(found[10] or 0)
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    hours, minutes = int(match[9] or 0), int(match[10] or 0)
     if hour > 23 or minute > 59 or second > 60 or hours > 23 or minutes > 59:
         return None
     try:
@@ -125,8 +125,8 @@ def _instant(text: bytes) -> int | None:
         days = datetime.date(year or 400, month, day).toordinal() - (0 if year else _ERA_DAYS)
     except ValueError:
         return None
-    shift = (hours * 60 + minutes) * (-1 if found[8] == b"-" else 1)
+    shift = (hours * 60 + minutes) * (-1 if match[8] == b"-" else 1)
     in_minutes = (days - datetime.date(1970, 1, 1).toordinal()) * 1440 + hour * 60 + minute - shift
     if second < 60:
-        return in_minutes * 60_000 + second * 1000 + int(((found[7] or b"") + b"000")[:3])
+        return in_minutes * 60_000 + second * 1000 + int(((match[7] or b"") + b"000")[:3])
     return in_minutes * 60_000 + 59_999 if in_minutes % 1440 == 1439 else None

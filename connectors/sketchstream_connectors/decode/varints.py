@@ -16,13 +16,13 @@ class Octets(Protocol):
 
 def write_varint(value: int) -> bytes:
     """A number as the 64 bits of an int64."""
-    out = bytearray()
+    encoded = bytearray()
     raw = value & (1 << 64) - 1
     while raw > 127:
-        out.append(raw & 127 | 128)
+        encoded.append(raw & 127 | 128)
         raw >>= 7
-    out.append(raw)
-    return bytes(out)
+    encoded.append(raw)
+    return bytes(encoded)
 
 
 def write_zigzag(value: int) -> bytes:

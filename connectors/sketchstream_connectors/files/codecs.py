@@ -23,53 +23,53 @@ ADLER: Final = 4
 """Bytes of the checksum of zlib's wrapper."""
 
 
-def _null(data: bytes, most: int) -> bytes | None:
-    return data if len(data) <= most else None
+def _null(data: bytes, max_bytes: int) -> bytes | None:
+    return data if len(data) <= max_bytes else None
 
 
-def _finish_inflating(inflater: Any, data: bytes, most: int, spare: int = 0) -> bytes | None:
+def _finish_inflating(inflater: Any, data: bytes, max_bytes: int, spare: int = 0) -> bytes | None:
     """What one stream holds; at most `spare` bytes may follow it."""
     try:
-        plain: bytes = inflater.decompress(data, most)
+        plain: bytes = inflater.decompress(data, max_bytes)
     except (zlib.error, lzma.LZMAError, OSError):
         return None
     return plain if inflater.eof and len(inflater.unused_data) <= spare else None
 
 
-def _deflate(data: bytes, most: int) -> bytes | None:
+def _deflate(data: bytes, max_bytes: int) -> bytes | None:
     """Deflate without a wrapper; fastavro leaves most of zlib's checksum behind it."""
-    return _finish_inflating(zlib.decompressobj(-zlib.MAX_WBITS), data, most, spare=ADLER - 1)
+    return _finish_inflating(zlib.decompressobj(-zlib.MAX_WBITS), data, max_bytes, spare=ADLER - 1)
 
 
-def _bzip2(data: bytes, most: int) -> bytes | None:
-    return _finish_inflating(bz2.BZ2Decompressor(), data, most)
+def _bzip2(data: bytes, max_bytes: int) -> bytes | None:
+    return _finish_inflating(bz2.BZ2Decompressor(), data, max_bytes)
 
 
-def _xz(data: bytes, most: int) -> bytes | None:
-    return _finish_inflating(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=4 * most), data, most)
+def _xz(data: bytes, max_bytes: int) -> bytes | None:
+    return _finish_inflating(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=4 * max_bytes), data, max_bytes)
 
 
-def _zstandard(data: bytes, most: int) -> bytes | None:
+def _zstandard(data: bytes, max_bytes: int) -> bytes | None:
     step = compression.ZSTD_STEP
     gathered, size = [], 0
     try:
         for block in compression.zstd_frames(data[at : at + step] for at in range(0, len(data), step)):
             gathered.append(block)
             size += len(block)
-            if size > most:
+            if size > max_bytes:
                 return None
     except (EOFError, zlib.error):
         return None
     return b"".join(gathered)
 
 
-def _snappy(data: bytes, most: int) -> bytes | None:
+def _snappy(data: bytes, max_bytes: int) -> bytes | None:
     """A snappy block, and the big-endian CRC-32 of what it holds."""
     import cramjam
 
     block, checksum = data[:-SNAPPY_SUM], data[-SNAPPY_SUM:]
     try:
-        if cramjam.snappy.decompress_raw_len(block) > most:
+        if cramjam.snappy.decompress_raw_len(block) > max_bytes:
             return None
         plain = bytes(cramjam.snappy.decompress_raw(block))
     except (cramjam.DecompressionError, ValueError):

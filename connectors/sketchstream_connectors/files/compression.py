@@ -17,14 +17,14 @@ from sketchstream.errors import FormatError, needing
 
 GZIP, ZSTD = COMPRESSED
 ZSTD_STEP: Final = 4096
-"""Compressed bytes at a time: zstd says only afterwards how many they become, at worst some 30,000 times as many."""
+"""Compressed bytes at a time: how many they become is known only afterwards, at worst some 30,000 times as many."""
 
 
 def is_compressed(path: Path) -> bool:
     """Whether a file is compressed, by its name.
 
     Raises:
-        FormatError: it is, and its name does not say so.
+        FormatError: it is, and its name has another ending.
     """
     if path.suffix.lower() in COMPRESSED or not path.is_file():
         return path.suffix.lower() in COMPRESSED
@@ -95,17 +95,17 @@ def zstd_frames(parts: Iterable[bytes]) -> Iterator[bytes]:
     import zstandard
 
     frame = None
-    for given in parts:
-        part = given
-        while part:
+    for compressed in parts:
+        rest = compressed
+        while rest:
             frame = frame or zstandard.ZstdDecompressor().decompressobj()
             try:
-                block = frame.decompress(part)
+                block = frame.decompress(rest)
             except zstandard.ZstdError as error:
                 raise zlib.error from error
             if block:
                 yield block
-            part = frame.unused_data if frame.eof else b""
+            rest = frame.unused_data if frame.eof else b""
             frame = None if frame.eof else frame
     if frame is not None:
         raise EOFError

@@ -10,10 +10,11 @@ events that cannot be used, because where a record begins follows from those bef
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -62,7 +63,7 @@ def avro_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Chun
     require_length(path, number, position, "rows")
 
 
-def documents(path: Path, most: int) -> Iterator[dict[str, Any]]:
+def documents(path: Path, max_records: int) -> Iterator[dict[str, Any]]:
     """The first records of each file's blocks as plain documents, without those that are malformed.
 
     Raises:
@@ -74,7 +75,7 @@ def documents(path: Path, most: int) -> Iterator[dict[str, Any]]:
             splitter = BlockSplitter(container.schema)
             for block in container.blocks(0):
                 data, starts, ends, _ = _split(splitter, [block])
-                for start, end in zip(starts[:most].tolist(), ends[:most].tolist(), strict=True):
+                for start, end in zip(starts[:max_records].tolist(), ends[:max_records].tolist(), strict=True):
                     document = tree.document(container.schema, data[start:end].tobytes())
                     if isinstance(document, dict):
                         yield document
@@ -118,13 +119,7 @@ class _Container:
     schema: Type
     codec: Codec
     marker: bytes
-    skipped: int = field(default=0)
-
-    def __enter__(self) -> _Container:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
+    skipped: int = 0
 
     def blocks(self, skip: int) -> Iterator[_Block]:
         """Blocks, but those of the first `skip` records; `skipped` is then how many were passed over.
@@ -156,7 +151,8 @@ class _Container:
                 yield _Block(at, count, plain if plain is not None and count <= len(plain) else None)
 
 
-def _open_container(path: Path) -> _Container:
+@contextlib.contextmanager
+def _open_container(path: Path) -> Iterator[_Container]:
     """Open a file and read its header.
 
     Raises:
@@ -164,8 +160,7 @@ def _open_container(path: Path) -> _Container:
         FormatError: it is not a container file, or has no schema that can be read.
         MissingExtraError: its codec needs a package that is not installed.
     """
-    file = path.open("rb")
-    try:
+    with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise FormatError(f"{path} is not an Avro container file")
         metadata = _metadata(file, path)
@@ -174,13 +169,10 @@ def _open_container(path: Path) -> _Container:
             schema = parse(metadata.get("avro.schema", b"").decode())
         except (FormatError, UnicodeDecodeError):
             raise FormatError(f"the header of {path} holds no Avro schema that can be read") from None
-        if schema.least == 0:
+        if schema.min_bytes == 0:
             raise FormatError(f"the records of {path} have no bytes, and so no fields")
         name = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
-        return _Container(path, file, schema, codec(name, path), marker)
-    except BaseException:
-        file.close()
-        raise
+        yield _Container(path, file, schema, codec(name, path), marker)
 
 
 def _metadata(file: IO[bytes], path: Path) -> dict[str, bytes]:

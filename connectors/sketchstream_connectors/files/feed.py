@@ -56,9 +56,9 @@ class DirectoryFeed:
         frontiers, problems = readable_frontiers(self.root)  # first, so that all that they cover exists
         if self._seen is None or not positions:  # nothing is stored: everything is read again
             self._seen = dict(positions)
-        seen = self._seen
+        marks = self._seen
         listing = _Listing(self.root)
-        new = sorted((start, name, mark) for start, name, mark in listing.files() if seen.get(name) != mark)
+        new = sorted((start, name, mark) for start, name, mark in listing.files() if marks.get(name) != mark)
         problems += listing.problems
         unread: set[tuple[str, str, int]] = set()
         for at in range(0, len(new), FILES):
@@ -77,7 +77,7 @@ class DirectoryFeed:
                         unread.add((sketch, revision, _partition(file)))
                     continue
                 read[name] = mark
-            seen |= read
+            marks |= read
             yield FeedBatch(entries=entries, unreadable=unreadable, positions=read, behind=len(new) - at - len(read))
         covering = [
             frontier
@@ -141,7 +141,7 @@ class _Listing:
             return []
 
     def _mark(self, name: str) -> str:
-        """The size, time and number of a file; reading says what is wrong with one that has none."""
+        """The size, time and number of a file; empty where there is none: reading reports why."""
         try:
             about = (self._root / name).stat()
         except OSError:
@@ -150,5 +150,5 @@ class _Listing:
 
 
 def _partition(file: str) -> int:
-    (named,) = (found for names in NAMES if (found := names.fullmatch(file)))
+    (named,) = (match for names in NAMES if (match := names.fullmatch(file)))
     return int(named[1])

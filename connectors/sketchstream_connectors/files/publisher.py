@@ -209,7 +209,7 @@ def read_boundary(folder: Path) -> tuple[int, Boundary]:
             names = [path.name for path in folder.iterdir()]
         except FileNotFoundError:
             return 0, Boundary()
-    number = max((int(found[1]) for name in names if (found := BOUNDARY_NAME.fullmatch(name))), default=0)
+    number = max((int(match[1]) for name in names if (match := BOUNDARY_NAME.fullmatch(name))), default=0)
     if not number:
         return 0, Boundary()
     path = folder / f"{number:07d}.json"
@@ -233,11 +233,11 @@ def read_frontiers(root: Path, sketch: str | None = None) -> list[Frontier]:
         StoreError: a file cannot be read.
         FormatError: a frontier file holds something else.
     """
-    out = []
+    frontiers_read = []
     for path in _frontier_files(root, sketch):
         with files.reading(path), contextlib.suppress(FileNotFoundError):
-            out.append(_read_frontier(path))
-    return out
+            frontiers_read.append(_read_frontier(path))
+    return frontiers_read
 
 
 def readable_frontiers(root: Path) -> tuple[list[Frontier], list[str]]:
@@ -246,17 +246,17 @@ def readable_frontiers(root: Path) -> tuple[list[Frontier], list[str]]:
     Raises:
         StoreError: the folder cannot be read.
     """
-    out, problems = [], []
+    frontiers_read, problems = [], []
     for path in _frontier_files(root, None):
         try:
-            out.append(_read_frontier(path))
+            frontiers_read.append(_read_frontier(path))
         except FileNotFoundError:
             continue
         except FormatError as error:
             problems.append(str(error))
         except OSError as error:
             problems.append(f"cannot read {path}: {error.strerror}")
-    return out, problems
+    return frontiers_read, problems
 
 
 def _frontier_files(root: Path, sketch: str | None) -> list[Path]:
@@ -267,12 +267,12 @@ def _frontier_files(root: Path, sketch: str | None) -> list[Path]:
     return [path for path in paths if FRONTIER_NAME.fullmatch(path.name) and REVISION_NAME.fullmatch(path.parent.name)]
 
 
-def read_regular(path: Path, most: int) -> bytes:
+def read_regular(path: Path, max_bytes: int) -> bytes:
     """The bytes of a file, if it is one: to open a pipe or a device may take for ever, or do something.
 
     Args:
         path: path of the file.
-        most: bytes that it may have.
+        max_bytes: bytes that it may have.
 
     Raises:
         FormatError: it is something else, or larger.
@@ -285,9 +285,9 @@ def read_regular(path: Path, most: int) -> bytes:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FormatError(msg)
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise FormatError(f"{path.name} has more than {most:,} bytes")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise FormatError(f"{path.name} has more than {max_bytes:,} bytes")
     return content
 
 

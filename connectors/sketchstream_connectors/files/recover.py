@@ -9,6 +9,7 @@ windows a second time.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,7 @@ def _look(root: Path, end: int | None, *, mended: bool = False) -> list[Diagnosi
         return findings
     text = "store.json was gone or damaged: written again from the snapshot"
     return [
-        Diagnosis(finding.partition, "adopt", f"{text}; {finding.text}", finding.position, finding.revision)
-        if finding.outcome == "healthy"
-        else finding
+        replace(finding, outcome="adopt", text=f"{text}; {finding.text}") if finding.outcome == "healthy" else finding
         for finding in findings
     ]
 
@@ -87,14 +86,11 @@ def _judge(root: Path, partition: int, end: int | None, revision: int) -> Diagno
 def _move(store: stores.DirectoryStore, at: Diagnosis) -> None:
     """Move a snapshot to an earlier position, its open windows marked."""
     header = stores.newest_snapshot(store.root, at.partition)
-    restored = store.take(at.partition)
+    store.take(at.partition)
     assert header is not None
     manifest: dict[str, Any] = dict(header["manifest"])
     manifest["position"] = at.position
     mark_diverged(manifest)
     blobs = frozenset(header["blobs"])
-    del restored
-    store.commit(
-        at.partition,
-        Snapshot(at.partition, at.position, manifest, {}, blobs, at.revision, header["fingerprint"], True),
-    )
+    snapshot = Snapshot(at.partition, at.position, manifest, {}, blobs, at.revision, header["fingerprint"], True)
+    store.commit(at.partition, snapshot)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -32,15 +32,21 @@ CHUNK_ROWS = 1 << 16
 """Rows of a chunk, as many as `containers.CHUNK_ROWS`."""
 
 
-@dataclass(frozen=True, eq=False)
-class Numbers:
-    """(n,) numbers, and which of them can be used."""
-
-    values: Ints
-    readable: Flags
-
-
 SEPARATORS: Final = ",;\t|"
+
+
+class CsvHeader(NamedTuple):
+    """The first line of a file.
+
+    Args:
+        separator: what stands between two cells.
+        columns: number of columns.
+        places: position of each column that is wanted, by its name.
+    """
+
+    separator: str
+    columns: int
+    places: Mapping[str, int]
 
 
 def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | None) -> Iterator[Chunk | None]:
@@ -49,9 +55,7 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
     A row is one line of the file, parsed by itself: what one of them holds, an open quote included, says nothing about
     another. A line that is not a row of the header's cells is an event that cannot be used; an empty one is none.
     """
-    header: list[str] | None = None
-    columns: dict[str, int] = {}
-    separator = ","
+    header: CsvHeader | None = None
     number = 0 if path is not None else position
     for part in blocks.parts(path, "csv", 0, wait_s):
         if part is None:
@@ -59,19 +63,12 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
             continue
         data, starts, ends = part
         if header is None:
-            line = data[max(int(starts[0]), 0) : int(ends[0])]
-            separator = separator_of(line)
-            header = _header(path, line, separator)
-            try:
-                columns = _columns(layout, header)
-            except ConfigError:
-                require_utf8(path, line)  # names cannot be found in a line that is not UTF-8
-                raise
+            header = _read_header(path, layout, data[max(int(starts[0]), 0) : int(ends[0])])
             starts, ends = starts[1:], ends[1:]
         skip = max(0, position - number) if path is not None else 0
         number += starts.size
         if skip < starts.size:
-            yield _csv_chunk(layout, columns, len(header), separator, data, starts[skip:], ends[skip:], number)
+            yield _csv_chunk(layout, header, data, starts[skip:], ends[skip:], number)
     if header is None:
         raise FormatError(f"{path or 'standard input'} is empty: a csv file begins with the names of its columns")
     if path is not None:
@@ -101,23 +98,30 @@ def require_utf8(path: Path | None, line: bytes) -> None:
         )
 
 
-def _header(path: Path | None, line: bytes, separator: str) -> list[str]:
-    """Names of the columns; those that are not UTF-8 do not hurt if they are not asked for."""
+def _read_header(path: Path | None, layout: Layout, first_line: bytes) -> CsvHeader:
+    """Read the names of the columns; those that are not UTF-8 do not hurt if they are not asked for."""
+    line = first_line
     if b"\0" in line:
         require_utf8(path, line)
+    separator = separator_of(line)
     cells = quoted_cells(line, separator)
     if cells is None:
         raise FormatError(
             f"the first line of {path or 'standard input'} is not a line of csv, as the names of its columns would be"
         )
-    return [cell.decode("utf-8", "replace") for cell in cells]
+    try:
+        places = _columns(layout, [cell.decode("utf-8", "replace") for cell in cells])
+    except ConfigError:
+        require_utf8(path, line)  # names cannot be found in a line that is not UTF-8
+        raise
+    return CsvHeader(separator, len(cells), places)
 
 
 def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
     """Position of each requested column, by its name."""
-    out = {}
+    places: dict[str, int] = {}
     for name in (layout.item, layout.weight, layout.time, *layout.columns):
-        if name is None or name in out:
+        if name is None or name in places:
             continue
         if list(header).count(name) != 1:
             column = f"column {name!r:.60} among the {len(header)} columns of the file"
@@ -128,22 +132,13 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
             else:
                 msg = f"there is no {column}; there are: {', '.join(header[:MAX_NAMES])}{meant(name, header)}"
             raise ConfigError(msg)
-        out[name] = list(header).index(name)
-    return out
+        places[name] = list(header).index(name)
+    return places
 
 
-def _csv_chunk(
-    layout: Layout,
-    places: Mapping[str, int],
-    columns: int,
-    separator: str,
-    data: bytes,
-    starts: Ints,
-    ends: Ints,
-    number: int,
-) -> Chunk:
-    """Lines number-n .. number-1 of a file with this number of columns."""
-    cells, broken = _table(data, starts, ends, columns, separator, places)
+def _csv_chunk(layout: Layout, header: CsvHeader, data: bytes, starts: Ints, ends: Ints, number: int) -> Chunk:
+    """Lines number-n .. number-1 of a file."""
+    cells, broken = _table(header, data, starts, ends)
     n = starts.size
     valid, weights, weight = ~broken, None, None
     if layout.weight is not None:
@@ -156,19 +151,18 @@ def _csv_chunk(
     return _chunk(layout, items, broken, valid, times, (weights, weight), further, number, len(data))
 
 
-def _table(
-    data: bytes, starts: Ints, ends: Ints, columns: int, separator: str, places: Mapping[str, int]
-) -> tuple[dict[str, RecordColumn], Flags]:
+def _table(header: CsvHeader, data: bytes, starts: Ints, ends: Ints) -> tuple[dict[str, RecordColumn], Flags]:
     """The wanted cells of each line, and a mask of invalid lines."""
+    separator, columns, places = header
     buffer = np.frombuffer(data, np.uint8)
     marks = np.append(np.flatnonzero(buffer == ord(separator)), len(data))
     quotes = np.flatnonzero(buffer == ord('"'))
-    there = starts >= 0
-    begin = np.where(there, starts, ends)
+    present = starts >= 0
+    begin = np.where(present, starts, ends)
     first, last = np.searchsorted(marks, begin), np.searchsorted(marks, ends)
     quoted = np.searchsorted(quotes, ends) > np.searchsorted(quotes, begin)
-    broken = there & ~quoted & (last - first != columns - 1)
-    plain = there & ~quoted & ~broken
+    broken = present & ~quoted & (last - first != columns - 1)
+    plain = present & ~quoted & ~broken
     spans = {}
     for name, at in places.items():
         left = begin if at == 0 else marks[np.minimum(first + at - 1, marks.size - 1)] + 1
@@ -232,8 +226,8 @@ def _chunk(
     if cells is None:
         items, null = Items.of(np.zeros(n, np.int64)), np.zeros(n, np.bool_)
     else:
-        items, there = cells.items(layout.item_type)
-        valid &= there
+        items, readable = cells.items(layout.item_type)
+        valid &= readable
         null = cells.absent & ~broken
     events = Events(None, items, weights[0], valid, times, null, weights[1], columns)
     return Chunk(0, number - n, number, offsets, None, events, n_bytes=n_bytes)
@@ -324,8 +318,7 @@ def arrow_chunk(layout: Layout, batch: Any, number: int) -> Chunk:
         if layout.decimals and (pa.types.is_floating(weight_column.type) or pa.types.is_decimal(weight_column.type)):
             weights, weight = read_weights(_arrow_column(weight_column, layout.weight), valid, decimals=True)
         else:
-            numbers = _arrow_ints(weight_column, layout.weight, 1)
-            weights, valid = numbers.values, numbers.readable.copy()
+            weights, valid = _arrow_ints(weight_column, layout.weight, 1)
     times = np.full(n, NO_TIME, np.int64)
     if layout.time is not None:
         column = batch.column(layout.time)
@@ -333,9 +326,9 @@ def arrow_chunk(layout: Layout, batch: Any, number: int) -> Chunk:
             raise ConfigError(no_instant(layout.time))
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             utc = pa.timestamp("ms", tz=getattr(column.type, "tz", None))
-            times = _known_times(_arrow_ints(column.cast(utc, safe=False), layout.time, NO_TIME))
+            times = _arrow_times(column.cast(utc, safe=False), layout.time)
         elif pa.types.is_integer(column.type):
-            times = in_ms(_known_times(_arrow_ints(column, layout.time, NO_TIME)), layout.time_unit)
+            times = in_ms(_arrow_times(column, layout.time), layout.time_unit)
         else:
             seconds = layout.time_unit == "s" and pa.types.is_floating(column.type)
             column = column.cast(pa.large_string()) if seconds else column
@@ -370,9 +363,10 @@ def _arrow_column(column: Any, name: str) -> RecordColumn:
     return replace(texts, kinds=np.where(texts.kinds == NULL, NULL, stored).astype(np.uint8), raw=stored == STRING)
 
 
-def _known_times(times: Numbers) -> Ints:
-    """Times, `NO_TIME` where there is none that can be used."""
-    return np.where(times.readable, times.values, NO_TIME)
+def _arrow_times(column: Any, name: str) -> Ints:
+    """A column of times, `NO_TIME` where there is none that can be used."""
+    times, readable = _arrow_ints(column, name, NO_TIME)
+    return np.where(readable, times, NO_TIME)
 
 
 def _arrow_texts(column: Any, name: str) -> RecordColumn:
@@ -402,8 +396,8 @@ def _arrow_texts(column: Any, name: str) -> RecordColumn:
     return _texts(buffer, np.where(null, -1, bounds[:-1]), bounds[1:].copy())
 
 
-def _arrow_ints(column: Any, name: str, null: int) -> Numbers:
-    """A column of numbers as int64, nulls as `null`; values that are not integers or too large are skipped one by one.
+def _arrow_ints(column: Any, name: str, null: int) -> tuple[Ints, Flags]:
+    """A column of numbers as int64, nulls as `null`; and which can be used: integers that are not too large.
 
     Raises:
         ConfigError: a column of another type than numbers.
@@ -412,8 +406,8 @@ def _arrow_ints(column: Any, name: str, null: int) -> Numbers:
 
     kind = column.type
     if pa.types.is_signed_integer(kind) and not column.null_count:  # most columns: nothing can be wrong with these
-        return Numbers(column.to_numpy(zero_copy_only=False).astype(np.int64), np.ones(len(column), np.bool_))
-    there = ~column.is_null().to_numpy(zero_copy_only=False)
+        return column.to_numpy(zero_copy_only=False).astype(np.int64), np.ones(len(column), np.bool_)
+    present = ~column.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
         wide = pa.float64() if pa.types.is_floating(kind) else pa.uint64() if kind == pa.uint64() else pa.int64()
         values, readable = whole_numbers(column.cast(wide).fill_null(0).to_numpy(zero_copy_only=False))
@@ -423,4 +417,4 @@ def _arrow_ints(column: Any, name: str, null: int) -> Numbers:
         values = np.array([int(value) if good else 0 for value, good in zip(exact, readable, strict=True)], np.int64)
     else:
         raise ConfigError(f"column {name!r:.60} has type {kind}; whole numbers of at most 64 bits were expected")
-    return Numbers(np.where(there, values, null), readable | ~there)
+    return np.where(present, values, null), readable | ~present

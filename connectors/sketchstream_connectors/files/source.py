@@ -214,11 +214,7 @@ def _halting(error: Exception) -> DataLossError:
 
 
 def batches(
-    path: Path | None,
-    layout: Layout,
-    *,
-    skip_invalid: bool = False,
-    inspect: Callable[[Chunk], None] | None = None,
+    path: Path | None, layout: Layout, *, skip_invalid: bool = False, inspect: Callable[[Chunk], None] | None = None
 ) -> Iterator[tuple[Events, int]]:
     """Yield the events of a file, without event times, in the form that `Intake.events` takes.
 

@@ -87,10 +87,6 @@ class DirectoryStore:
             self.close()
             raise
 
-    def __repr__(self) -> str:
-        """Where it is."""
-        return f"<DirectoryStore {self.root}>"
-
     def _open(self) -> int:
         """Read `store.json`, or write it for a new store."""
         about = self.root / "store.json"
@@ -325,11 +321,10 @@ def _read_snapshot(path: Path, partition: int) -> dict[str, Any]:
     damaged = f"partition {partition}: the snapshot {path.name} in {path.parent} is damaged"
     if hashlib.blake2b(body, digest_size=_DIGEST).digest() != digest:
         raise DataLossError(f"{damaged}; start a new revision with `sketchstream reset`")
-    header = msgpack.unpackb(body, strict_map_key=False)
+    header: dict[str, Any] = msgpack.unpackb(body, strict_map_key=False)
     if header.get("format") != FORMAT or header.get("partition") != partition:
         raise DataLossError(f"{damaged}, or of another version or partition")
-    out: dict[str, Any] = header
-    return out
+    return header
 
 
 def _read_blob(folder: Path, name: str, digest: bytes, partition: int) -> Bytes:

@@ -15,7 +15,6 @@ engine's business.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -42,10 +41,10 @@ from sketchstream_connectors.lake.engines import EPOCH, EVENTS, POSITION, SUM, W
 SUMMABLE: Final = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} - {"uint64"}
 """Arrow types of weights that every engine adds up alike."""
 Group = tuple[int, int, int, int]
-"""What `row_groups` says of one."""
+"""A row group, as `row_groups` yields it."""
 MAX_SUM: Final = (1 << 63) - 1
 UNKNOWN: Final = (-math.inf, math.inf)
-"""Smallest and largest weight where a footer does not say them."""
+"""Smallest and largest weight where a footer lacks them."""
 _BEYOND: Final = "equal rows have weights whose sum is beyond 64 bits; use a shorter window, or smaller weights"
 
 
@@ -84,6 +83,7 @@ class Rows:
 
     def __init__(self, source: Sequence[Path] | Any, layout: Layout, spill: Path, with_: str = "duckdb") -> None:
         with needing("backfill needs pyarrow: pip install 'sketchstream[backfill]'"):
+            import pyarrow as pa
             import pyarrow.parquet as pq
         if layout.time is None:
             raise FormatError("input.time must name the column of the event time: a history has no time of its own")
@@ -102,8 +102,10 @@ class Rows:
             self._source: Any = [str(path) for path in source]
             self.number, self._groups, ranges = 0, [], list[tuple[float, float]]()
             for path in source:
-                with _readable(path):
+                try:
                     about = pq.read_metadata(path)
+                except (pa.ArrowException, OSError) as error:
+                    raise FormatError(f"{path} cannot be read as parquet ({type(error).__name__})") from None
                 self.number += about.num_rows
                 self._note(about.schema.to_arrow_schema(), f"{path}")
                 self._groups += row_groups(about, self._time, TO_MS[layout.time_unit])
@@ -156,9 +158,13 @@ class Rows:
             WeightError: equal rows have a sum beyond 64 bits.
         """
         layout = replace(self._layout, columns=tuple(sorted(set(plan.fields.values()))))
-        most = _most_whole(plan.spec) if self._summable else None
+        max_weight = _most_whole(plan.spec) if self._summable else None
         low, high = self._weights
-        weight = None if most is None else (str(layout.weight), None if -most <= low <= high <= most else most)
+        weight = (
+            None
+            if max_weight is None
+            else (str(layout.weight), None if -max_weight <= low <= high <= max_weight else max_weight)
+        )
         if weight is not None:
             layout = replace(layout, weight=None)
         try:
@@ -219,7 +225,7 @@ def extents(about: Any, weight: str) -> Iterator[tuple[float, float]]:
 
 
 def _statistics(about: Any, name: str) -> Iterator[tuple[Any, int]]:
-    """What a file's footer says of a column in each row group, if it does; and the rows of that."""
+    """Statistics of a column in each row group of a file, None where its footer lacks them; and the rows of that."""
     place = [about.schema.column(at).path for at in range(about.num_columns)].index(name)
     for number in range(about.num_row_groups):
         group = about.row_group(number)
@@ -234,11 +240,11 @@ def bounds(groups: Iterable[Group], start: int, end: int) -> tuple[int, int]:
         start: begin of the range, ms.
         end: end of the range, ms.
     """
-    least = most = 0
+    fewest = most = 0
     for first, last, times, rows in groups:
-        least += times if start <= first and last < end else 0
+        fewest += times if start <= first and last < end else 0
         most += rows if first < end and last >= start else 0
-    return least, most
+    return fewest, most
 
 
 def _ms(time: Any, unit: tuple[int, int]) -> int:
@@ -322,8 +328,8 @@ def _sum_rows(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) ->
     sums, numbers = (batch.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in (SUM, weighed))
     lattice = kinds.of(spec).intake.lattice(spec)
     bits = 0 if lattice is None else lattice.bits
-    most = _most_whole(spec) or 1
-    if numbers.max(initial=0) > MAX_SUM // (most << bits):  # then the sum may have wrapped
+    max_weight = _most_whole(spec) or 1
+    if numbers.max(initial=0) > MAX_SUM // (max_weight << bits):  # then the sum may have wrapped
         raise WeightError(_BEYOND)
     good = good & (numbers > 0)
     if not good.all():
@@ -341,9 +347,9 @@ def _units(spec: Any, weights: Any, n: int) -> tuple[Ints, npt.NDArray[np.bool_]
     """(n,) weights in units of sums; (n,) which of them are weights of events."""
     if (lattice := kinds.of(spec).intake.lattice(spec)) is not None:
         return in_units(lattice, weights, n)
-    most = kinds.of(spec).intake.most_weight(spec)
+    max_weight = kinds.of(spec).intake.most_weight(spec)
     units = np.ones(n, np.int64) if weights is None else as_weights(weights, n, alone=True).astype(np.int64)
-    return units, np.ones(n, np.bool_) if most is None else (units <= most) & (units >= -most)
+    return units, np.ones(n, np.bool_) if max_weight is None else (units <= max_weight) & (units >= -max_weight)
 
 
 def family(arrow_type: Any) -> str:
@@ -366,14 +372,3 @@ def family(arrow_type: Any) -> str:
     if pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type) or name == "binary_view":
         return "bytes"
     return "bytes" if pa.types.is_fixed_size_binary(arrow_type) and not pa.types.is_decimal(arrow_type) else name
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Errors of a Parquet file with its name."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path} cannot be read as parquet ({type(error).__name__})") from None

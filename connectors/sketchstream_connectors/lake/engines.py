@@ -149,13 +149,13 @@ class DuckDB:
             position = FunctionExpression("//", since, ConstantExpression(question.step * divisor))
         counted, sums = [FunctionExpression("count_star").alias(EVENTS)], list[str]()
         if question.weight is not None:
-            name, most = question.weight
+            name, bound = question.weight
             weight, summed = ColumnExpression(name).cast("BIGINT"), dict[str, Any]()
-            if most is None:
+            if bound is None:
                 summed[SUM] = weight
             else:
                 weight = CoalesceOperator(weight, ConstantExpression(1))
-                within = weight.between(ConstantExpression(-most), ConstantExpression(most))
+                within = weight.between(ConstantExpression(-bound), ConstantExpression(bound))
                 for alias, addend in ((SUM, weight), (WEIGHED, ConstantExpression(1))):
                     summed[alias] = CaseExpression(within, addend).otherwise(ConstantExpression(0))
             sums = [*summed]
@@ -218,13 +218,13 @@ class Polars:
             position = (ms * factor - start * divisor) // (question.step * divisor)
         counted = [pl.len().alias(EVENTS)]
         if question.weight is not None:
-            name, most = question.weight
+            name, bound = question.weight
             weight = pl.col(name).cast(pl.Int64)
-            if most is None:
+            if bound is None:
                 counted.append(weight.sum().alias(SUM))
             else:
                 weight = weight.fill_null(1)
-                within = weight.is_between(-most, most)
+                within = weight.is_between(-bound, bound)
                 summed = pl.when(within).then(weight).otherwise(0)
                 counted += [summed.sum().alias(SUM), within.cast(pl.Int64).sum().alias(WEIGHED)]
         groups = rows.filter((ms >= first) & (ms < stop)).group_by([*question.names, position.alias(POSITION)])
@@ -298,10 +298,10 @@ class Spark:
             *counted
         )
         # A window that the driver can hold is not written to Spark's cache. Events of files are counted first, from one
-        # column, where their footers do not tell; what a frame costs to count is not known, so it is computed once.
-        least, most = question.events or (0, MAX_ROWS + 1)
-        small = most <= MAX_ROWS or (
-            least <= MAX_ROWS and isinstance(question.table, list) and rows.count() <= MAX_ROWS
+        # column, where their footers do not suffice; what a frame costs to count is not known, so it is computed once.
+        fewest, most_rows = question.events or (0, MAX_ROWS + 1)
+        small = most_rows <= MAX_ROWS or (
+            fewest <= MAX_ROWS and isinstance(question.table, list) and rows.count() <= MAX_ROWS
         )
         for part in [grouped.toArrow()] if small else self._parts(grouped):
             for first in range(0, part.num_rows, BATCH):  # chunks of Spark are small
@@ -317,8 +317,8 @@ class Spark:
             sizes = sorted((row[0], row[1]) for row in cached.groupBy(_PLACE).count().collect())
             ends = accumulate(rows for _, rows in sizes)
             for _, places in groupby(zip(sizes, ends, strict=True), key=lambda entry: entry[1] // MAX_ROWS):
-                here = [place for (place, _), _ in places]
-                yield cached.filter(f.col(_PLACE).isin(here)).drop(_PLACE).toArrow()
+                chosen = [place for (place, _), _ in places]
+                yield cached.filter(f.col(_PLACE).isin(chosen)).drop(_PLACE).toArrow()
         finally:
             cached.unpersist()
 

@@ -126,7 +126,7 @@ class Backfill:
         self._root = config.resolve(config.history_name)
         self._paths = files_of(self._root, ".parquet")
         self._layout = history_layout(config)
-        self.input = self._pinned()
+        self.input = self._pin_files()
         self._series = DeploymentSeries(config)
         try:
             self._rows = Rows(self._paths, self._layout, self._folder / "spill", engine)
@@ -207,7 +207,7 @@ class Backfill:
             try:
                 boundary.with_history(plan.calendar.end(window[0]), ledger, plan.name)
                 booked = not self.begins_revision and self._is_booked(plan, window, self._job(plan, window))
-                again = booked and self._stored(plan, window) is not None
+                again = booked and self._stored_body(plan, window) is not None
                 yield WindowDone(plan.name, window, "to publish again" if again else "to publish")
             except (ConfigError, DataLossError) as error:
                 yield WindowDone(plan.name, window, "refused", reason=str(error))
@@ -238,7 +238,7 @@ class Backfill:
         """One window, from whatever an earlier run left."""
         job = self._job(plan, window)
         if self._is_booked(plan, window, job):
-            body = self._stored(plan, window)
+            body = self._stored_body(plan, window)
             if body is not None:
                 self._publish(plan, window, body)
                 return WindowDone(plan.name, window, "published again")
@@ -257,7 +257,7 @@ class Backfill:
         )
         sketch = Sketch.create(plan.spec, self._key, origin=origin)
         records = fill(sketch, chain([first], counts))
-        if self._pinned() != self.input:
+        if self._pin_files() != self.input:
             raise StoreError(
                 "the files of the input changed while they were counted; nothing of this window was published"
             )
@@ -267,7 +267,7 @@ class Backfill:
 
     # ------------------------------------------------------------------------------------------ job and ledger
 
-    def _pinned(self) -> list[list[Any]]:
+    def _pin_files(self) -> list[list[Any]]:
         """Names, sizes and times of change of the files."""
         with files.reading("the files of the input"):
             about = [(path, path.stat()) for path in self._paths]
@@ -334,7 +334,7 @@ class Backfill:
         if not files.write_new(path, json.dumps(row, indent=1).encode(), step="booked"):
             self._is_booked(plan, window, job)  # another process wrote it: of the same job, or it is refused
 
-    def _stored(self, plan: SketchPlan, window: tuple[int, int]) -> bytes | None:
+    def _stored_body(self, plan: SketchPlan, window: tuple[int, int]) -> bytes | None:
         """The body of the window, if one is stored."""
         path = self._path(plan, window, "body")
         with files.reading(path):
@@ -352,7 +352,7 @@ class Backfill:
         path = self._path(plan, window, "body")
         faults.checkpoint("backfill:sealed")
         while not files.write_new(path, body, step="body"):
-            if (stored := self._stored(plan, window)) is not None:
+            if (stored := self._stored_body(plan, window)) is not None:
                 return stored
         return body
 
@@ -419,7 +419,7 @@ class Backfill:
 
 
 def _secret_name(secret: Path, use: bytes, content: Any) -> str:
-    """A name that tells nothing to anybody who does not have the secret in this file."""
+    """A name from which nothing follows without the secret in this file."""
     key = files.read_file(secret)[0]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16, key=key, person=use).hexdigest()
 

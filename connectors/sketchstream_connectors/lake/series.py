@@ -37,33 +37,29 @@ class DeploymentSeries:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        publishers: list[Publisher] = []
         with contextlib.ExitStack() as stack:
-            self.revision, publishers = self._opened(stack)
+            if config.from_kafka:
+                from sketchstream_connectors.kafka.cluster.client import Connection
+                from sketchstream_connectors.kafka.publishing.history import KafkaHistory
+                from sketchstream_connectors.kafka.state.traces import newest_revision as newest_published
+                from sketchstream_connectors.kafka.worker import newest_revision
+
+                connections = [Connection(part.kafka, part.folder) for part in config.apart()]
+                for connection in connections:
+                    stack.callback(connection.close)
+                begun = newest_revision(connections, config)
+                published = newest_published(connections[0], config.sealed_topic) if begun is None else begun
+                self.revision = max(0, published)
+                if config.history_topic is not None:
+                    publishers.append(KafkaHistory(connections[0], config.history_topic))
+            else:
+                self.revision = store.read_about(config.store_path)[0] if config.store_path.is_dir() else 0
+            if config.sealed_directory is not None:
+                publishers.append(DirectoryPublisher(config.sealed_directory))
             self.publisher: Publisher = publishers[0] if len(publishers) == 1 else AllPublishers(publishers)
             stack.callback(self.publisher.close)
             self._stack = stack.pop_all()
-
-    def _opened(self, stack: contextlib.ExitStack) -> tuple[int, list[Publisher]]:
-        """Open the revision and publishers; what must be closed goes to the stack."""
-        config = self._config
-        publishers: list[Publisher] = []
-        if config.from_kafka:
-            from sketchstream_connectors.kafka.publishing.history import KafkaHistory
-            from sketchstream_connectors.kafka.state.traces import newest_revision as newest_published
-            from sketchstream_connectors.kafka.worker import connect, newest_revision
-
-            connections = [connect(topic_config) for topic_config in config.apart()]
-            for connection in connections:
-                stack.callback(connection.close)
-            begun = newest_revision(connections, config)
-            revision = max(0, newest_published(connections[0], config.sealed_topic)) if begun is None else begun
-            if config.history_topic is not None:
-                publishers.append(KafkaHistory(connections[0], config.history_topic))
-        else:
-            revision = store.read_about(config.store_path)[0] if config.store_path.is_dir() else 0
-        if config.sealed_directory is not None:
-            publishers.append(DirectoryPublisher(config.sealed_directory))
-        return revision, publishers
 
     def close(self) -> None:
         """Close the publisher and the connections."""

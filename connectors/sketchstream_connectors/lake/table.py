@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import glob
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -108,11 +109,13 @@ def backfill(
         )
     require_choice(item_type, "item_type", get_args(ItemType))
     require_outside(invalid)
-    of_table = {"item": item, "time": time, "weight": weight, "fields": fields, "since": since, "until": until}
-    of_table |= {"engine": engine}
-    beside = [name for name, given in of_table.items() if given is not None] if table is None else []
-    if beside or (table is not None and records is not None):
-        raise ConfigError(f"{', '.join(beside) or 'records'} cannot be given with {'rows' if beside else 'a table'}")
+    for_tables = {"item": item, "time": time, "weight": weight, "fields": fields, "since": since, "until": until}
+    for_tables |= {"engine": engine}
+    misplaced = [name for name, value in for_tables.items() if value is not None] if table is None else []
+    if misplaced or (table is not None and records is not None):
+        raise ConfigError(
+            f"{', '.join(misplaced) or 'records'} cannot be given with {'rows' if misplaced else 'a table'}"
+        )
     plan = of_rows.plan_of(spec, name, window, every, timezone, fields or {})
     if table is None:
         return of_rows.backfill(rows, plan, key, revision=revision, invalid=invalid, records=records)
@@ -127,7 +130,8 @@ def backfill(
     decimals = kinds.of(plan.spec).intake.decimal_weights(plan.spec)
     layout = Layout("parquet", item, item_type, weight, time, columns, decimals)
     source, used, source_text = _source(table, engine)
-    return _seal_windows(source, used, layout, plan, plan.within(start, end), key, revision, (source_text, snapshot))
+    origin = Origin(name=plan.name, revision=revision, table=(source_text, snapshot))
+    return _seal_windows(lambda spill: Rows(source, layout, spill, used), plan, plan.within(start, end), key, origin)
 
 
 def _text(time: Time | None) -> str | None:
@@ -141,36 +145,32 @@ def _source(table: object, engine: str | None) -> tuple[Any, str, str]:
         files = list(chain.from_iterable(files_of(path, ".parquet") for path in paths or [Path(table)]))
         return files, engine or "duckdb", str(table)
     home = type(table).__module__.partition(".")[0].strip("_")
-    own = {"polars": "polars", "pyspark": "spark", "duckdb": "duckdb", "pyarrow": "duckdb"}.get(home)
-    if own is None or engine not in (None, own):
+    native = {"polars": "polars", "pyspark": "spark", "duckdb": "duckdb", "pyarrow": "duckdb"}.get(home)
+    if native is None or engine not in (None, native):
         raise FormatError(
             "table must be a path of Parquet, a relation of DuckDB, a table of pyarrow, or a frame of Polars or Spark, "
             f"and its engine counts it; found {type(table).__name__!r:.60}{'' if engine is None else f' for {engine}'}"
         )
-    return table, own, f"a {type(table).__name__} of {home}"
+    return table, native, f"a {type(table).__name__} of {home}"
 
 
 def _seal_windows(
-    source: Any,
-    engine: str,
-    layout: Layout,
+    open_rows: Callable[[Path], Rows],
     plan: SketchPlan,
-    windows: list[tuple[int, int]],
+    windows: Sequence[tuple[int, int]],
     key: Key | None,
-    revision: int,
-    table: tuple[str, str],
+    origin: Origin,
 ) -> Iterator[Release | SealedState]:
-    """One sketch after the other."""
+    """One sketch after the other, each with its window as origin."""
     with (
         tempfile.TemporaryDirectory(prefix="sketchstream-backfill-") as spill,
-        contextlib.closing(Rows(source, layout, Path(spill), engine)) as counted,
+        contextlib.closing(open_rows(Path(spill))) as counted,
     ):
         for window in windows:
             counts = counted.counts(plan, window)
             first = next(counts, None)
             if first is None:
                 continue
-            origin = Origin(name=plan.name, revision=revision, window=window, table=table)
-            sketch = Sketch.create(plan.spec, key, origin=origin)
+            sketch = Sketch.create(plan.spec, key, origin=replace(origin, window=window))
             fill(sketch, chain([first], counts))
             yield sketch.seal()

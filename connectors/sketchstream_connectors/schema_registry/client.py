@@ -6,7 +6,7 @@ Source: the API reference of Confluent Schema Registry; Karapace, Redpanda and A
 own serializers may write its global ids, which those calls do not know: its own interface is asked for them.
 
 An id never changes its meaning, so an answer is kept in memory and on disk for good. A registry that cannot be
-reached, or does not answer as a registry does, is never taken for a denial: `SchemaUnavailableError` says so, and the
+reached, or does not answer as a registry does, is never taken for a denial: that is a `SchemaUnavailableError`, and the
 caller waits.
 """
 
@@ -92,7 +92,7 @@ class RegistryAccess:
 
 
 class _Denied(Exception):  # noqa: N818 - an answer
-    """The registry says that there is no such schema."""
+    """The registry denies that there is such a schema."""
 
 
 class _SameOrigin(urllib.request.HTTPRedirectHandler):
@@ -155,13 +155,13 @@ class SchemaRegistry:
         self.requests = 0
 
     def schema(self, number: int) -> Registered | None:
-        """The schema of an id; None: the registry says that there is none.
+        """The schema of an id; None: the registry denies that there is one.
 
         Raises:
             SchemaUnavailableError: it cannot be known now; the same call may succeed later. Until a pause that grows
                 with the failures is over, nothing is asked.
         """
-        registered = self._known.get(number) or self._stored(number)
+        registered = self._known.get(number) or self._read_cache(number)
         if registered is not None:
             self._known[number] = registered
             return registered
@@ -176,7 +176,7 @@ class SchemaRegistry:
                 f"{FREE_DENIALS} schema ids that do not exist were asked for within a minute: asking for one a second"
             )
         try:
-            registered = self._resolved(number)
+            registered = self._resolve(number)
         except _Denied:
             self._denials.append(now)
             self._denied[number] = None
@@ -186,13 +186,13 @@ class SchemaRegistry:
             return None
         self._failures = 0
         self._known[number] = registered
-        self._store(number, registered)
+        self._write_cache(number, registered)
         say(log, logging.INFO, "schema_read", registry=self._access.urls[0], id=number, kind=registered.kind)
         return registered
 
     # ---------------------------------------------------------------------------------------- requests
 
-    def _resolved(self, number: int) -> Registered:
+    def _resolve(self, number: int) -> Registered:
         """A schema with all that it refers to."""
         if self._global_ids:  # Apicurio inserts the schemas that it refers to
             return Registered("AVRO", self._get(f"/ids/globalIds/{number}?dereference=true")["schema"])
@@ -207,11 +207,11 @@ class SchemaRegistry:
             try:
                 name, subject, version = str(reference["name"]), str(reference["subject"]), int(reference["version"])
             except (KeyError, TypeError, ValueError):
-                self._fail("its answer has references without name, subject and version")
+                raise self._unavailable("its answer has references without name, subject and version") from None
             if (subject, version) in into:
                 continue
             if depth > 20 or len(into) >= MAX_REFERENCES:
-                self._fail(f"a schema refers to more than {MAX_REFERENCES} others, or in a circle")
+                raise self._unavailable(f"a schema refers to more than {MAX_REFERENCES} others, or in a circle")
             inner = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}")
             self._follow(inner, into, depth + 1)
             into.setdefault((subject, version), (name, inner["schema"]))
@@ -228,11 +228,10 @@ class SchemaRegistry:
                 reasons.append(str(error))
         if denials == len(self._access.urls):
             raise _Denied
-        answer: dict[str, Any] = self._fail("; ".join(reasons))
-        return answer
+        raise self._unavailable("; ".join(reasons))
 
-    def _fail(self, reason: str) -> Any:
-        """Raise, and let nothing be asked for a while."""
+    def _unavailable(self, reason: str) -> SchemaUnavailableError:
+        """The error for a registry without an answer; nothing is asked for a while."""
         self._failures += 1
         pause = min(FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10), MAX_PAUSE_S)
         self._not_before = self._clock() + pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
@@ -242,7 +241,7 @@ class SchemaRegistry:
         )
         fields = {"registry": self._access.urls[0], "failures": self._failures, "reason": reason}
         say(log, logging.WARNING, "registry_unavailable", **fields)
-        raise SchemaUnavailableError(self._why)
+        return SchemaUnavailableError(self._why)
 
     def _ask(self, url: str) -> dict[str, Any]:
         """One request to one URL."""
@@ -283,7 +282,7 @@ class SchemaRegistry:
     def _path(self, number: int) -> Path | None:
         return None if self._folder is None else self._folder / f"schema-{number}.json"
 
-    def _stored(self, number: int) -> Registered | None:
+    def _read_cache(self, number: int) -> Registered | None:
         """The answer of an earlier run; None if there is none that can be read."""
         path = self._path(number)
         if path is None:
@@ -295,7 +294,7 @@ class SchemaRegistry:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _store(self, number: int, registered: Registered) -> None:
+    def _write_cache(self, number: int, registered: Registered) -> None:
         """Keep an answer on disk; without it only the next start would have to ask again."""
         path = self._path(number)
         if path is None:

@@ -71,13 +71,13 @@ def _mistaken_ids(payload: Any, urls: Sequence[str], form: str) -> Iterator[str]
             "payload.framing = 'apicurio8' needs payload.ids: 'global', which Apicurio's serializers before version 3 "
             "write unless told otherwise, or 'content'"
         )
-    own = [OWN_INTERFACE.search(url) is not None for url in urls]
-    if payload.ids == "global" and not all(own):
+    own_interfaces = [OWN_INTERFACE.search(url) is not None for url in urls]
+    if payload.ids == "global" and not all(own_interfaces):
         yield (
             "payload.ids = 'global' are known by Apicurio's own interface only: payload.registry ends with "
             "/apis/registry/v2 or /apis/registry/v3"
         )
-    if payload.ids == "content" and any(own):
+    if payload.ids == "content" and any(own_interfaces):
         yield (
             "payload.ids = 'content' are asked for by Confluent's interface: payload.registry ends with "
             "/apis/ccompat/v7"
@@ -103,8 +103,8 @@ def require_fields(names: Sequence[str], existing: Sequence[str], path: Path) ->
     mistakes = []
     for name in names:
         if name not in existing:
-            there = f"fields there are: {', '.join(sorted(existing)[:MAX_NAMED_FIELDS])}{meant(name, existing)}"
-            mistakes.append(f"the schema in {path} has no field {name!r:.60}; {there}")
+            available = f"fields there are: {', '.join(sorted(existing)[:MAX_NAMED_FIELDS])}{meant(name, existing)}"
+            mistakes.append(f"the schema in {path} has no field {name!r:.60}; {available}")
     if mistakes:
         raise ConfigError(*mistakes)
 
@@ -124,15 +124,9 @@ def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -
     def path(file: Path | None) -> Path | None:
         return None if file is None else Path(resolve(str(file.expanduser())))
 
-    access = RegistryAccess(
-        urls_of(payload.registry),
-        payload.username,
-        payload.password,
-        payload.token,
-        path(payload.ca),
-        path(payload.certificate),
-        path(payload.key),
-    )
+    login = payload.username, payload.password, payload.token
+    certificates = path(payload.ca), path(payload.certificate), path(payload.key)
+    access = RegistryAccess(urls_of(payload.registry), *login, *certificates)
     return SchemaRegistry(access, path(payload.cache), form=form, global_ids=payload.ids == "global")
 
 

@@ -31,8 +31,8 @@ class BlockSplitter:
     def split(self, buffer: Bytes, edges: Ints, counts: Ints) -> tuple[Ints, Ints, Flags]:
         """Bounds of all values, and which blocks are whole.
 
-        A block is whole if it has as many values as it says, and the last one ends where the block does. Of a block
-        that is not, nothing is known of any value: all of them are empty, which no value of the schema is.
+        A block is whole if it has the number of values in its head, and the last one ends where the block does. In a
+        block that is not, nothing is known of any value: all of them are empty, which no value of the schema is.
 
         Args:
             buffer: uint8.
@@ -86,5 +86,5 @@ def _by_loop(rows: Ints, jumps: Ints, buffer: Bytes, starts: Ints, limits: Ints)
     none, state = np.empty(0, np.uint8), np.zeros(2, np.int64)
     places = kinds, np.empty_like(ends), ends
     kernels.scan_avro(buffer, starts, limits, kernels.ADJOINING, *plans, status, *places, none, state)
-    found: Ints = ends[0]
-    return found
+    value_ends: Ints = ends[0]
+    return value_ends

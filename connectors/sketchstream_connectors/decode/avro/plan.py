@@ -1,4 +1,4 @@
-"""Compiles an Avro schema into a plan: rows that say what to skip and what to take, in the order of the bytes.
+"""Compiles an Avro schema into a plan: rows of what to skip and what to take, in the order of the bytes.
 
 In: a `Type`, and the slots that are wanted. Out: a `SchemaPlan`. Touches: nothing.
 Source: the Avro 1.12 specification, "Binary Encoding".
@@ -156,16 +156,16 @@ class _SchemaBuilder:
         for slot in slots:
             self.add(ops.MARK, slot, OTHER)
         is_map = schema.kind == "map"
-        least = schema.items.least + is_map
-        start = self.add(ops.ARRAY, 0, least, self._loops)
+        item_bytes = schema.items.min_bytes + is_map
+        start = self.add(ops.ARRAY, 0, item_bytes, self._loops)
         self._loops += 1
-        if least:
+        if item_bytes:
             self.here()
             if is_map:
                 self.add(ops.BYTES)
             self.emit(schema.items, [])
         self._loops -= 1
-        if least:
+        if item_bytes:
             self.add(ops.NEXT, start, 0, self._loops)
         self.plan.rows[start][1] = self.here()
         self._close(group)

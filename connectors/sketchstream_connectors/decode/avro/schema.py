@@ -72,7 +72,7 @@ class Type:
         return f"Type({self.logical or self.kind})"
 
     @property
-    def least(self) -> int:
+    def min_bytes(self) -> int:
         """A number of bytes that every value takes at least; 0: no value takes any."""
         if self.kind == "record":
             return self.record_bytes
@@ -149,7 +149,7 @@ def _type(described: Any, namespace: str, names: dict[str, Type], depth: int) ->
     else:
         for field in described["fields"]:
             result.fields.append((str(field["name"]), _type(field["type"], inner, names, depth + 1)))
-        result.record_bytes = min(sum(member.least for _, member in result.fields), 1 << 31)
+        result.record_bytes = min(sum(member.min_bytes for _, member in result.fields), 1 << 31)
     return result
 
 
@@ -159,7 +159,7 @@ def _full_name(name: str, namespace: str) -> str:
 
 
 def _logical(result: Type, described: dict[str, Any]) -> Type:
-    """Note a logical type, unless it is unknown or wrong: then only the underlying type counts, as Avro says."""
+    """Note a logical type, unless it is unknown or wrong: then only the underlying type counts, as in Avro."""
     logical = described.get("logicalType", CONNECT.get(str(described.get("connect.name"))))
     if (result.kind, logical) in TIMES:
         result.logical = str(logical)

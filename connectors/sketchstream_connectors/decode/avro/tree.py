@@ -128,7 +128,7 @@ class _Tree:
         """The blocks of an array or a map; only the first items are kept."""
         assert schema.items is not None
         is_map = schema.kind == "map"
-        least = schema.items.least + is_map
+        item_bytes = schema.items.min_bytes + is_map
         items: list[Any] = []
         while count := self.number():
             stop = None
@@ -137,8 +137,8 @@ class _Tree:
                 stop = self.at + size
                 if not self.at <= stop <= self.limit:
                     raise Malformed
-            if least:
-                if abs(count) > ((self.limit if stop is None else stop) - self.at) // least:
+            if item_bytes:
+                if abs(count) > ((self.limit if stop is None else stop) - self.at) // item_bytes:
                     raise Malformed
                 for _ in range(abs(count)):
                     if is_map:

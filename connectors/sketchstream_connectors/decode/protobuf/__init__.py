@@ -121,22 +121,24 @@ class ProtobufFormat(NamedFormat):
             sources.require_fields(wanted_fields(fields), leaf_names(message, sources.DEPTH), path)
             return ProtobufReader(fields, payload.framing, lambda *_: message)
         registry = sources.open_registry(payload, resolve, form="serialized")
-        known: dict[int, MessageTypes | None] = {}
+        types_by_id: dict[int, MessageTypes | None] = {}
 
         def lookup(number: int, indexes: tuple[int, ...]) -> Message | None:
-            if number not in known:
+            if number not in types_by_id:
                 registered = registry.schema(number)
-                known[number] = None
+                types_by_id[number] = None
                 if registered is not None and registered.kind == "PROTOBUF":
                     try:
-                        known[number] = from_registry(registered.text, [text for _, text in registered.references])
+                        types_by_id[number] = from_registry(
+                            registered.text, [text for _, text in registered.references]
+                        )
                     except FormatError as error:
-                        del known[number]
+                        del types_by_id[number]
                         sources.log_unreadable(number, "protobuf")
                         raise SchemaUnavailableError(str(error)) from None
                 elif registered is not None:
                     sources.log_unreadable(number, "protobuf")
-            files = known[number]
+            files = types_by_id[number]
             message = None if files is None else files.at(indexes)
             if message is not None:
                 sources.log_lacking(number, wanted_fields(fields), leaf_names(message, sources.DEPTH))

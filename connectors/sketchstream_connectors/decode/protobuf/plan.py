@@ -184,20 +184,20 @@ class _MessageBuilder:
 
 def split_times(message: Message, path: tuple[str, ...]) -> bool:
     """Whether a path leads to a Timestamp, so that its seconds and its nanoseconds are wanted instead of it."""
-    here: Message | None = message
+    inner: Message | None = message
     member: MessageField | None = None
     for name in path:
-        member = None if here is None else here.named(name)
-        here = None if member is None or member.repeated else member.message
-    return member is not None and here is not None and here.name == TIMESTAMP
+        member = None if inner is None else inner.named(name)
+        inner = None if member is None or member.repeated else member.message
+    return member is not None and inner is not None and inner.name == TIMESTAMP
 
 
 def leaf_names(message: Message, depth: int = 3, before: str = "") -> list[str]:
     """Dotted fields of a message, for the messages of a validation."""
-    out: list[str] = []
+    names: list[str] = []
     for member in message.fields:
         if member.message is None or member.repeated or member.message.name in (TIMESTAMP, *WRAPPERS) or depth == 1:
-            out.append(before + member.name)
+            names.append(before + member.name)
         else:
-            out += leaf_names(member.message, depth - 1, f"{before}{member.name}.")
-    return out
+            names += leaf_names(member.message, depth - 1, f"{before}{member.name}.")
+    return names

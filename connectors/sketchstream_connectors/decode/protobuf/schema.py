@@ -1,4 +1,4 @@
-"""Protobuf messages, as descriptors tell of them: fields by number, with their types and their presence.
+"""Protobuf messages, as their descriptors have them: fields by number, with their types and their presence.
 
 In: descriptors of files, in the bytes that protoc or a registry writes. Out: `Message`. Touches: nothing.
 Source: descriptor.proto; the language guides of proto2, proto3 and editions (presence).
@@ -55,7 +55,7 @@ class MessageField:
         kind: see `KINDS`.
         wire: wire type of one value.
         repeated: whether it is a list or a map.
-        explicit: whether absence is told from the default value.
+        explicit: whether absence differs from the default value on the wire.
         oneof: number of its oneof in the message; -1: none.
         message: type of a field that is a message.
         symbols: names of an enum's values.
@@ -109,12 +109,12 @@ class MessageTypes:
         return self.messages.get(name)
 
 
-def read_files(texts: Sequence[bytes], own: bytes) -> MessageTypes:
+def read_files(texts: Sequence[bytes], proto: bytes) -> MessageTypes:
     """Read descriptors of files.
 
     Args:
         texts: FileDescriptorProto of imports, in any order.
-        own: FileDescriptorProto of the file itself, or a FileDescriptorSet.
+        proto: FileDescriptorProto of the file itself, or a FileDescriptorSet.
 
     Raises:
         FormatError: these are no descriptors, or a type is missing.
@@ -124,8 +124,8 @@ def read_files(texts: Sequence[bytes], own: bytes) -> MessageTypes:
     files = []
     try:
         files += [descriptor_pb2.FileDescriptorProto.FromString(text) for text in texts]
-        both = descriptor_pb2.FileDescriptorSet.FromString(own) if _is_set(own) else None
-        files += list(both.file) if both is not None else [descriptor_pb2.FileDescriptorProto.FromString(own)]
+        file_set = descriptor_pb2.FileDescriptorSet.FromString(proto) if _is_set(proto) else None
+        files += list(file_set.file) if file_set is not None else [descriptor_pb2.FileDescriptorProto.FromString(proto)]
     except message.DecodeError:
         raise FormatError(
             "this is no descriptor of Protobuf; expected the bytes that `protoc --descriptor_set_out` writes"
@@ -145,12 +145,12 @@ def read_files(texts: Sequence[bytes], own: bytes) -> MessageTypes:
     return MessageTypes(messages, order)
 
 
-def _is_set(own: bytes) -> bool:
+def _is_set(proto: bytes) -> bool:
     """Whether bytes are a set of files: its first field is a message, that of a file its name."""
     from google.protobuf import descriptor_pb2, message
 
     try:
-        files = descriptor_pb2.FileDescriptorSet.FromString(own).file
+        files = descriptor_pb2.FileDescriptorSet.FromString(proto).file
     except message.DecodeError:
         return False
     return bool(files) and all(file.name for file in files)
@@ -220,16 +220,16 @@ def from_registry(text: str, references: Sequence[str]) -> MessageTypes:
         FormatError: it is not in that form.
     """
     try:
-        own = base64.b64decode(text, validate=True)
+        proto = base64.b64decode(text, validate=True)
         others = [base64.b64decode(reference, validate=True) for reference in references]
     except (binascii.Error, ValueError):
         raise FormatError("the registry does not give descriptors (format=serialized), only .proto text") from None
-    return read_files(others, own)
+    return read_files(others, proto)
 
 
 def document(message: Message, body: bytes, depth: int = 8) -> dict[str, Any] | None:
     """A message as plain data of JSON, for a sample; None if it is malformed. Lists and groups are left out."""
-    out: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     at = 0
     by_tag = {field.tag: field for field in message.fields if not field.repeated}
     try:
@@ -249,9 +249,9 @@ def document(message: Message, body: bytes, depth: int = 8) -> dict[str, Any] | 
             if field is None:
                 continue
             if field.message is not None:
-                out[field.name] = document(field.message, content, depth - 1) if depth else {}
+                plain[field.name] = document(field.message, content, depth - 1) if depth else {}
             else:
-                out[field.name] = content.decode("latin-1") if tag & 7 == BYTES else value
+                plain[field.name] = content.decode("latin-1") if tag & 7 == BYTES else value
     except IndexError:
         return None
-    return out
+    return plain

@@ -78,17 +78,17 @@ def read_heads(data: Bytes, table: Ints) -> int:
         # Start, base offset and a magic of -1 are written before anything is refused: the row of a broken head has
         # them.
         line = table[row]
-        line[0] = position
-        line[1] = position
-        line[2] = -1
-        line[6] = big_endian(text, position, 8)
+        line[START] = position
+        line[END] = position
+        line[MAGIC] = -1
+        line[BASE_OFFSET] = big_endian(text, position, 8)
         # 14: the shortest message of the old formats (CRC, magic, attributes, sizes of a null key and a null value), so
         # that the magic can be read.
         if length >= 1 << 31 or length > size - position - 12 or length < 14:
             return row
-        line[1] = position + 12 + length
+        line[END] = position + 12 + length
         magic = big_endian(text, position + 16, 1)
-        line[2] = magic
+        line[MAGIC] = magic
         # The old formats have their magic at the same place and none of the fields below; the caller sees column MAGIC.
         if magic < 2:
             position += 12 + length
@@ -98,15 +98,15 @@ def read_heads(data: Bytes, table: Ints) -> int:
             return row
         # Big-endian fields by their place: 12 leader epoch, 16 magic, 17 CRC, 21 attributes, 23 last offset delta, 27
         # first and 35 largest timestamp, 43 producer, 51 its epoch, 53 its sequence, 57 number of records.
-        line[3] = big_endian(text, position + 12, 4)
-        line[4] = big_endian(text, position + 17, 4)
-        line[5] = big_endian(text, position + 21, 2)
-        line[7] = big_endian(text, position + 23, 4)
+        line[LEADER_EPOCH] = big_endian(text, position + 12, 4)
+        line[CRC] = big_endian(text, position + 17, 4)
+        line[ATTRIBUTES] = big_endian(text, position + 21, 2)
+        line[LAST_DELTA] = big_endian(text, position + 23, 4)
         for column in range(3):
-            line[8 + column] = big_endian(text, position + 27 + 8 * column, 8)
-        line[11] = big_endian(text, position + 57, 4)
+            line[FIRST_TIMESTAMP + column] = big_endian(text, position + 27 + 8 * column, 8)
+        line[COUNT] = big_endian(text, position + 57, 4)
         # The sign of an int32 that was read as 32 unsigned bits.
-        for column in (3, 7, 11):
+        for column in (LEADER_EPOCH, LAST_DELTA, COUNT):
             line[column] -= (line[column] >> 31) << 32
         position += 12 + length
     return int(table.shape[0])
@@ -187,12 +187,12 @@ def read_records(
     text = first_byte(data)
     for s in range(segments.shape[0]):
         segment = segments[s]
-        position = segment[0]
-        end = segment[1]
-        base_offset = segment[2]
-        base_timestamp = segment[3]
-        fixed = segment[4]
-        count = max(segment[5], 0)
+        position = segment[SEGMENT_START]
+        end = segment[SEGMENT_END]
+        base_offset = segment[SEGMENT_OFFSET]
+        base_timestamp = segment[SEGMENT_TIMESTAMP]
+        fixed = segment[SEGMENT_FIXED]
+        count = max(segment[SEGMENT_COUNT], 0)
         # Rows of a segment count only when its end was reached (`written = row` below): the rows of a broken one are
         # overwritten by the next segment, or lie behind the number that is returned.
         row = written
