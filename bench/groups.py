@@ -179,7 +179,7 @@ def _commit(snapshot: Snapshot, folder: Path | None) -> None:
         store.close()
     else:
         for name in snapshot.blobs:
-            for _ in blobs.encrypt_pieces(name.encode(), *snapshot.pieces(name), blobs.new_key()):
+            for _ in blobs.encrypt(name.encode(), *snapshot.pieces(name), blobs.new_key()):
                 pass
     snapshot.release()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError
 from sketchstream.stream.formats import RECORD_TIME
-from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, ours
+from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, translate_errors
 from sketchstream_connectors.kafka.cluster.topics import Right, TopicNames, create, rights, wanted_topics
 from sketchstream_connectors.kafka.input import sample as kafka_sample
 from sketchstream_connectors.kafka.state.group_validation import foreign_offsets
@@ -162,12 +162,10 @@ def missing_rights(connection: Connection, names: TopicNames) -> list[Right]:
     """
     missing: list[Right] = []
     allowed: dict[tuple[str, str], set[str] | None] = {}
-    tried: dict[str, bool] = {}
     for right in rights(names):
         place = (right.kind, right.name)
         if right.kind == "transactional_id":
-            tried.setdefault(right.name, _may_fence(connection, right.name + PROBE))
-            if not tried[right.name]:
+            if not _may_fence(connection, right.name + PROBE):
                 missing.append(right)
             continue
         hidden = place in allowed and allowed[place] is None
@@ -181,7 +179,7 @@ def missing_rights(connection: Connection, names: TopicNames) -> list[Right]:
 def _allowed_operations(connection: Connection, kind: str, name: str) -> set[str] | None:
     """The operations on one topic or group that the brokers allow us, in lower case; None if we may not describe it.
 
-    Brokers that have just started answer with passing errors, which say nothing about rights: they are asked again.
+    Brokers that have just started answer with passing errors, from which no rights follow: they are asked again.
 
     Raises:
         BrokerError: no answer about rights within the connection's patience.
@@ -193,7 +191,7 @@ def _allowed_operations(connection: Connection, kind: str, name: str) -> set[str
         error, operations = _description(connection, kind, name)
         if error is errors.UnknownTopicOrPartitionError:
             return set(OPERATIONS)  # what is missing is the topic, not a right
-        if error is errors.GroupIdNotFoundError:  # not joined by anybody yet: nobody says what may be done with it
+        if error is errors.GroupIdNotFoundError:  # not joined by anybody yet: its rights are not known yet
             return {"read"} if _may_join(connection, name) else set()
         if issubclass(error, errors.AuthorizationError):
             return None
@@ -205,9 +203,9 @@ def _allowed_operations(connection: Connection, kind: str, name: str) -> set[str
 
 
 def _description(connection: Connection, kind: str, name: str) -> tuple[type[Exception], Collection[Any] | None]:
-    """The error with which the brokers describe a topic or group, and the operations that they allow us, if they say.
+    """The error with which the brokers describe a topic or group, and the operations that they allow us, if given.
 
-    Without an error, a topic or group whose allowed operations are not said may not be described.
+    Without an error, a topic or group whose allowed operations are not given may not be described.
     """
     from kafka import errors
 
@@ -248,9 +246,9 @@ def _may_fence(connection: Connection, transactional_id: str) -> bool:
     """Whether a transactional id can be taken."""
     from kafka.errors import TransactionalIdAuthorizationFailedError
 
-    producer = connection.producer(transactional_id=transactional_id, metrics_enabled=False)
+    producer = connection.producer(transactional_id=transactional_id)
     try:
-        with ours("trying a transactional id"):
+        with translate_errors("trying a transactional id"):
             producer.init_transactions()
     except BrokerError as error:
         if isinstance(error.__cause__, TransactionalIdAuthorizationFailedError):

@@ -24,7 +24,6 @@ from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource
 from sketchstream_connectors.kafka.several_topics import Feeds, SealedSources
 from sketchstream_connectors.kafka.state.blobs import BlobReader
 from sketchstream_connectors.kafka.state.pointer import Pointer
-from sketchstream_connectors.kafka.state.recover import read_manifest
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -67,14 +66,14 @@ class KafkaSurroundings(Surroundings):
             }
             for name in state_topics(config.group, topic):
                 state = connection.admin.topic(name)
-                here = {
+                pointers_here = {
                     partition: pointer
                     for partition, pointer in sorted(pointers.items())
                     if pointer is not None and pointer.manifest >= 0 and state and pointer.state_id == state.topic_id
                 }
-                if here:
+                if pointers_here:
                     with contextlib.closing(BlobReader(connection, topic, name)) as reader:
-                        yield from (read_manifest(reader, p, pointer)["manifest"] for p, pointer in here.items())
+                        yield from (reader.manifest(p, pointer)["manifest"] for p, pointer in pointers_here.items())
 
     def retention_ms(self) -> float | None:
         """How long the input topics keep records, infinity for ever; None if we may not ask, or get no answer."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sketchstream.errors import EstimateError, MergeError
 from sketchstream.log_events import say
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.publisher import Outlet
@@ -43,7 +44,7 @@ def result_key(window: SealedWindow) -> str:
 
 
 def _result_time(window: SealedWindow) -> tuple[int, int]:
-    """What tells two preliminary results of one window apart: the time that they hold, and the number of parts."""
+    """In what preliminary results of one window differ: the time that they hold, and the number of parts."""
     return window.as_of or 0, len(window.parts)
 
 
@@ -101,7 +102,7 @@ class KafkaResults:
         done = self._done
         n = 0
         for plan in self._config.sketches:
-            for window in self._answerable(published.reader, plan):
+            for window in self._unsettled(published.reader, plan):
                 key = result_key(window)
                 if self._stopped.is_set() or not (window.whole or self._is_news(key, window)) or key in done:
                     continue
@@ -127,23 +128,15 @@ class KafkaResults:
         """Whether a preliminary result differs from the one that was published last."""
         return window.preliminary and self._early.get(key) != _result_time(window)
 
-    def _answerable(self, reader: SealedReader, plan: SketchPlan) -> Iterator[SealedWindow]:
-        """Unsettled windows, each once for each of its groups."""
-        return (group for window in self._unsettled(reader, plan) for group in window.each_group())
-
     def _unsettled(self, reader: SealedReader, plan: SketchPlan) -> Iterator[SealedWindow]:
-        """The windows that may still change, and those that were settled since the last look.
+        """The windows that may still change, and those settled since the last look, once for each of their groups.
 
         The others are not read again: a topic holds years of them. A new revision begins anew.
         """
-        sketch, early = plan.name, plan.early is not None
-        settled = reader.settled(sketch)
-        if settled is None:
-            yield from reader.windows(sketch, early=early)
-            return
-        revision, through = settled
-        for window in reader.windows(sketch, self._from.get((sketch, revision)), early=early):
-            yield window
+        sketch = plan.name
+        revision, through = reader.settled(sketch) or (-1, NO_TIME)
+        for window in reader.windows(sketch, self._from.get((sketch, revision)), early=plan.early is not None):
+            yield from window.each_group()
             if window.window[1] <= through:  # its final result is published by now
                 self._from[sketch, revision] = window.window[0]
 

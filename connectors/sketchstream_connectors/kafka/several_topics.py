@@ -75,8 +75,8 @@ def _route(method: F) -> F:
 
     @wraps(method)
     def of_part(self: _Several[Any], partition: int = 0, *arguments: Any, **named: Any) -> Any:
-        part, here = self._of(partition)
-        return getattr(part, method.__name__)(here, *arguments, **named)
+        part, number = self._of(partition)
+        return getattr(part, method.__name__)(number, *arguments, **named)
 
     return cast("F", of_part)
 
@@ -117,9 +117,11 @@ class Sources(_Several[Source]):
         """Fresh high watermarks."""
         by_partition: dict[int, int] = {}
         for t, part in enumerate(self._parts):
-            here = None if partitions is None else [p - TOPIC_STRIDE * t for p in partitions if p // TOPIC_STRIDE == t]
-            if here is None or here:
-                by_partition |= {TOPIC_STRIDE * t + p: end for p, end in part.high_watermarks(here).items()}
+            numbers = (
+                None if partitions is None else [p - TOPIC_STRIDE * t for p in partitions if p // TOPIC_STRIDE == t]
+            )
+            if numbers is None or numbers:
+                by_partition |= {TOPIC_STRIDE * t + p: end for p, end in part.high_watermarks(numbers).items()}
         return by_partition
 
     def close(self, *, leave: bool = False) -> None:
@@ -179,7 +181,7 @@ class Publishers(_Several[Publisher]):
 
 
 class Sinks(_Several[Sink]):
-    """A `Sink` over one of each topic: refused records say which topic they come from."""
+    """A `Sink` over one of each topic: refused records name the topic that they come from."""
 
     def takes(self, reason: Refusal) -> bool:
         """Whether there is a topic for them."""
@@ -200,7 +202,7 @@ class SealedSources(_Several[SealedSource]):
     def read(
         self, sketch: str | None = None, since: int | None = None, until: int | None = None
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
-        """Frontiers and bodies; those of a window come together, after all that each topic says before it."""
+        """Frontiers and bodies; those of a window come together, after all that comes before it in each topic."""
         readers = [part.read(sketch, since, until) for part in self._parts]
         waiting: list[tuple[tuple[int, int], int, int, SealedEntry]] = []
         n, behind = 0, list(range(len(readers)))
@@ -248,8 +250,8 @@ class Feeds(_Several[Feed]):
     def read(self, positions: Mapping[str, str]) -> Iterator[FeedBatch]:
         """Batches of one topic after the other."""
         for t, part in enumerate(self._parts):
-            own = {name.partition("/")[2]: at for name, at in positions.items() if name.startswith(f"{t}/")}
-            for batch in part.read(own):
+            part_positions = {name.partition("/")[2]: at for name, at in positions.items() if name.startswith(f"{t}/")}
+            for batch in part.read(part_positions):
                 last = t == len(self._parts) - 1
                 behind = batch.behind if last else max(batch.behind, 1)
                 yield replace(

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from sketchstream.stream.input import partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink, Source, StateStore
 from sketchstream.stream.state.checkpoint import capture
 from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.windows.boundary import Boundary, Claim
 from sketchstream.stream.worker.worker import Progress, Settings, Worker
 from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
@@ -51,22 +52,6 @@ THREADS = 8
 """Threads for commits and restores: these wait for the network, not for the processor."""
 CHUNKS = (2, 2048)
 """Numbers of records of the chunks with which loops are compiled: readers have loops of their own for large ones."""
-
-
-@dataclass(frozen=True)
-class Ports:
-    """What a worker on Kafka works with; the worker closes them, the owner closes the connection."""
-
-    connection: Connection
-    source: Source
-    store: StateStore
-    publisher: Publisher
-    sink: Sink | None
-
-
-def connect(config: Config) -> Connection:
-    """A connection to the cluster of a configuration."""
-    return Connection(config.kafka, config.folder)
 
 
 def warm_up(config: Config, rules: Rules) -> None:
@@ -100,7 +85,7 @@ def look_at_input(config: Config) -> None:
     """Compare a sample of the input, of each topic, with the configuration, before the worker joins its group.
 
     Where the group has counted nothing yet, no sketch exists: a sample that contradicts the configuration ends the
-    start. Later it is a warning. An empty topic says nothing.
+    start. Later it is a warning. An empty topic contradicts nothing.
 
     Raises:
         ConfigError: no partitioner is set, none of many records has a configured field, or the configured partitioner
@@ -109,8 +94,8 @@ def look_at_input(config: Config) -> None:
     """
     for part in config.other_topics:
         look_at_input(part)
-    with contextlib.closing(connect(config)) as connection:
-        connection.admin.topic(config.input.topic or "")  # an unreachable cluster is said once, and at once
+    with contextlib.closing(Connection(config.kafka, config.folder)) as connection:
+        connection.admin.topic(config.input.topic or "")  # an unreachable cluster is reported once, and at once
         first = _nothing_counted(connection, config)
         choosing = first or config.lacks_partitioner
         sample = kafka_sample.try_to_read(
@@ -135,7 +120,7 @@ def look_at_input(config: Config) -> None:
 
 
 def _nothing_counted(connection: Connection, config: Config) -> bool:
-    """Whether the group has no position in the input yet; False where no coordinator says so."""
+    """Whether the group has no position in the input yet; False where no coordinator answers."""
     try:
         return all(place.topic != config.input.topic for place in connection.admin.committed(config.group))
     except BrokerError as error:
@@ -143,15 +128,23 @@ def _nothing_counted(connection: Connection, config: Config) -> bool:
         return False
 
 
-def open_ports(config: Config) -> Ports:
-    """Open source, store, publisher and sink of one worker; nothing stays open if one of them fails.
+def open_worker(
+    config: Config,
+    rules: Rules,
+    *,
+    settings: Settings,
+    metrics: Metrics | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Worker:
+    """A worker over Kafka, which closes its source, store and publisher; if one of these fails, nothing stays open.
 
     Raises:
-        ConfigError: an option, or a topic that is missing or wrong.
+        ConfigError: an option, a topic that is missing or wrong, or too little memory.
         BrokerError: the cluster cannot be reached.
     """
+    warm_up(config, rules)
     with contextlib.ExitStack() as stack:
-        connections = [connect(topic_config) for topic_config in config.apart()]
+        connections = [Connection(topic_config.kafka, topic_config.folder) for topic_config in config.apart()]
         for connection in connections:
             stack.callback(connection.close)
         connection = connections[0]
@@ -162,27 +155,45 @@ def open_ports(config: Config) -> Ports:
         }
         check_writable(connection, {setting: name for setting, name in written.items() if name})
         revision = newest_revision(connections, config) if config.other_topics else None
-        topics = [_open_topic(stack, *both, revision) for both in zip(connections, config.apart(), strict=True)]
+        topics = [_open_topic(stack, *pair, revision) for pair in zip(connections, config.apart(), strict=True)]
         sources, stores, outlets, sinks = zip(*topics, strict=True)
-        first: KafkaSource = sources[0]
-        published = [outlet for outlet in outlets if outlet is not None]
-        publishers: list[Publisher] = published if len(published) < 2 else [Publishers(published)]
-        if config.history_topic is not None:
-            history = KafkaHistory(connection, config.history_topic)
-            publishers[0] = _Beside(publishers[0], history, history)
-        if config.sealed_directory is not None:
-            publishers.append(DirectoryPublisher(config.sealed_directory))
-        publisher = publishers[0] if len(publishers) == 1 else AllPublishers(publishers)
-        if config.output.results_topic and config.sealed_topic is not None:
-            publisher = _Beside(publisher, KafkaResults(connection, config, lambda: first.owns(0)), publisher)
+        publisher = _open_publisher(
+            connection, config, [outlet for outlet in outlets if outlet is not None], sources[0]
+        )
         stack.callback(publisher.close)
+        source: Source = Sources(sources) if config.other_topics else sources[0]
+        store: StateStore = Stores(stores) if config.other_topics else stores[0]
         sink: Sink | None = None
         if config.input.late_topic or config.input.dead_letter_topic:
-            sink = sinks[0] if not config.other_topics else Sinks(sinks)
+            sink = Sinks(sinks) if config.other_topics else sinks[0]
+        config.check_memory(1, of=len(source.numbers()), here=True)
         stack.pop_all()
-        if not config.other_topics:
-            return Ports(connection, first, stores[0], publisher, sink)
-        return Ports(connection, Sources(sources), Stores(stores), publisher, sink)
+    settings = replace(settings, threads=max(settings.threads, THREADS))
+    return Worker(rules, source, store, publisher, settings=settings, sink=sink, metrics=metrics, progress=progress)
+
+
+def _open_publisher(
+    connection: Connection, config: Config, topics: Sequence[KafkaPublisher], first: KafkaSource
+) -> Publisher:
+    """The publisher to everything that a configuration names.
+
+    Args:
+        connection: connection to the cluster.
+        config: configuration of the worker.
+        topics: publishers to the sealed topics.
+        first: source of the first topic: its owner of partition 0 publishes results.
+    """
+    publishers: list[Publisher] = [*topics] if len(topics) < 2 else [Publishers(topics)]
+    if config.history_topic is not None:
+        history = KafkaHistory(connection, config.history_topic)
+        publishers[0] = _PublisherWith(history, publishers[0], settle=history.settle)
+    if config.sealed_directory is not None:
+        publishers.append(DirectoryPublisher(config.sealed_directory))
+    publisher = publishers[0] if len(publishers) == 1 else AllPublishers(publishers)
+    if config.output.results_topic and config.sealed_topic is not None:
+        results = KafkaResults(connection, config, lambda: first.owns(0))
+        publisher = _PublisherWith(results, publisher, settle=publisher.settle)
+    return publisher
 
 
 def newest_revision(connections: Sequence[Connection], config: Config) -> int | None:
@@ -229,47 +240,25 @@ def _note_timestamps(connection: Connection, topic: str) -> None:
     say(log, level, "timestamps", topic=topic, type=kind, ahead_ms="unlimited" if ahead is None else ahead)
 
 
-class _Beside:
-    """A publisher, and what is published beside it, which may keep the boundary; they end together."""
+class _PublisherWith:
+    """A publisher with a history or results, which are closed together.
 
-    def __init__(self, publisher: Publisher, other: KafkaHistory | KafkaResults, settler: Publisher) -> None:
-        self._publisher = publisher
-        self._other = other
-        self.publish = publisher.publish
-        self.frontiers = publisher.frontiers
-        self.settle = settler.settle
+    Args:
+        companion: the history, or the results.
+        publisher: publisher of the worker's windows.
+        settle: adds claims to the boundary.
+    """
+
+    def __init__(
+        self,
+        companion: KafkaHistory | KafkaResults,
+        publisher: Publisher,
+        settle: Callable[[str, int, Claim], Boundary],
+    ) -> None:
+        self._parts = companion, publisher
+        self.publish, self.frontiers, self.settle = publisher.publish, publisher.frontiers, settle
 
     def close(self) -> None:
-        """Let go of both."""
-        self._other.close()
-        self._publisher.close()
-
-
-def open_worker(
-    config: Config,
-    rules: Rules,
-    *,
-    settings: Settings,
-    metrics: Metrics | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> Worker:
-    """A worker over Kafka; closing it closes its ports."""
-    warm_up(config, rules)
-    ports = open_ports(config)
-    try:
-        config.check_memory(1, of=len(ports.source.numbers()), here=True)
-    except ConfigError:
-        for port in (ports.source, ports.store, ports.publisher):
-            port.close()
-        ports.connection.close()
-        raise
-    return Worker(
-        rules,
-        ports.source,
-        ports.store,
-        ports.publisher,
-        settings=replace(settings, threads=max(settings.threads, THREADS)),
-        sink=ports.sink,
-        metrics=metrics,
-        progress=progress,
-    )
+        """Close both."""
+        for part in self._parts:
+            part.close()

@@ -34,8 +34,8 @@ def test_little_waits_in_the_producer_and_all_is_acknowledged_in_order(sizes: li
         step.make_room(size)
         assert sum(n for one, n in sent if not one.done) + size <= max(UNACKNOWLEDGED_BYTES, size)
         sent.append((Future(number, clock), size))
-        step.sent(*sent[-1])
-    step.all()
+        step.add(*sent[-1])
+    step.wait_for_all()
     assert all(one.done for one, _ in sent)
 
 
@@ -44,9 +44,9 @@ def test_the_deadline_moves_with_each_acknowledgement(monkeypatch: pytest.Monkey
     monkeypatch.setattr(acknowledgements, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     step = Acknowledgements()
     for number in range(10):  # ten times as long as the deadline of one
-        step.sent(Future(number, clock, acknowledgements.STALLED_S - 1.0), 1)
-    step.all()
+        step.add(Future(number, clock, acknowledgements.STALLED_S - 1.0), 1)
+    step.wait_for_all()
     assert clock[0] > 100.0 + 5 * acknowledgements.STALLED_S
-    step.sent(Future(10, clock, acknowledgements.STALLED_S + 1.0), 1)
+    step.add(Future(10, clock, acknowledgements.STALLED_S + 1.0), 1)
     with pytest.raises(TimeoutError):
-        step.all()
+        step.wait_for_all()

@@ -10,24 +10,24 @@ PATIENCE = 30.0
 def held(offset: int = 100) -> DoubtedPositions:
     doubts = DoubtedPositions()
     doubts.hold(0, offset, now=0.0)
-    assert doubts.asked(0, now=0.0) == offset
+    assert doubts.note_question(0, now=0.0) == offset
     return doubts
 
 
 def test_a_position_before_the_log_was_trimmed() -> None:
     doubts = held()
-    assert doubts.waits(0)
+    assert doubts.is_held(0)
     found = doubts.judge(0, 120, 200, 0.0, PATIENCE)
     assert found is not None
     assert (found.exists, found.resume_at) == (False, 120)
     assert "trimmed" in found.text
-    assert not doubts.waits(0)
+    assert not doubts.is_held(0)
 
 
 def test_a_position_behind_the_log_is_believed_to_be_lost_after_a_while_only() -> None:
     doubts = held()
     assert doubts.judge(0, 0, 80, 10.0, PATIENCE) is None
-    assert doubts.waits(0)
+    assert doubts.is_held(0)
     doubts.hold(0, 100, now=20.0)  # said once more: it is in doubt since the first time
     found = doubts.judge(0, 0, 80, 30.1, PATIENCE)
     assert found is not None
@@ -37,16 +37,16 @@ def test_a_position_behind_the_log_is_believed_to_be_lost_after_a_while_only() -
 def test_a_position_that_exists_is_read_but_its_doubt_is_remembered_until_a_chunk_comes() -> None:
     doubts = held()
     assert doubts.judge(0, 0, 100, 1.0, PATIENCE) == PositionVerdict(True)
-    assert not doubts.waits(0)
+    assert not doubts.is_held(0)
     assert doubts.due(1e9) == []
     doubts.hold(0, 100, now=40.0)
-    doubts.asked(0, now=40.0)
+    doubts.note_question(0, now=40.0)
     found = doubts.judge(0, 0, 100, 40.0, PATIENCE)
     assert found is not None
     assert (found.exists, found.resume_at) == (False, None), "nobody can say where reading could go on"
     doubts = held()
-    doubts.settled(0)
-    assert doubts.asked(0, now=1.0) is None
+    doubts.clear_doubt(0)
+    assert doubts.note_question(0, now=1.0) is None
 
 
 def test_a_leader_that_says_nothing_is_asked_again() -> None:
@@ -61,5 +61,5 @@ def test_an_unreadable_batch_is_fetched_again_a_few_times() -> None:
     assert [doubts.refetch(0, 7) for _ in range(REFETCHES)] == [1, 2, 3]
     assert doubts.refetch(0, 8) == 1, "another batch"
     assert [doubts.refetch(0, 8) for _ in range(3)] == [2, 3, None]
-    doubts.let_go()
+    doubts.clear_doubts()
     assert doubts.refetch(0, 8) == 1

@@ -39,15 +39,15 @@ class Network:
     "answer", [errors.KafkaConnectionError("refused"), errors.NodeNotReadyError(3), errors.UnknownBrokerIdError(3)]
 )
 def test_a_node_that_cannot_be_reached_is_not_ready(answer: Exception) -> None:
-    network = client._says_not_ready(Network(answer))
+    network = client._report_not_ready(Network(answer))
     assert network.await_ready(3, timeout_ms=10) is False
     assert network.polled == [client.NOT_READY_MS], "who asks does so again at once: not without a pause"
 
 
 def test_other_answers_stay_what_they_are() -> None:
-    assert client._says_not_ready(Network(answer=True)).await_ready(3, timeout_ms=10) is True
+    assert client._report_not_ready(Network(answer=True)).await_ready(3, timeout_ms=10) is True
     with pytest.raises(errors.SaslAuthenticationFailedError):
-        client._says_not_ready(Network(errors.SaslAuthenticationFailedError("no"))).await_ready(3)
+        client._report_not_ready(Network(errors.SaslAuthenticationFailedError("no"))).await_ready(3)
 
 
 @pytest.fixture

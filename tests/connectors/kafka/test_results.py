@@ -62,8 +62,8 @@ def test_a_window_without_a_result_does_not_hold_up_those_after_it(monkeypatch: 
         def settled(self, name: str) -> None:
             asked.append(len(name))
 
-        def windows(self, name: str, *, early: bool) -> list[Window]:
-            assert not early
+        def windows(self, name: str, from_ms: int | None, *, early: bool) -> list[Window]:
+            assert (from_ms, early) == (None, False)
             assert name == "s"
             return windows
 

@@ -312,7 +312,7 @@ def test_a_topic_that_is_made_again_is_read_from_its_own_beginning(
     errors = [event for event in events if isinstance(event, PartitionError)]
     assert all(event.anew and event.resume_at is None for event in errors)
     assert "made again" in str(errors[0].error)
-    events = poll_until(source, lambda seen: source._owned() == {0, 1, 2, 3})
+    events = poll_until(source, lambda seen: source._assigned_partitions() == {0, 1, 2, 3})
     for p in range(4):
         source.seek(p, 0)
         source.resume(p)

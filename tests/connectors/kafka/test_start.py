@@ -17,7 +17,7 @@ from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.items.key import Key
 from sketchstream_connectors.decode import layouts
 from sketchstream_connectors.factory import rules
-from sketchstream_connectors.kafka.cluster.client import Connection, ours
+from sketchstream_connectors.kafka.cluster.client import Connection, translate_errors
 from sketchstream_connectors.kafka.worker import CHUNKS, warm_up
 
 FORMATS = {
@@ -105,7 +105,7 @@ def test_secrets_are_not_shown() -> None:
     ],
 )
 def test_errors_of_the_client_say_what_and_name_themselves_once(error: Exception, text: str) -> None:
-    with pytest.raises(BrokerError) as caught, ours("asking"):
+    with pytest.raises(BrokerError) as caught, translate_errors("asking"):
         raise error
     assert str(caught.value) == text
     assert str(caught.value).count(type(error).__name__) == 1

@@ -553,16 +553,25 @@ def test_a_pointer_of_a_newer_release_halts(app: App) -> None:
         app.store().take(0)
 
 
+def decrypt(name: bytes, values: list[bytes], key: bytes) -> memoryview:
+    """The blob of these records."""
+    decryption = blobs.Decryption(name, len(values), key)
+    for value in values:
+        decryption.add(value)
+    return decryption.blob()
+
+
 def test_an_altered_blob_does_not_open() -> None:
     key = blobs.new_key()
-    chunks = list(blobs.encrypt(b"name", bytes(2_000_000), key))
+    data = bytes(2_000_000)
+    chunks = list(blobs.encrypt(b"name", len(data), [data], key))
     values = [value for _, value in chunks]
-    assert blobs.decrypt(b"name", values, key) == bytes(2_000_000)
+    assert decrypt(b"name", values, key) == data
     for wrong in (values[::-1], values[:-1], [values[0], values[0], *values[2:]]):
         with pytest.raises(DataLossError):
-            blobs.decrypt(b"name", wrong, key)
+            decrypt(b"name", wrong, key)
     with pytest.raises(DataLossError):
-        blobs.decrypt(b"other", values, key)
+        decrypt(b"other", values, key)
 
 
 def test_pointers_survive_text() -> None:

@@ -26,9 +26,9 @@ class Acknowledgements:
         self._until = 0.0
         self._waiting: deque[tuple[Any, int]] = deque()
         self._bytes = 0
-        self.progressed()
+        self.restart()
 
-    def progressed(self) -> None:
+    def restart(self) -> None:
         """Begin to wait anew."""
         self._until = time.monotonic() + STALLED_S
 
@@ -40,26 +40,26 @@ class Acknowledgements:
     def make_room(self, n_bytes: int) -> None:
         """Wait until `n_bytes` more may be sent."""
         while self._waiting and self._bytes + n_bytes > UNACKNOWLEDGED_BYTES:
-            self._first()
+            self._wait_for_first()
 
-    def sent(self, future: Any, n_bytes: int) -> None:
+    def add(self, future: Any, n_bytes: int) -> None:
         """Note a record that was handed to the producer."""
         self._waiting.append((future, n_bytes))
         self._bytes += n_bytes
 
-    def all(self) -> None:
+    def wait_for_all(self) -> None:
         """Wait for every record that was sent."""
         while self._waiting:
-            self._first()
+            self._wait_for_first()
 
-    def _first(self) -> None:
+    def _wait_for_first(self) -> None:
         """Wait for the record that was sent first."""
         future, n_bytes = self._waiting.popleft()
         self._bytes -= n_bytes
-        self.offset(future)
+        self.wait_for_offset(future)
 
-    def offset(self, future: Any) -> int:
+    def wait_for_offset(self, future: Any) -> int:
         """Offset of a record once it is acknowledged."""
         offset = int(future.get(timeout=self.left_s).offset)
-        self.progressed()
+        self.restart()
         return offset

@@ -14,7 +14,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -51,24 +51,26 @@ PRODUCER_DEFAULTS: Mapping[str, Option] = {
 }
 ADMIN_DEFAULTS: Mapping[str, Option] = {**RECONNECT, "request_timeout_ms": 10_000, "bootstrap_timeout_ms": 20_000}
 ADMIN_PATIENCE_MS = 20_000
-"""Longest wait for a first broker, where the configuration does not say how long: that of `ADMIN_DEFAULTS`."""
+"""Longest wait for a first broker, where the configuration sets none: that of `ADMIN_DEFAULTS`."""
 NOT_READY_MS = 100
 """Wait for a connection that is not ready; the caller then asks again."""
 TRANSACTION_TIMEOUT_MS = 600_000
-"""Longest transaction, and so the longest commit of a snapshot; brokers allow 15 minutes unless told otherwise.
+"""Longest transaction, and so the longest commit of a snapshot; brokers allow 15 minutes by default.
 
 A dead worker's transaction does not stay open for that long: whoever takes the partition ends it."""
 KNOW_PARTITION_S = 5.0
 """Longest wait until a producer knows a partition that was added, seconds."""
 
 _LOOKED_UP = re.compile(r"FindCoordinatorResponse error for (?:GROUP|TRANSACTION)/(.*?): ?$")
-"""What the client says where not even a coordinator was named to us; only whose is of use."""
+"""The client's text where no coordinator was named; only the name in it is of use."""
 
 _Answer = TypeVar("_Answer")
+Bound = Literal["earliest", "latest", "stable"]
+"""First offset, high-water mark, or last stable offset."""
 
 
 @contextlib.contextmanager
-def ours(action: str) -> Iterator[None]:
+def translate_errors(action: str) -> Iterator[None]:
     """Convert the client's errors into ours; `action` names the step that failed."""
     from kafka import errors
 
@@ -93,18 +95,6 @@ def ours(action: str) -> Iterator[None]:
         raise unreachable from error.cause
     except errors.KafkaError as error:
         raise BrokerError(f"{action}: {spell_error(error)}") from error
-
-
-def require_answers(answers: dict[int, _Answer], topic: str, partitions: Iterable[int]) -> dict[int, _Answer]:
-    """What brokers say of these partitions, if they say something of each.
-
-    Raises:
-        BrokerError: they say nothing of one.
-    """
-    silent = next((partition for partition in partitions if partition not in answers), None)
-    if silent is not None:
-        raise BrokerError(f"no leader answers for partition {silent} of {topic!r}")
-    return answers
 
 
 def spell_error(error: Exception) -> str:
@@ -176,7 +166,7 @@ def _build(client: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     causes: list[login.Causes] = []
 
     def networking(**configs: object) -> Any:
-        clients.append(_says_not_ready(KafkaNetClient(**configs)))
+        clients.append(_report_not_ready(KafkaNetClient(**configs)))
         causes.append(login.Causes(clients[-1]))
         return clients[-1]
 
@@ -196,7 +186,7 @@ def _build(client: Callable[..., Any], options: Mapping[str, Any]) -> Any:
         raise
 
 
-class _Unreachable(Exception):  # noqa: N818 - becomes a BrokerError in `ours`
+class _Unreachable(Exception):  # noqa: N818 - becomes a BrokerError in `translate_errors`
     """No bootstrap server accepted the connection.
 
     Args:
@@ -212,7 +202,7 @@ class _Unreachable(Exception):  # noqa: N818 - becomes a BrokerError in `ours`
         super().__init__(f"{problem}; {hint}" if hint else problem)
 
 
-def _says_not_ready(network: Any) -> Any:
+def _report_not_ready(network: Any) -> Any:
     """A network client that reports an unreachable node as "not ready" instead of raising an error.
 
     The producer's thread (kafka-python 3.0.12, Sender._maybe_send_pending_request) queues a transactional request
@@ -379,15 +369,15 @@ class Connection:
         from kafka import KafkaConsumer
 
         owned = {"enable_auto_commit": False, "auto_offset_reset": "none", "isolation_level": "read_committed"}
-        with ours("connecting a consumer"):
+        with translate_errors("connecting a consumer"):
             return _build(KafkaConsumer, {**self._options("consumer", CONSUMER_DEFAULTS), **owned, **fixed})
 
     def producer(self, **fixed: object) -> KafkaProducer:
         """An idempotent producer."""
         from kafka import KafkaProducer
 
-        owned = {"acks": "all", "enable_idempotence": True, "allow_auto_create_topics": False}
-        with ours("connecting a producer"):
+        owned = {"acks": "all", "enable_idempotence": True, "allow_auto_create_topics": False, "metrics_enabled": False}
+        with translate_errors("connecting a producer"):
             return _build(KafkaProducer, {**self._options("producer", PRODUCER_DEFAULTS), **owned, **fixed})
 
     def make_admin(self, patience_ms: int | None = None) -> KafkaAdminClient:
@@ -397,7 +387,7 @@ class Connection:
         chosen = self._options("admin", ADMIN_DEFAULTS)
         if patience_ms is not None:
             chosen |= {"request_timeout_ms": patience_ms, "bootstrap_timeout_ms": patience_ms}
-        with ours("connecting to the cluster"):
+        with translate_errors("connecting to the cluster"):
             return _build(KafkaAdminClient, chosen)
 
     @property
@@ -430,7 +420,7 @@ class Admin:
     @contextlib.contextmanager
     def client(self, action: str) -> Iterator[KafkaAdminClient]:
         """The client, for one caller at a time; errors in the block are converted into ours."""
-        with self._lock, ours(action):
+        with self._lock, translate_errors(action):
             if self._client is None:
                 self._client = self._connection.make_admin(self._patience_ms)
             try:
@@ -486,7 +476,7 @@ class Admin:
         if code == errors.UnknownTopicOrPartitionError.errno:
             return None
         if code != 0:
-            with ours(f"asking about topic {name!r}"):
+            with translate_errors(f"asking about topic {name!r}"):
                 raise errors.for_code(code)(name)
         parts = description["partitions"]
         return Topic(
@@ -497,16 +487,38 @@ class Admin:
             leaders={p["partition_index"]: p["leader_id"] for p in parts},
         )
 
+    def require_topic(self, name: str, role: str = "the input topic", advice: str = "") -> Topic:
+        """The metadata of a topic that has to be there.
+
+        Args:
+            name: name of the topic.
+            role: what the topic is, for the message.
+            advice: end of the message.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        described = self.topic(name)
+        if described is None:
+            raise ConfigError(f"{role} {name!r} does not exist{advice}")
+        return described
+
     def topic_ids(self) -> dict[str, str]:
         """Names of all topics that may be seen, by their ids."""
         topics = self._ask("asking for the topics", lambda client: client.describe_topics())
         return {str(topic["topic_id"]): str(topic["name"]) for topic in topics}
 
-    def offsets(
-        self, topic: str, partitions: Collection[int], which: Literal["earliest", "latest", "stable"]
-    ) -> dict[int, int]:
+    def offsets(self, topic: str, partitions: Collection[int], which: Bound) -> dict[int, int]:
         """First, high-water or last stable offsets, fresh; partitions whose leader does not answer are left out."""
         return {partition: offset for partition, (offset, _) in self._offsets(topic, partitions, which).items()}
+
+    def all_offsets(self, topic: str, partitions: Collection[int], which: Bound) -> dict[int, int]:
+        """First, high-water or last stable offsets, as of `offsets`, of every one of these partitions.
+
+        Raises:
+            BrokerError: the leader of one does not answer.
+        """
+        return {partition: offset for partition, (offset, _) in self._all_offsets(topic, partitions, which).items()}
 
     def offsets_at(self, topic: str, partitions: Collection[int], time_ms: int) -> dict[int, tuple[int, int]]:
         """Offset and timestamp of the first record at a time or later; partitions without one are left out.
@@ -519,12 +531,18 @@ class Admin:
         Raises:
             BrokerError: the leader of one does not answer, so that nobody knows whether it has such a record.
         """
-        places = require_answers(self._offsets(topic, partitions, time_ms), topic, partitions)
+        places = self._all_offsets(topic, partitions, time_ms)
         return {partition: place for partition, place in places.items() if place[0] >= 0}
 
-    def _offsets(
-        self, topic: str, partitions: Collection[int], which: Literal["earliest", "latest", "stable"] | int
-    ) -> dict[int, tuple[int, int]]:
+    def _all_offsets(self, topic: str, partitions: Collection[int], which: Bound | int) -> dict[int, tuple[int, int]]:
+        """Offsets with their timestamps, of every one of these partitions."""
+        answers = self._offsets(topic, partitions, which)
+        silent = next((partition for partition in partitions if partition not in answers), None)
+        if silent is not None:
+            raise BrokerError(f"no leader answers for partition {silent} of {topic!r}")
+        return answers
+
+    def _offsets(self, topic: str, partitions: Collection[int], which: Bound | int) -> dict[int, tuple[int, int]]:
         """See `offsets` and `offsets_at`: offsets with their timestamps, where those were asked for."""
         from kafka import TopicPartition
         from kafka.admin import OffsetSpec
@@ -588,8 +606,8 @@ class Admin:
             f"asking for the settings of {topic!r}",
             lambda client: client.describe_configs([resource], config_filter="all"),
         )["topic"][topic]
-        if not entries:  # how the client says that it was refused
-            with ours(f"asking for the settings of {topic!r}"):
+        if not entries:  # what the client returns where it was refused
+            with translate_errors(f"asking for the settings of {topic!r}"):
                 raise TopicAuthorizationFailedError(topic)
         return {str(name): str(entry["value"]) for name, entry in entries.items()}
 

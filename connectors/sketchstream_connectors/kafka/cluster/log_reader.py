@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError
-from sketchstream_connectors.kafka.cluster.client import Connection, ours
+from sketchstream_connectors.kafka.cluster.client import Connection, translate_errors
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
@@ -73,7 +73,7 @@ class Log:
             ConfigError: there is no such topic.
             BrokerError: the broker does not answer.
         """
-        with ours(f"reading {self._topic!r}"):
+        with translate_errors(f"reading {self._topic!r}"):
             partitions = self._consumer.partitions_for_topic(self._topic)
             if not partitions:
                 raise ConfigError(f"the topic {self._topic!r} does not exist; `sketchstream topics create` makes it")
@@ -84,7 +84,7 @@ class Log:
 
     def since(self, extent: Extent, time_ms: int) -> dict[int, int]:
         """First offset of each partition whose record carries this timestamp or a later one; its end if none does."""
-        with ours(f"reading {self._topic!r}"):
+        with translate_errors(f"reading {self._topic!r}"):
             times = {self._at(p): max(0, time_ms) for p in extent.ends}
             offsets = self._consumer.offsets_for_times(times)
         return {
@@ -127,7 +127,7 @@ class Log:
         """
         over = {p for p, start in starts.items() if start >= ends[p]}
         left = {p for p in starts if p not in over}
-        with ours(f"reading {self._topic!r}"):
+        with translate_errors(f"reading {self._topic!r}"):
             tps = [self._at(p) for p in sorted(left)]
             self._consumer.assign(tps)
             for tp in tps:
@@ -135,7 +135,7 @@ class Log:
         yield [], set(over)
         deadline = time.monotonic() + READ_TIMEOUT_S
         while left:
-            with ours(f"reading {self._topic!r}"):
+            with translate_errors(f"reading {self._topic!r}"):
                 fetched = self._consumer.poll(timeout_ms=500, max_records=self._poll_records)
             if fetched:
                 deadline = time.monotonic() + READ_TIMEOUT_S
@@ -153,7 +153,7 @@ class Log:
                 left -= done
                 if left:
                     # not paused: records of a paused partition in the client keep it from fetching others
-                    with ours(f"reading {self._topic!r}"):
+                    with translate_errors(f"reading {self._topic!r}"):
                         self._consumer.assign([self._at(p) for p in sorted(left)])
                 yield [], set(over)
 
@@ -162,7 +162,7 @@ class Log:
         tp = self._at(partition)
         values: list[bytes] = []
         deadline = time.monotonic() + READ_TIMEOUT_S
-        with ours(f"reading {self._topic!r}"):
+        with translate_errors(f"reading {self._topic!r}"):
             self._consumer.assign([tp])
             for offset in offsets:
                 if not values or self._consumer.position(tp) != offset:

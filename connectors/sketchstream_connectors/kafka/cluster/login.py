@@ -24,7 +24,7 @@ from typing import Any, Final
 TIMEOUT_S: Final = 10.0
 """Longest wait for the token endpoint."""
 TOKEN_LIFE_S: Final = 30.0
-"""Seconds for which a token is taken to be valid if the endpoint does not say how long it is."""
+"""Seconds for which a token is taken to be valid if the endpoint gives no time."""
 RENEWED_AT: Final = 0.8
 """Part of its life after which a token is not used for new connections."""
 MAX_ANSWER_BYTES: Final = 1 << 20
@@ -128,25 +128,25 @@ class Causes:
     """
 
     def __init__(self, network: Any) -> None:
-        self._found: list[Exception] = []
+        self._causes: list[Exception] = []
         self._final: dict[Any, Exception] = {}
         self._manager = network._manager
         connect = self._manager.get_connection
 
-        def watched(node_id: Any, *arguments: Any, **options: Any) -> Any:
+        def get_connection(node_id: Any, *arguments: Any, **options: Any) -> Any:
             if node_id in self._final:
                 raise self._final[node_id]
             connection = connect(node_id, *arguments, **options)
             if self._manager.cluster.is_bootstrap(node_id) and not self._manager.bootstrapped:
                 connection.init_future.add_errback(lambda error: self._note(node_id, error))
-                _hear_last_words(connection)
+                _read_before_end(connection)
             return connection
 
-        self._manager.get_connection = watched
+        self._manager.get_connection = get_connection
 
     def _note(self, node_id: Any, error: Exception) -> None:
         """Remember a cause; the client's next attempt raises a permanent one."""
-        self._found.append(error)
+        self._causes.append(error)
         if is_final(error):
             self._final[node_id] = error
 
@@ -154,12 +154,12 @@ class Causes:
         """The most informative cause: a permanent one, or else the first one that is not just a timeout."""
         from kafka.errors import KafkaTimeoutError
 
-        final = [error for error in self._found if is_final(error)]
-        telling = [error for error in self._found if not isinstance(error, KafkaTimeoutError) and str(error)]
-        return next(iter(final or telling or self._found), None)
+        final = [error for error in self._causes if is_final(error)]
+        telling = [error for error in self._causes if not isinstance(error, KafkaTimeoutError) and str(error)]
+        return next(iter(final or telling or self._causes), None)
 
 
-def _hear_last_words(connection: Any) -> None:
+def _read_before_end(connection: Any) -> None:
     """Make a connection read the data that came before its end.
 
     A broker that refuses a login sends the reason and closes. The client (kafka-python 3.0.12, `_sock_recv`) discards
@@ -184,15 +184,9 @@ def is_final(error: Exception) -> bool:
     """Whether a retry would fail for the same reason."""
     from kafka import errors
 
-    final = (
-        errors.SaslAuthenticationFailedError,
-        errors.UnsupportedSaslMechanismError,
-        errors.IllegalSaslStateError,
-    )
-    text = str(error)
-    return isinstance(error, final) or any(
-        mark in text for mark in ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION", "ALERT_")
-    )
+    final = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError, errors.IllegalSaslStateError)
+    marks = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION", "ALERT_")
+    return isinstance(error, final) or any(mark in str(error) for mark in marks)
 
 
 def advice(error: Exception, protocol: str) -> str:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sketchstream.errors import ConfigError
 from sketchstream_connectors.kafka.cluster.client import Connection, Topic
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -74,7 +73,7 @@ def former_transactional_id(group: str, topic: str, partition: int) -> str | Non
 
 
 def _stem(group: str, topic: str, separator: str, legible: str) -> str:
-    """Group and topic joined. A digest follows where the separator does not tell which is which.
+    """Group and topic joined. A digest follows where the separator alone would be ambiguous.
 
     Without a digest, neither has the separator in it; so no name without one equals a name with one.
 
@@ -139,9 +138,7 @@ class Change:
 
 def wanted_topics(connection: Connection, names: TopicNames) -> tuple[Topic, list[WantedTopic]]:
     """The input topic as it is, and ours as they must be. Raises ConfigError without an input topic."""
-    input_topic = connection.admin.topic(names.input)
-    if input_topic is None:
-        raise ConfigError(f"the input topic {names.input!r} does not exist")
+    input_topic = connection.admin.require_topic(names.input)
     configs = connection.admin.configs(names.input)
     like_input = {key: configs[key] for key in LIKE_INPUT if key in configs}
     n = input_topic.partitions

@@ -29,7 +29,7 @@ _GROWTH, _MIN_ROOM = 16, 1 << 16
 """Decompressed data get room for 16 times the compressed size, at least 64 KiB; then for twice as much."""
 _LZ4_MAGIC = 0x184D2204
 _LZ4_SIZE = 0x7FFFFFFF
-"""The bits of a block's size; the remaining one says that the block is not compressed."""
+"""The bits of a block's size; the remaining one marks a block that is not compressed."""
 _ZSTD_SKIPPED = 0x184D2A5
 """Magic number of frames to be skipped, without its last four bits."""
 _ZSTD_HEAD = 18
@@ -194,7 +194,7 @@ def _one_member(data: memoryview, room: memoryview | None) -> memoryview | None:
 
 
 def _is_one_frame(data: memoryview) -> bool:
-    """Whether these bytes are one lz4 frame from its magic number to its end, as far as the sizes in it say."""
+    """Whether these bytes are one lz4 frame from its magic number to its end, by the sizes in it."""
     if len(data) < 11:
         return False
     magic, flags = struct.unpack_from("<IB", data)
@@ -212,7 +212,7 @@ def _is_one_frame(data: memoryview) -> bool:
 
 
 def _declared_size(data: memoryview) -> int | None:
-    """The decompressed size of zstd frames by their heads; None where one does not say it.
+    """The decompressed size of zstd frames by their heads; None where one lacks it.
 
     The package returns what there is of a stream that was cut off. So the sizes of all blocks are followed to the end.
 

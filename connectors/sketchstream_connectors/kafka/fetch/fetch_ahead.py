@@ -8,7 +8,7 @@ updates run one after the other. Its wait makes two calls to its own thread, eac
 machine. It can also lose a wake-up: if a response arrives after the drain but before the client removes finished
 futures, the client reports that no request is in flight, and its caller sleeps for `retry_backoff_ms`.
 
-Here the heads of a response's batches say where the next request begins, so it is sent before anything else is done.
+Here the next request begins where the heads of a response's batches end, so it is sent before anything else is done.
 What it brings waits until the response before it is drained: a broker has at most two responses in memory. If a batch
 turns out to be broken, or the caller seeks, the positions do not match, and the client drops what was asked for too far
 ahead.
@@ -191,7 +191,7 @@ class FetchAhead:
         return max(ready, 1) if max_records is None else min(max(ready, 1), max_records)
 
     def _ask_ahead(self) -> None:
-        """Send the requests that follow the buffered responses, if all of these are sound as far as their heads say."""
+        """Send the requests that follow the buffered responses, if the heads of all of these are sound."""
         from kafka.structs import OffsetAndMetadata
 
         fetcher = self._fetcher

@@ -6,7 +6,7 @@ consumer's fetcher and the receive path of its connections, only after a self-te
 The rest of the client is unchanged: groups, positions, pausing, fetch sessions. Three parts are replaced, each of which
 relies on private names of the client: the reader of fetch responses (`Fetcher.PartitionRecords`), how frames are
 received (`frames`), and when the next fetch is sent and responses are read (`fetch_ahead`, `read_ahead`). If they
-cannot be replaced, `self_test` says why, and the stock path is used.
+cannot be replaced, `self_test` returns the reason, and the stock path is used.
 
 `Records` are a view of the frame that they arrived in, whose memory a later fetch may reuse. To keep data beyond the
 next poll, copy it, or keep the `Records` and with them the whole frame.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
@@ -95,41 +95,6 @@ def as_records(
     ]
 
 
-class _Pieces:
-    """The iterator that the client draws `Records` from; keeps the client's positions."""
-
-    def __init__(self, owner: Any, data: bytes | memoryview) -> None:
-        self.owner = owner
-        self.size = len(data)
-        reading = None if owner.reader is None else owner.reader.reading(data)
-        if reading is not None:
-            self.pieces: Iterator[Records] = reading
-            return
-        aborted = None
-        if owner.isolation_level == read_committed():
-            aborted = [(entry.producer_id, entry.first_offset) for entry in owner.aborted_transactions]
-        self.pieces = read_batches(data, owner.fetch_offset, check_crc=owner.check_crcs, aborted=aborted)
-
-    def __iter__(self) -> Iterator[Records]:
-        return self
-
-    def __next__(self) -> Records:
-        owner = self.owner
-        try:
-            records = next(self.pieces)
-        except StopIteration:
-            owner.drain()
-            raise
-        except (CorruptRecordError, MissingExtraError) as error:
-            owner.drain()
-            raise _client_error(error, owner.topic_partition) from error
-        owner.leader_epoch = records.leader_epoch
-        owner.next_fetch_offset = records.next_position
-        owner.records_read += len(records)
-        owner.bytes_read = self.size
-        return records
-
-
 def _client_error(error: CorruptRecordError | MissingExtraError, partition: object) -> Exception:
     """Report a failure as the stock path reports it."""
     import kafka.errors
@@ -153,7 +118,28 @@ def raw_partition_records() -> type:
             self, _partition: object, records: Any, _keys: object, _values: object
         ) -> Iterator[Records]:
             """Return `Records` instead of one object per record."""
-            return iter(_Pieces(self, records._buffer))
+            data = records._buffer
+            pieces: Iterator[Records] | None = None if self.reader is None else self.reader.reading(data)
+            if pieces is None:
+                aborted = None
+                if self.isolation_level == read_committed():
+                    aborted = [(entry.producer_id, entry.first_offset) for entry in self.aborted_transactions]
+                pieces = read_batches(data, self.fetch_offset, check_crc=self.check_crcs, aborted=aborted)
+            return self._hand_out(pieces, len(data))
+
+        def _hand_out(self, pieces: Iterator[Records], n_bytes: int) -> Iterator[Records]:
+            """Return `Records`, and keep the client's positions; let go of the response at its end, or at an error."""
+            try:
+                for piece in pieces:
+                    self.leader_epoch = piece.leader_epoch
+                    self.next_fetch_offset = piece.next_position
+                    self.records_read += len(piece)
+                    self.bytes_read = n_bytes
+                    yield piece
+            except (CorruptRecordError, MissingExtraError) as error:
+                self.drain()
+                raise _client_error(error, self.topic_partition) from error
+            self.drain()
 
         def _maybe_skip_record(self, _record: object) -> bool:
             """Skip nothing: records below the position are dropped when they are read."""
@@ -239,17 +225,11 @@ def _compare() -> str | None:
     partition = TopicPartition("self-test", 0)
     for name, data, aborted in _samples():
         for isolation in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
+            options = {"check_crcs": True, "isolation_level": isolation, "aborted_transactions": aborted}
             for fetch_offset in (0, 1):
                 outcomes = []
                 for kind in (Fetcher.PartitionRecords, raw_partition_records()):
-                    part = cast("Callable[..., Any]", kind)(
-                        fetch_offset,
-                        partition,
-                        MemoryRecords(data),
-                        check_crcs=True,
-                        isolation_level=isolation,
-                        aborted_transactions=aborted,
-                    )
+                    part: Any = kind(fetch_offset, partition, MemoryRecords(data), **options)
                     outcomes.append((part.take(1000), part.next_fetch_offset, bool(part)))
                 (stock, position, open_stock), (raw, raw_position, open_raw) = outcomes
                 plain = list(itertools.chain.from_iterable(_rows(records) for records in raw))

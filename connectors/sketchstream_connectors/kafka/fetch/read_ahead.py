@@ -48,7 +48,7 @@ class Reading:
     """The records of one response of one partition: an iterator over pieces.
 
     Args:
-        ahead: says what else there is to do.
+        ahead: the other readings of the consumer.
         data: bytes of the response; the reading keeps it until it is asked for.
         pieces: records of `data`, from `read_batches`.
     """

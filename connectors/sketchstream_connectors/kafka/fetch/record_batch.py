@@ -67,7 +67,7 @@ def end_of(data: Buffer, from_position: int) -> tuple[int, int] | None:
         from_position: see `read_batches`.
 
     Returns:
-        The position behind the last whole batch, and its leader epoch; None where the heads do not say: there is no
+        The position behind the last whole batch, and its leader epoch; None where the heads do not suffice: there is no
         whole batch, one is of an older format, or one is broken.
     """
     array = np.frombuffer(data, dtype=np.uint8)
@@ -191,7 +191,7 @@ class _BatchReader:
 
 
 class _Payloads:
-    """Decompresses the batches of one response, and says how much room those of a piece will take."""
+    """Decompresses the batches of one response, and estimates the room that those of a piece will take."""
 
     def __init__(self) -> None:
         self._decompressor = Decompressor()
@@ -286,24 +286,13 @@ class _Piece:
                 buffer[line[kernels.SEGMENT_START] : line[kernels.SEGMENT_END]] = source
             buffer = read_only(buffer)
         n = int(np.maximum(segments[:, kernels.SEGMENT_COUNT], 0).sum())
-        offsets, timestamps, key_start, key_end, value_start, value_end = int_rows(6, n)
-        written, broken = kernels.read_records(
-            buffer, segments, from_position, offsets, timestamps, key_start, key_end, value_start, value_end
-        )
+        rows = int_rows(6, n)
+        written, broken = kernels.read_records(buffer, segments, from_position, *rows)
+        offsets, timestamps, key_start, key_end, value_start, value_end = rows[:, :written]
         whole = broken == len(self.segments)
-        records = Records(
-            offsets[:written],
-            timestamps[:written],
-            buffer,
-            key_start[:written],
-            key_end[:written],
-            value_start[:written],
-            value_end[:written],
-            from_position=self.position,
-            next_position=position if whole else self.before[broken],
-            leader_epoch=leader_epoch,
-            framed=True,
-        )
+        positions = self.position, position if whole else self.before[broken]
+        places = (key_start, key_end, value_start, value_end, *positions)
+        records = Records(offsets, timestamps, buffer, *places, leader_epoch=leader_epoch, framed=True)
         return records, None if whole else self.segments[broken][2]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sketchstream.stream.input.partition_counts import MANY_RECORDS, PRODUCERS_LEARN_MS, growths
-from sketchstream_connectors.kafka.cluster.client import require_answers
 
 if TYPE_CHECKING:
     from sketchstream_connectors.kafka.cluster.client import Admin
@@ -27,10 +26,10 @@ def former_numbers(admin: Admin, topic: str, partitions: int) -> dict[int, int]:
         BrokerError: not all leaders answer.
     """
     first = admin.offsets_at(topic, range(partitions), 0)
-    out = {}
+    former = {}
     for number, came in growths(partitions, first).items():
-        ends = require_answers(admin.offsets(topic, range(number), "latest"), topic, range(number))
+        ends = admin.all_offsets(topic, range(number), "latest")
         until = admin.offsets_at(topic, range(number), came)
         if all(until.get(p, (ends[p],))[0] - first[p][0] >= MANY_RECORDS for p in range(number)):
-            out[number] = came + PRODUCERS_LEARN_MS
-    return out
+            former[number] = came + PRODUCERS_LEARN_MS
+    return former

@@ -53,7 +53,7 @@ class DoubtedPositions:
         """Doubt a position that does not exist according to a broker; keep the time of an earlier doubt."""
         self._held.setdefault(partition, _Hold(now, offset))
 
-    def waits(self, partition: int) -> bool:
+    def is_held(self, partition: int) -> bool:
         """Whether a partition is held back now."""
         hold = self._held.get(partition)
         return hold is not None and hold.again_at != float("inf")
@@ -62,7 +62,7 @@ class DoubtedPositions:
         """Partitions for which the leader is to be asked again."""
         return [partition for partition, hold in self._held.items() if hold.again_at <= now]
 
-    def asked(self, partition: int, now: float) -> int | None:
+    def note_question(self, partition: int, now: float) -> int | None:
         """Note that the leader is asked now; return the position in doubt, None if there is none any more."""
         hold = self._held.get(partition)
         if hold is None:
@@ -106,11 +106,11 @@ class DoubtedPositions:
         self._refetched[partition] = (position, times)
         return times
 
-    def settled(self, partition: int) -> None:
+    def clear_doubt(self, partition: int) -> None:
         """Clear the doubt about a partition: a chunk came, or it was sought or taken away."""
         self._held.pop(partition, None)
 
-    def let_go(self) -> None:
+    def clear_doubts(self) -> None:
         """Clear all doubts for a new consumer, which seeks every position; failures to read batches are kept."""
         self._held.clear()
 

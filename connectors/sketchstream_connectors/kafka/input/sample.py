@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sketchstream.errors import BrokerError, ConfigError
+from sketchstream.errors import BrokerError
 from sketchstream.log_events import say
 from sketchstream.stream import formats
 from sketchstream.stream.input.partitioner import belongs
@@ -68,8 +68,8 @@ class TopicSample:
     @property
     def extent(self) -> str:
         """Which records were read."""
-        there = self.fields.records
-        text = f"it has {there:,} records" if there else "the topic holds no records"
+        records = self.fields.records
+        text = f"it has {records:,} records" if records else "the topic holds no records"
         return f"{text}; {self.erased:,} older ones were erased by its retention" if self.erased else text
 
 
@@ -110,9 +110,7 @@ def read_newest(connection: Connection, topic: str, records: int) -> NewestRecor
         ConfigError: there is no such topic.
         BrokerError: the cluster does not answer, the topic may not be read, or the sample would not be complete.
     """
-    described = connection.admin.topic(topic)
-    if described is None:
-        raise ConfigError(f"the input topic {topic!r} does not exist")
+    described = connection.admin.require_topic(topic)
     by_partition: dict[int, list[ClientRecord]] = {}
     tail = max(MIN_RECORDS, -(-records // described.partitions))
     with contextlib.closing(Log(connection, topic)) as log:
@@ -154,8 +152,8 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
         sample.placements.add(items, partition, former)
         sample.oldest_ms = min(sample.oldest_ms, oldest_ms)
         if config.partitioner is not None:
-            here = belongs(items, config.partitioner, [newest.partitions, *former], partition)
-            sample.misplaced += int(np.count_nonzero(~here))
+            placed = belongs(items, config.partitioner, [newest.partitions, *former], partition)
+            sample.misplaced += int(np.count_nonzero(~placed))
     return sample
 
 

@@ -29,7 +29,7 @@ from sketchstream.stream.interfaces import (
     SchemaAwaited,
     SourceEvent,
 )
-from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, require_answers, spell_error
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection, spell_error, translate_errors
 from sketchstream_connectors.kafka.fetch import fetch_patch
 from sketchstream_connectors.kafka.input.growth import former_numbers
 from sketchstream_connectors.kafka.input.offset_validation import DoubtedPositions
@@ -86,11 +86,6 @@ class KafkaSource:
         self._decode = decode
         self._wanted_path = path
         self._admin = Admin(connection, patience_ms=5_000)
-        described = self._admin.topic(topic)
-        if described is None:
-            self._admin.close()
-            raise ConfigError(f"the input topic {topic!r} does not exist")
-        self.topic_id = described.topic_id
         self._announced: set[int] = set()
         self._lost: set[int] = set()
         self._positions = Positions()
@@ -107,6 +102,7 @@ class KafkaSource:
         self._suspicious = False
         self._schema_awaited_at = float("-inf")
         try:
+            self.topic_id = self._admin.require_topic(topic).topic_id
             self._open()
         except BaseException:
             self._admin.close()
@@ -136,7 +132,7 @@ class KafkaSource:
     def _await_metadata(self, consumer: KafkaConsumer) -> None:
         """Wait for metadata: a group leader that does not know the topic's partitions assigns none of them."""
         deadline = time.monotonic() + METADATA_TIMEOUT_S
-        with ours(f"asking for the partitions of {self.topic!r}"):
+        with translate_errors(f"asking for the partitions of {self.topic!r}"):
             while not consumer.partitions_for_topic(self.topic):
                 if time.monotonic() > deadline:
                     raise BrokerError(
@@ -168,7 +164,7 @@ class KafkaSource:
 
         return TopicPartition(self.topic, partition)
 
-    def _owned(self) -> set[int]:
+    def _assigned_partitions(self) -> set[int]:
         return {tp.partition for tp in self.consumer.assignment()}
 
     def _replace_consumer(self, reason: str) -> None:
@@ -176,18 +172,21 @@ class KafkaSource:
         say(log, logging.WARNING, "consumer_recreated", topic=self.topic, reason=reason)
         self._recreated_at = time.monotonic()
         self.joined = False
-        old, self._consumer = self._consumer, None
-        if old is not None:
-            with contextlib.suppress(Exception):
-                old.close(autocommit=False, timeout_ms=3000)
+        self._close_consumer(3000)
         if self._announced:
             self._queued.append(Revoked(tuple(sorted(self._announced))))
         self._announced.clear()
         self._positions.clear()
         self._paused.clear()
-        self._doubted.let_go()
+        self._doubted.clear_doubts()
         self._lost.clear()
         self._open()
+
+    def _close_consumer(self, timeout_ms: int) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(Exception):
+                consumer.close(autocommit=False, timeout_ms=timeout_ms)
 
     def owns(self, partition: int) -> bool:
         """Whether this partition is assigned: any thread may ask."""
@@ -231,7 +230,7 @@ class KafkaSource:
             position = self._positions.at(p)
             if p in self._announced and p not in self._lost and position is not None:
                 self._place(p, position)
-                if p in self._paused or self._doubted.waits(p):
+                if p in self._paused or self._doubted.is_held(p):
                     self.consumer.pause(tp)
             else:
                 self._positions.forget(p)
@@ -278,29 +277,29 @@ class KafkaSource:
             polled = self.consumer.poll(timeout_ms=max(0, int(min(timeout_s, 1.0) * 1000)), max_records=limit)
             self._failing = 0
         except Exception as error:  # sorted out by type, those of our own mistakes are raised again
-            failures = self._failed(error)
+            failures = self._handle_poll_error(error)
         self.joined = self.joined or bool(self.consumer._coordinator.stable())
-        events = [*self._queued, *self._changes(), *failures]
+        events = [*self._queued, *self._assignment_changes(), *failures]
         self._queued.clear()
         if self._suspicious:
             self._suspicious = False
             with contextlib.suppress(BrokerError):
-                events += self._anew()
+                events += self._check_recreated()
         for p in self._doubted.due(time.monotonic()):
-            events += self._settle(p)
+            events += self._judge_position(p)
         for p in sorted(self._announced - self._paused):
             events += self._chunks(p, polled.get(self._of(p), ()))
         return events
 
-    def _changes(self) -> list[SourceEvent]:
-        """The differences between the assignment and what the worker was told."""
-        owned = self._owned()
+    def _assignment_changes(self) -> list[SourceEvent]:
+        """The differences between the assignment and what was announced to the worker."""
+        owned = self._assigned_partitions()
         lost = self._lost & self._announced
         gone = (self._announced - owned) | lost
         new = owned - (self._announced - gone)
         self._lost.clear()
         for p in gone:
-            self._doubted.settled(p)
+            self._doubted.clear_doubt(p)
         for p in gone - new:
             self._positions.forget(p)
             self._paused.discard(p)
@@ -344,12 +343,12 @@ class KafkaSource:
                 )
             )
             before = self._positions.read(partition, records.next_position, records.leader_epoch)
-            self._doubted.settled(partition)
+            self._doubted.clear_doubt(partition)
         self._watch.progress(partition)
         return events
 
     def _await_schema(self, partition: int, position: Position, error: SchemaUnavailableError) -> None:
-        """Read these records again later: the registry has not said what they mean."""
+        """Read these records again later: the registry has not given their schema."""
         now = time.monotonic()
         if now - self._schema_awaited_at > SCHEMA_LOGGED_EVERY_S:
             self._schema_awaited_at = now
@@ -359,7 +358,7 @@ class KafkaSource:
         self._watch.progress(partition)
         time.sleep(SCHEMA_PAUSE_S)
 
-    def _failed(self, error: Exception) -> list[SourceEvent]:
+    def _handle_poll_error(self, error: Exception) -> list[SourceEvent]:
         """Find out what an exception of the client's poll means, and for which partition."""
         from kafka import errors
 
@@ -370,14 +369,14 @@ class KafkaSource:
         if isinstance(error, errors.OffsetOutOfRangeError):
             return [event for tp, offset in error.args[0].items() for event in self._doubt(tp.partition, offset)]
         if isinstance(error, errors.LogTruncationError):
-            return self._truncated(getattr(error, "divergent_offsets", None) or {})
+            return self._handle_truncation(getattr(error, "divergent_offsets", None) or {})
         if isinstance(error, errors.CorruptRecordError | errors.UnsupportedCodecError):
-            return self._unreadable(error)
+            return self._handle_unreadable_batch(error)
         if isinstance(error, errors.FencedInstanceIdError):
-            with ours("polling"):
+            with translate_errors("polling"):
                 raise error
         if isinstance(error, errors.TopicAuthorizationFailedError | errors.GroupAuthorizationFailedError):
-            with ours(f"reading {self.topic!r} in group {self._connection.group!r}"):
+            with translate_errors(f"reading {self.topic!r} in group {self._connection.group!r}"):
                 raise error
         if isinstance(error, errors.UnknownBrokerIdError):
             self._recreate = "a broker was unknown to the client"  # else the client would never fetch from it again
@@ -397,14 +396,8 @@ class KafkaSource:
         if isinstance(error, errors.KafkaError):
             self._failing += 1
             if self._failing <= LOGGED_FAILURES or self._failing % LOGGED_EVERY == 0:
-                say(
-                    log,
-                    logging.WARNING,
-                    "poll_failed",
-                    topic=self.topic,
-                    error=type(error).__name__,
-                    times=self._failing,
-                )
+                fields = {"topic": self.topic, "error": type(error).__name__, "times": self._failing}
+                say(log, logging.WARNING, "poll_failed", **fields)
             time.sleep(min(0.05 * self._failing, 1.0))
             return []
         raise error
@@ -412,20 +405,20 @@ class KafkaSource:
     def _doubt(self, partition: int, offset: int) -> list[SourceEvent]:
         """Doubt a position that does not exist according to a broker."""
         self._doubted.hold(partition, offset, time.monotonic())
-        return self._settle(partition)
+        return self._judge_position(partition)
 
-    def _settle(self, partition: int) -> list[SourceEvent]:
+    def _judge_position(self, partition: int) -> list[SourceEvent]:
         """Halt, continue, or wait, according to the leader's bounds."""
         now = time.monotonic()
-        offset = self._doubted.asked(partition, now)
+        offset = self._doubted.note_question(partition, now)
         if offset is None:  # settled while another partition was being judged
             return []
-        if partition in self._owned():
+        if partition in self._assigned_partitions():
             self.consumer.pause(self._of(partition))
         try:
             first = self._admin.offsets(self.topic, [partition], "earliest").get(partition)
             last = self._admin.offsets(self.topic, [partition], "latest").get(partition)
-            anew = self._anew()
+            anew = self._check_recreated()
         except BrokerError:
             return []
         if anew:
@@ -437,20 +430,20 @@ class KafkaSource:
             return []
         if not verdict.exists:
             self._positions.expect(partition, UNKNOWN)  # epoch of a position from which reading may go on
-            return [self._halting(partition, verdict.text, verdict.resume_at)]
-        if partition in self._owned():
+            return [self._halt(partition, verdict.text, verdict.resume_at)]
+        if partition in self._assigned_partitions():
             self._place(partition, self._positions.at(partition) or Position(offset))
             if partition not in self._paused:
                 self.consumer.resume(self._of(partition))
         return []
 
-    def _truncated(self, divergent: Mapping[TopicPartition, OffsetAndMetadata | None]) -> list[SourceEvent]:
+    def _handle_truncation(self, divergent: Mapping[TopicPartition, OffsetAndMetadata | None]) -> list[SourceEvent]:
         """Find where each log that was cut below our positions, and perhaps grew again, differs from what we read.
 
         None if the leader has nothing left of that time, so that the place is unknown.
         """
         try:
-            anew = self._anew()
+            anew = self._check_recreated()
         except BrokerError:
             anew = []  # the topic's watcher will find out
         if anew:
@@ -461,11 +454,11 @@ class KafkaSource:
             if resume_at is not None and place is not None:
                 self._positions.expect(tp.partition, UNKNOWN if place.leader_epoch is None else place.leader_epoch)
             events.append(
-                self._halting(tp.partition, "its log was truncated below the position (unclean election)", resume_at)
+                self._halt(tp.partition, "its log was truncated below the position (unclean election)", resume_at)
             )
         return events
 
-    def _anew(self) -> list[SourceEvent]:
+    def _check_recreated(self) -> list[SourceEvent]:
         """Halt all partitions if the input is no longer the topic to which their positions belong."""
         described = self._admin.topic(self.topic)
         if described is not None and described.topic_id == self.topic_id:
@@ -481,7 +474,7 @@ class KafkaSource:
             self._stop(p)
         return [PartitionError(p, error, anew=True) for p in sorted(self._announced)]
 
-    def _halting(self, partition: int, why: str, resume_at: int | None = None) -> PartitionError:
+    def _halt(self, partition: int, why: str, resume_at: int | None = None) -> PartitionError:
         """Stop reading a partition, so that the others are not starved by its error."""
         self._stop(partition)
         advice = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
@@ -489,14 +482,14 @@ class KafkaSource:
         return PartitionError(partition, error, resume_at)
 
     def _stop(self, partition: int) -> None:
-        if partition in self._owned():
+        if partition in self._assigned_partitions():
             self.pause(partition)
             position = self._positions.at(partition)
             self.consumer.seek(self._of(partition), 0 if position is None else position.offset)
 
-    def _unreadable(self, error: Exception) -> list[SourceEvent]:
+    def _handle_unreadable_batch(self, error: Exception) -> list[SourceEvent]:
         """Fetch a batch with a wrong checksum again, perhaps from another replica; halt the partition after that."""
-        partition = self._blamed(error)
+        partition = self._partition_of_error(error)
         position = None if partition is None else self._positions.at(partition)
         if partition is None or position is None:
             raise BrokerError(f"a batch of {self.topic!r} cannot be read: {type(error).__name__}") from error
@@ -506,12 +499,10 @@ class KafkaSource:
             self._place(partition, position)
             return []
         return [
-            self._halting(
-                partition, f"a batch at or after position {position.offset} is corrupt ({type(error).__name__})"
-            )
+            self._halt(partition, f"a batch at or after position {position.offset} is corrupt ({type(error).__name__})")
         ]
 
-    def _blamed(self, error: Exception) -> int | None:
+    def _partition_of_error(self, error: Exception) -> int | None:
         """The partition that an error of the fetcher names."""
         named = re.search(r"partition=(\d+)", str(error))
         if named:
@@ -522,21 +513,21 @@ class KafkaSource:
     def seek(self, partition: int, position: int) -> None:
         """Continue at this position."""
         place = self._positions.seek(partition, position)
-        self._doubted.settled(partition)
-        if partition in self._owned():
+        self._doubted.clear_doubt(partition)
+        if partition in self._assigned_partitions():
             self._place(partition, place)
 
     def pause(self, partition: int) -> None:
         """Deliver nothing until `resume`."""
         self._paused.add(partition)
-        if partition in self._owned():
+        if partition in self._assigned_partitions():
             self.consumer.pause(self._of(partition))
 
     def resume(self, partition: int) -> None:
         """Deliver again."""
         self._paused.discard(partition)
         self._watch.progress(partition)
-        if partition in self._owned() and not self._doubted.waits(partition):
+        if partition in self._assigned_partitions() and not self._doubted.is_held(partition):
             self.consumer.resume(self._of(partition))
 
     def numbers(self) -> Sequence[int]:
@@ -554,8 +545,7 @@ class KafkaSource:
 
     def beginning(self, partition: int) -> int:
         """Position of the first record that still exists."""
-        answers = self._admin.offsets(self.topic, [partition], "earliest")
-        return require_answers(answers, self.topic, [partition])[partition]
+        return self._admin.all_offsets(self.topic, [partition], "earliest")[partition]
 
     def former_counts(self, partition: int) -> Mapping[int, int | None]:
         """See `Source`; asked once for each number of partitions."""
@@ -579,10 +569,7 @@ class KafkaSource:
     def close(self, *, leave: bool = False) -> None:
         """Close; a static member keeps its place unless `leave`."""
         self._watch.stop()
-        old, self._consumer = self._consumer, None
-        if old is not None:
-            with contextlib.suppress(Exception):
-                old.close(autocommit=False, timeout_ms=5000)
+        self._close_consumer(5000)
         instance = self._connection.instance
         if leave and instance is not None:
             from kafka.admin import MemberToRemove
@@ -633,7 +620,7 @@ def _listener(source: KafkaSource) -> object:
         """Passes on what concerns positions."""
 
         def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-            """Do nothing: the new assignment says what was revoked."""
+            """Do nothing: what was revoked follows from the new assignment."""
 
         def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
             source._on_assigned(assigned)

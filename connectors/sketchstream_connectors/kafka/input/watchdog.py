@@ -36,7 +36,7 @@ OWNERS_CHECK_S = 10.0
 
 
 class Watched(Protocol):
-    """What the watch asks of a source, and tells it; any thread may call these."""
+    """What the watch reads and changes of a source; any thread may call these."""
 
     topic: str
     topic_id: str

@@ -11,18 +11,12 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from sketchstream.errors import ConfigError, StoreError
+from sketchstream.errors import StoreError
 from sketchstream.log_events import say
 from sketchstream.stream.feed import FeedBatch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream_connectors.kafka.cluster.log_reader import Log
-from sketchstream_connectors.kafka.publishing.sealed import (
-    KafkaSealedSource,
-    LogBody,
-    Trimmed,
-    read_frontier,
-    read_key,
-)
+from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource, LogBody, Trimmed, read_frontier, read_key
 
 if TYPE_CHECKING:
     from sketchstream_connectors.kafka.cluster.client import Connection
@@ -48,9 +42,8 @@ class KafkaFeed:
     """
 
     def __init__(self, connection: Connection, topic: str) -> None:
-        described = connection.admin.topic(topic)
-        if described is None:
-            raise ConfigError(f"the sealed topic {topic!r} does not exist; `sketchstream topics create` makes it")
+        advice = "; `sketchstream topics create` makes it"
+        described = connection.admin.require_topic(topic, "the sealed topic", advice)
         self._identity = f"topic {topic} {described.topic_id}"
         self._connection, self._topic = connection, topic
         self._log = Log(connection, topic)
@@ -94,7 +87,7 @@ class KafkaFeed:
                 if reading.full:
                     yield reading.batch(max(left, 1))
         for partition, end in extent.ends.items():
-            reading.reached(partition, end)
+            reading.advance(partition, end)
         yield reading.batch(0)
 
     def close(self) -> None:
@@ -159,7 +152,7 @@ class _Reading:
         self._bytes += len(data)
         self._entries.append(entry)
 
-    def reached(self, partition: int, end: int) -> None:
+    def advance(self, partition: int, end: int) -> None:
         """Note that the partition is read up to this offset; transaction markers at its end are no records."""
         self._next[partition] = max(end, self._next.get(partition, end))
 
@@ -168,7 +161,7 @@ class _Reading:
         positions = dict(self._next)
         for (partition, _), chunks in self._open.items():
             positions[partition] = min([positions[partition], *(offset for offset, _ in chunks.values())])
-        out = FeedBatch(
+        batch = FeedBatch(
             entries=self._entries,
             frontiers=self._frontiers,
             deleted=self._deleted,
@@ -177,4 +170,4 @@ class _Reading:
             behind=behind,
         )
         self._entries, self._frontiers, self._deleted, self._unreadable, self._bytes = [], [], [], [], 0
-        return out
+        return batch

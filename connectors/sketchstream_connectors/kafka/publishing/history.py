@@ -22,7 +22,12 @@ from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, FormatError
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows.boundary import Boundary, Claim
-from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, know_partition, ours
+from sketchstream_connectors.kafka.cluster.client import (
+    TRANSACTION_TIMEOUT_MS,
+    Connection,
+    know_partition,
+    translate_errors,
+)
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.cluster.topics import history_fence
 from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
@@ -103,7 +108,7 @@ class KafkaHistory:
             boundary = claim(before)
             if boundary == before:
                 return before
-            with ours(f"claiming windows in {self._topic!r}"):
+            with translate_errors(f"claiming windows in {self._topic!r}"):
                 know_partition(producer, self._topic, 0)
                 producer.begin_transaction()
                 producer.send(self._topic, key=key, value=boundary.encode(), partition=0).get(timeout=WAIT_S)
@@ -121,11 +126,10 @@ class KafkaHistory:
         producer = self._connection.producer(
             transactional_id=history_fence(self._topic),
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            metrics_enabled=False,
             client_id="sketchstream-boundary",
         )
         try:
-            with ours(f"claiming windows in {self._topic!r}"):
+            with translate_errors(f"claiming windows in {self._topic!r}"):
                 producer.init_transactions()
             faults.checkpoint("boundary:fenced")
             yield producer

@@ -20,7 +20,7 @@ from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.interfaces import Frontier, RawRecord, Refusal, SealedEntry
 from sketchstream.stream.windows.boundary import Boundary, Claim
 from sketchstream_connectors.kafka.cluster.acknowledgements import Acknowledgements
-from sketchstream_connectors.kafka.cluster.client import Connection, know_partition, ours
+from sketchstream_connectors.kafka.cluster.client import Connection, know_partition, translate_errors
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.sealed import (
     Headers,
@@ -77,7 +77,6 @@ class Outlet:
                     client_id=self._client_id,
                     batch_size=2**20,
                     max_request_size=4 * 2**20,
-                    metrics_enabled=False,
                     **self._more,
                 )
             return self._producer
@@ -102,7 +101,7 @@ class Outlet:
         producer = self.producer()
         acknowledged = Acknowledgements()
         try:
-            with ours(action):
+            with translate_errors(action):
                 if partition is not None:
                     know_partition(producer, topic, partition)
                 for (key, value, headers), timestamp in zip(records, timestamps, strict=False):
@@ -110,8 +109,8 @@ class Outlet:
                     future = producer.send(
                         topic, key=key, value=value, headers=headers, partition=partition, timestamp_ms=timestamp
                     )
-                    acknowledged.sent(future, len(value))
-                acknowledged.all()
+                    acknowledged.add(future, len(value))
+                acknowledged.wait_for_all()
         except BrokerError:
             self.discard(producer)
             raise
@@ -211,7 +210,7 @@ class KafkaPublisher:
             try:
                 if self._log is None:
                     self._log = Log(self._connection, self._topic, fetch_bytes=FETCH_BYTES, poll_records=TAILS[0])
-                self._hear(self._log)
+                self._read_ends(self._log)
             except BrokerError:
                 if self._log is not None:
                     with contextlib.suppress(Exception):
@@ -220,7 +219,7 @@ class KafkaPublisher:
             self._read_at = time.monotonic()
             return dict(self._seen.frontiers)
 
-    def _hear(self, log_: Log) -> None:
+    def _read_ends(self, log_: Log) -> None:
         """Read the frontiers that each partition ends with, as far as they are not known."""
         extent, ends = log_.extent(), self._ends
         # ends that have gone back are those of another topic of this name
@@ -228,15 +227,17 @@ class KafkaPublisher:
             p: max(begin, ends.get(p, 0) if ends.get(p, 0) <= extent.ends[p] else 0)
             for p, begin in extent.begins.items()
         }
-        first, heard = not ends, set[int]()
+        first, with_frontier = not ends, set[int]()
         stops = dict(extent.ends)
         for tail in TAILS:
             missed = first and not self._sketches <= {frontier.sketch for frontier in self._seen.frontiers.values()}
-            starts = {p: max(floors[p], end - tail) for p, end in extent.ends.items() if missed or p not in heard}
+            starts = {
+                p: max(floors[p], end - tail) for p, end in extent.ends.items() if missed or p not in with_frontier
+            }
             for records, _ in log_.batches(starts, {p: stops[p] for p in starts}):
                 for record in records:
                     if self._seen.add(record):
-                        heard.add(record.partition)
+                        with_frontier.add(record.partition)
             stops |= starts
         self._ends = dict(extent.ends)
 
@@ -254,18 +255,14 @@ class _Letter:
 
     Args:
         topic: destination topic.
-        key: key of the record to send.
-        value: value of the record to send.
-        headers: headers of the record to send.
+        record: key, value and headers to send.
         bare: smaller record to send if the topic does not accept a record of this size.
         future: the producer's future for this record.
         done: whether the record was acknowledged.
     """
 
     topic: str
-    key: bytes | None = field(repr=False)
-    value: bytes | None = field(repr=False)
-    headers: Headers = field(repr=False)
+    record: tuple[bytes | None, bytes | None, Headers] = field(repr=False)
     bare: Record | None = field(default=None, repr=False)
     future: Any = None
     done: bool = False
@@ -293,16 +290,11 @@ class KafkaSink:
         dead_letter_topic: topic for records that cannot be read; empty: they are only counted.
 
     A record that is sent with its contents keeps key, value and headers if the topic accepts records of that size,
-    except for headers with our prefix. Otherwise the key of the letter says where the record is.
+    except for headers with our prefix. Otherwise the key of the letter names the record.
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        input_topic: str,
-        *,
-        late_topic: str = "",
-        dead_letter_topic: str = "",
+        self, connection: Connection, input_topic: str, *, late_topic: str = "", dead_letter_topic: str = ""
     ) -> None:
         self._topics = {"late": late_topic, "future": late_topic}
         self._dead_letters = dead_letter_topic
@@ -322,7 +314,7 @@ class KafkaSink:
         topic = self._topics.get(reason, self._dead_letters)
         if not topic:
             return
-        own = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+        headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
         marks = {
             "topic": self._input,
             "partition": str(partition),
@@ -336,20 +328,13 @@ class KafkaSink:
             b"",
             _mark_refused(marks | {"left.out": "key, value, headers"}),
         )
-        letter = _Letter(topic, *bare)
+        letter = _Letter(topic, bare)
         if record.key is not None or record.value is not None:
-            if record.headers_cut or len(own) < len(record.headers):
+            if record.headers_cut or len(headers) < len(record.headers):
                 marks["left.out"] = "headers"
-            letter = _Letter(topic, record.key, record.value, own + _mark_refused(marks), bare)
+            letter = _Letter(topic, (record.key, record.value, headers + _mark_refused(marks)), bare)
         with self._lock:
             self._pending.setdefault(partition, []).append(letter)
-
-    def _hand_over(self, letter: _Letter) -> None:
-        """Give a letter to the producer."""
-        with ours(f"sending a refused record to {letter.topic!r}"):
-            letter.future = self._outlet.producer().send(
-                letter.topic, key=letter.key, value=letter.value, headers=letter.headers
-            )
 
     def flush(self, partition: int, timeout_s: float = 10.0) -> None:
         """Wait until all sent records of a partition are acknowledged; else BrokerError: no snapshot may pass them.
@@ -399,8 +384,10 @@ class KafkaSink:
         """Hand over the letters that no producer has, and wait until all are acknowledged."""
         for letter in letters:
             if letter.future is None:
-                self._hand_over(letter)
-        with ours("refused records were not acknowledged"):
+                key, value, headers = letter.record
+                with translate_errors(f"sending a refused record to {letter.topic!r}"):
+                    letter.future = self._outlet.producer().send(letter.topic, key=key, value=value, headers=headers)
+        with translate_errors("refused records were not acknowledged"):
             for letter in letters:
                 letter.future.get(timeout=max(0.001, deadline - time.monotonic()))
                 letter.done = True
@@ -414,8 +401,7 @@ class KafkaSink:
         except BrokerError as error:
             if not _too_large(error) or letter.bare is None:
                 raise
-            letter.key, letter.value, letter.headers = letter.bare
-            letter.bare = None
+            letter.record, letter.bare = letter.bare, None
             self._deliver_alone(letter, deadline)
 
     def close(self) -> None:

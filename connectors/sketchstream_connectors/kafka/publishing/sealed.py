@@ -10,7 +10,6 @@ watermark.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -20,7 +19,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sketchstream.errors import SketchstreamError
 from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.published import frontiers
@@ -29,6 +27,7 @@ from sketchstream.stream.windows.windows import NO_TIME, is_within
 from sketchstream.topics import TOPIC_STRIDE
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log
+from sketchstream_connectors.kafka.cluster.reader_pool import ReaderPool
 
 log = logging.getLogger("sketchstream.kafka")
 
@@ -55,9 +54,9 @@ def entry_records(entry: SealedEntry) -> Iterator[tuple[bytes, bytes, Headers]]:
     digest = digest_of(entry.body)
     count = max(1, -(-len(entry.body) // CHUNK_BYTES))
     start, end = entry.window
-    own: tuple[int, ...] = entry.positions or (() if entry.early is None else (entry.early,))
+    own_numbers: tuple[int, ...] = entry.positions or (() if entry.early is None else (entry.early,))
     sort = SEALED if entry.final else CLOSED if entry.early is None else EARLY
-    place = (sort, entry.sketch, entry.revision, start, end, entry.partition, *own, entry.seal_id.hex(), digest)
+    place = (sort, entry.sketch, entry.revision, start, end, entry.partition, *own_numbers, entry.seal_id.hex(), digest)
     for number in range(count):
         key = "/".join(map(str, (*place, number, count)))
         headers: Headers = [
@@ -117,7 +116,7 @@ class LogBody:
 
 
 class LogKey(NamedTuple):
-    """What the key of a record says: which chunk of a body it is, or, without a body, whose frontier."""
+    """The parts of a record's key: a chunk of a body, or, without a body, whose frontier it is."""
 
     sketch: str
     revision: int
@@ -127,7 +126,7 @@ class LogKey(NamedTuple):
 
 
 def read_key(key: bytes | None) -> LogKey | None:
-    """What a record's key says; None: it is nothing of ours."""
+    """The parts of a record's key; None: it is nothing of ours."""
     try:
         sort, *parts = (key or b"").decode().split("/")
         if sort == FRONTIER and len(parts) == 3:
@@ -177,10 +176,10 @@ class NewestFrontiers:
         key = read_key(record.key)
         frontier = read_frontier(key, record.value) if key is not None and key.body is None else None
         if frontier is not None:
-            self.is_news(frontier)
+            self.add_if_newer(frontier)
         return frontier is not None
 
-    def is_news(self, frontier: Frontier) -> bool:
+    def add_if_newer(self, frontier: Frontier) -> bool:
         """Add a frontier; False if a newer one of its partition is known."""
         name = (frontier.sketch, frontier.revision, frontier.partition)
         newest = self.frontiers.get(name)
@@ -191,7 +190,7 @@ class NewestFrontiers:
 
 
 class Trimmed:
-    """What was deleted from the beginning of a topic, as the first record of each sketch that is left tells.
+    """What was deleted from the beginning of a topic, by the first record of each sketch that is left.
 
     Args:
         partitions: partitions whose first records are gone.
@@ -214,6 +213,8 @@ MARGIN_MS = 3_600_000
 """How much earlier than a window's end its records may be stamped: their broker may refuse times beyond its clock."""
 SOURCE_FETCH_BYTES = 2**18
 """Most that a broker sends of one partition at a time to a source of sealed sketches."""
+IDLE_READERS = 16
+"""Consumers that a source keeps open while they have nothing to read."""
 HELD_BYTES = 64 * 2**20
 """Bytes of unfinished windows' bodies that a source keeps in memory; bodies beyond are fetched when the windows end."""
 
@@ -261,7 +262,7 @@ class _Windows:
             self._held -= sum(map(len, whole))
         self._waiting.setdefault(body.window, []).append(_Held(body, tuple(at for at, _ in in_order), data))
 
-    def over(self, through: float) -> Iterator[SealedEntry]:
+    def entries_through(self, through: float) -> Iterator[SealedEntry]:
         """Return the bodies of the windows that end by then, ascending."""
         due = sorted(window for window in self._waiting if window[1] <= through)
         for window in due:
@@ -292,13 +293,12 @@ class KafkaSealedSource:
     """
 
     def __init__(self, connection: Connection, topic: str, *, whole: bool = False) -> None:
-        self._connection = connection
-        self._topic = topic
         self._whole = whole
-        self._idle: list[Log] = []
-        self._closed = False
+        self._readers = ReaderPool(
+            lambda: Log(connection, topic, fetch_bytes=SOURCE_FETCH_BYTES, poll_records=TAIL), IDLE_READERS
+        )
         self._seen = NewestFrontiers()
-        self._heard: dict[int, tuple[int, int]] = {}
+        self._ranges_read: dict[int, tuple[int, int]] = {}
 
     def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
         """Newest frontier of each (sketch, revision, partition) near the ends of the partitions; of one sketch, or all.
@@ -306,61 +306,40 @@ class KafkaSealedSource:
         Reads the end of each partition, and further back until it finds the sketch. What an earlier call has read is
         not read again.
         """
-        with self._reading() as log_:
-            self._hear(log_, log_.extent(), sketch)
+        with self._readers.take() as log_:
+            self._read_ends(log_, log_.extent(), sketch)
         return self._frontiers(sketch)
 
-    def _hear(self, log_: Log, extent: Extent, sketch: str | None) -> None:
+    def _read_ends(self, log_: Log, extent: Extent, sketch: str | None) -> None:
         """Read the frontiers near the ends, as far as they are not known."""
         starts = {}
         for p, end in extent.ends.items():
-            low, high = self._heard.get(p, (end, -1))
+            low, high = self._ranges_read.get(p, (end, -1))
             # offsets that have gone back are those of another topic of this name
             starts[p] = high if extent.begins[p] <= high <= end <= high + TAIL else max(extent.begins[p], end - TAIL)
-            self._heard[p] = (low if starts[p] == high else starts[p], end)
-        self._take_frontiers(log_, starts, extent.ends)
+            self._ranges_read[p] = (low if starts[p] == high else starts[p], end)
+        self._add_frontiers(log_, starts, extent.ends)
         tail = TAIL
         while True:
             tail *= 8
-            heard = {frontier.partition % TOPIC_STRIDE for frontier in self._frontiers(sketch)}
-            ends = {p: low for p, (low, _) in self._heard.items() if p not in heard and low > extent.begins.get(p, low)}
+            with_frontier = {frontier.partition % TOPIC_STRIDE for frontier in self._frontiers(sketch)}
+            ends = {
+                p: low
+                for p, (low, _) in self._ranges_read.items()
+                if p not in with_frontier and low > extent.begins.get(p, low)
+            }
             if not ends:
                 return
             starts = {p: max(extent.begins[p], extent.ends[p] - tail) for p in ends}
-            self._take_frontiers(log_, starts, ends)
+            self._add_frontiers(log_, starts, ends)
             for p, start in starts.items():
-                self._heard[p] = (min(start, ends[p]), self._heard[p][1])
+                self._ranges_read[p] = (min(start, ends[p]), self._ranges_read[p][1])
 
-    def _take_frontiers(self, log_: Log, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    def _add_frontiers(self, log_: Log, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Add the frontiers between these offsets."""
         for records, _ in log_.batches(starts, ends):
             for record in records:
                 self._seen.add(record)
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[Log]:
-        """An unused consumer, which is kept for the next reader."""
-        reader = (
-            self._idle.pop()
-            if self._idle
-            else Log(self._connection, self._topic, fetch_bytes=SOURCE_FETCH_BYTES, poll_records=TAIL)
-        )
-        try:
-            yield reader
-        except SketchstreamError:  # a reader that failed may go on failing
-            with contextlib.suppress(Exception):
-                reader.close()
-            raise
-        except BaseException:
-            self._keep(reader)
-            raise
-        self._keep(reader)
-
-    def _keep(self, reader: Log) -> None:
-        if self._closed:
-            reader.close()
-        else:
-            self._idle.append(reader)
 
     def _frontiers(self, sketch: str | None) -> list[Frontier]:
         return [frontier for frontier in self._seen.frontiers.values() if sketch is None or frontier.sketch == sketch]
@@ -374,26 +353,20 @@ class KafkaSealedSource:
         first record with a timestamp in the range. It ends where every partition's frontier has passed the range, so
         only a reader of the whole topic sees a second publication that came later.
         """
-        with self._reading() as log_:
+        with self._readers.take() as log_:
             extent = log_.extent()
-            self._hear(log_, extent, sketch)
-            newest = self._frontiers(sketch)
-            yield from newest
-            yield from self._read(log_, extent, newest, sketch, since, until)
+            self._read_ends(log_, extent, sketch)
+            yield from self._frontiers(sketch)
+            yield from self._read_range(log_, extent, sketch, since, until)
 
-    def _read(
-        self,
-        log_: Log,
-        extent: Extent,
-        newest: Sequence[Frontier],
-        sketch: str | None,
-        since: int | None,
-        until: int | None,
+    def _read_range(
+        self, log_: Log, extent: Extent, sketch: str | None, since: int | None, until: int | None
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """Bodies in a range of time, and newer frontiers."""
         starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
         revisions: dict[str, int] = {}
-        for newest_frontier in newest:
-            revisions[newest_frontier.sketch] = max(newest_frontier.revision, revisions.get(newest_frontier.sketch, 0))
+        for newest in self._frontiers(sketch):
+            revisions[newest.sketch] = max(newest.revision, revisions.get(newest.sketch, 0))
         passed: dict[int, dict[str, float]] = {p: {} for p in starts}
         windows = _Windows(self._fetch)
         trimmed = Trimmed({p for p, start in starts.items() if start == extent.begins[p] > 0})
@@ -422,13 +395,13 @@ class KafkaSealedSource:
                     continue
                 if frontier.revision == revisions.get(key.sketch, 0):
                     passed[record.partition][key.sketch] = frontier.published_through
-                if self._seen.is_news(frontier) and ours:
+                if self._seen.add_if_newer(frontier) and ours:
                     yield frontier
             for partition in at_end:
                 passed[partition] = dict.fromkeys(revisions, math.inf)
             if not self._whole:
-                yield from windows.over(min(map(reached, passed), default=math.inf))
-        yield from windows.over(math.inf)
+                yield from windows.entries_through(min(map(reached, passed), default=math.inf))
+        yield from windows.entries_through(math.inf)
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions. See `SealedSource.closed`."""
@@ -456,7 +429,7 @@ class KafkaSealedSource:
         A body that was cut short by a crash is left out: it comes again, whole.
         """
         chunks: dict[LogBody, dict[int, bytes]] = {}
-        with self._reading() as log_:
+        with self._readers.take() as log_:
             extent = log_.extent()
             starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
             for records, _ in log_.batches(starts, extent.ends):
@@ -474,13 +447,13 @@ class KafkaSealedSource:
 
     def _fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
         """Fetch chunks of a body that were not kept, with another consumer, so that the first one keeps its place."""
-        with self._reading() as log_:
+        with self._readers.take() as log_:
             return log_.fetch(partition, offsets)
 
     def sketches(self) -> Sequence[str]:
         """Names of all sketches that have published anything."""
         names = set()
-        with self._reading() as log_:
+        with self._readers.take() as log_:
             extent = log_.extent()
             for records, _ in log_.batches(extent.begins, extent.ends):
                 for record in records:
@@ -491,8 +464,4 @@ class KafkaSealedSource:
 
     def close(self) -> None:
         """Close the consumers."""
-        self._closed = True
-        for reader in self._idle:
-            with contextlib.suppress(Exception):
-                reader.close()
-        self._idle.clear()
+        self._readers.close()

@@ -13,13 +13,16 @@ import os
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack
 
 from sketchstream import wire
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.interfaces import Bytes
-from sketchstream_connectors.kafka.cluster.client import Connection, ours
+from sketchstream_connectors.kafka.cluster.client import Connection, translate_errors
+from sketchstream_connectors.kafka.state.pointer import Pointer
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
@@ -39,7 +42,7 @@ offset throws away what was fetched."""
 
 
 class BlobPlace(NamedTuple):
-    """Where a blob is and how to open it; `mark` and `at` say when it was written, in bytes and in time (ms)."""
+    """Where a blob is and how to open it; `mark` and `at`: when it was written, in bytes and in time (ms)."""
 
     offset: int
     chunks: int
@@ -53,23 +56,23 @@ def new_key() -> bytes:
     return os.urandom(32)
 
 
+def manifest_name(snapshot_id: bytes) -> bytes:
+    """The name of a manifest among blobs."""
+    return b"m" + snapshot_id
+
+
 def _associated_data(name: bytes, number: int, count: int) -> bytes:
     """The associated data of a chunk: its blob, its number, and the number of chunks."""
     return struct.pack(">HII", len(name), number, count) + name
 
 
-def encrypt(name: bytes, data: Bytes, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Record keys and values of a blob, in order."""
-    return encrypt_pieces(name, len(data), (data,), key)
-
-
-def encrypt_pieces(name: bytes, size: int, pieces: Iterable[Bytes], key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Encrypt as `encrypt` does, bytes that come in pieces of any length.
+def encrypt(name: bytes, size: int, pieces: Iterable[Bytes], key: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Record keys and values of a blob, in order.
 
     Args:
         name: name of the blob.
         size: bytes of all pieces.
-        pieces: pieces in order; each is good until the next one is asked for.
+        pieces: its bytes in order, in pieces of any length; each is good until the next one is asked for.
         key: encryption key of the blob.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -150,14 +153,6 @@ class Decryption:
         return self._room[: self._size]
 
 
-def decrypt(name: bytes, chunks: Sequence[bytes], key: bytes) -> memoryview:
-    """The blob again. Raises DataLossError if a chunk is not what was written."""
-    decryption = Decryption(name, len(chunks), key)
-    for chunk in chunks:
-        decryption.add(chunk)
-    return decryption.blob()
-
-
 class BlobReader:
     """Reads committed offsets and blobs; one caller at a time. After any error it must be closed, not used again.
 
@@ -183,12 +178,15 @@ class BlobReader:
         from kafka import TopicPartition
 
         tp = TopicPartition(self._input_topic, partition)
-        with ours("reading the committed offset"):
+        with translate_errors("reading the committed offset"):
             return self._consumer.committed(tp, metadata=True, timeout_ms=ASK_TIMEOUT_MS)
 
-    def read(self, partition: int, name: bytes, offset: int, count: int, key: bytes) -> memoryview:
-        """One blob of `count` chunks that begins at `offset`; raises what `read_all` raises."""
-        return self.read_all(partition, {name: BlobPlace(offset, count, key, 0, 0)})[name]
+    def manifest(self, partition: int, pointer: Pointer) -> dict[str, Any]:
+        """The manifest that a pointer names; raises what `read_all` raises."""
+        name = manifest_name(pointer.snapshot_id)
+        place = BlobPlace(pointer.manifest, pointer.chunks, pointer.key, 0, 0)
+        manifest: dict[str, Any] = msgpack.unpackb(self.read_all(partition, {name: place})[name], strict_map_key=False)
+        return manifest
 
     def read_all(self, partition: int, places: Mapping[bytes, BlobPlace]) -> dict[bytes, memoryview]:
         """Blobs by name, in one pass over the partition: thousands of windows are as many blobs.
@@ -202,7 +200,7 @@ class BlobReader:
         tp = TopicPartition(self._state_topic, partition)
         fetched: deque[Any] = deque()
         blobs = {}
-        with ours("reading a snapshot"):
+        with translate_errors("reading a snapshot"):
             if self._consumer.assignment() != {tp}:
                 self._consumer.assign([tp])
             at, record_bytes = -1, FETCH_BYTES

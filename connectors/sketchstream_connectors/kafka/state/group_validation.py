@@ -22,11 +22,11 @@ def foreign_offsets(connection: Connection, topic: str) -> tuple[list[int], bool
         if place.topic != topic or committed.offset < 0:
             continue
         try:
-            own = Pointer.from_text(committed.metadata or "") is not None
+            is_ours = Pointer.from_text(committed.metadata or "") is not None
         except DataLossError:  # a pointer of another release
-            own = True
-        ours |= own
-        if not own:
+            is_ours = True
+        ours |= is_ours
+        if not is_ours:
             foreign.append(place.partition)
     return sorted(foreign), ours
 
@@ -43,10 +43,10 @@ def require_own_group(connection: Connection, topic: str, state_topics: tuple[st
     if not foreign or ours:
         return
     for name in state_topics:
-        there = connection.admin.topic(name)
-        if there is None:
+        described = connection.admin.topic(name)
+        if described is None:
             continue
-        if any(connection.admin.offsets(name, list(range(there.partitions)), "latest").values()):
+        if any(connection.admin.offsets(name, list(range(described.partitions)), "latest").values()):
             return
     partitions = ", ".join(map(str, foreign[:5])) + (", ..." if len(foreign) > 5 else "")
     raise ConfigError(

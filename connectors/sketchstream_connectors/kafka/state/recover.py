@@ -4,7 +4,7 @@ In: a connection and the names of a configuration. Out: findings, a plan, and (n
 Touches: committed offsets with their pointers and the state topic, through the same fence as a worker; the log of
 committed offsets (`__consumer_offsets`), for reading.
 
-Only a committed pointer says where a snapshot is and how to decrypt it. If another client overwrote the pointer, or it
+Only a committed pointer has the place of a snapshot and its key. If another client overwrote the pointer, or it
 was deleted or has expired, the log of committed offsets still holds it until compaction. The newest of our pointers in
 that log belongs to the newest snapshot that ever took effect, so it covers everything that was published.
 """
@@ -16,14 +16,14 @@ import struct
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
-
-import msgpack
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
-from sketchstream.stream.recover import Diagnosis
+from sketchstream.stream.recover import Diagnosis, Outcome
 from sketchstream.stream.state.checkpoint import mark_diverged, mark_partial
-from sketchstream_connectors.kafka.cluster.client import Connection, Topic, require_answers
+from sketchstream_connectors.decode.varints import read_varint
+from sketchstream_connectors.kafka.cluster.client import Connection, Topic
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.cluster.topics import TopicNames
 from sketchstream_connectors.kafka.input.positions import UNKNOWN
@@ -41,6 +41,8 @@ Start = Literal["beginning", "end", "committed"]
 
 @dataclass(frozen=True)
 class _Look:
+    """A finding, and the pointer and the position that it is about."""
+
     finding: Diagnosis
     pointer: Pointer | None = None
     committed: int = -1
@@ -81,21 +83,17 @@ def recover(
     if not dry_run:
         require_empty(connection)
     topic, states = _topics(connection, names)
-    numbers = sorted(partitions if partitions is not None else range(topic.partitions))
     findings = []
     with contextlib.ExitStack() as stack:
         homes = {
             topic_id: _Home(
-                there, stack.enter_context(contextlib.closing(blobs.BlobReader(connection, names.input, there.state)))
+                topics, stack.enter_context(contextlib.closing(blobs.BlobReader(connection, names.input, topics.state)))
             )
-            for topic_id, there in states.items()
+            for topic_id, topics in states.items()
         }
-        logged: Mapping[int, tuple[int, Pointer]] | None = None
-        for p in numbers:
-            look = _look(connection, names, homes, topic, p)
-            if look.finding.outcome == "lost" and look.pointer is None:
-                logged = logged if logged is not None else logged_pointers(connection, names)
-                look = _adoptable(connection, names, homes, topic, p, logged, look)
+        examiner = _Examiner(connection, names, topic, homes)
+        for p in sorted(partitions if partitions is not None else range(topic.partitions)):
+            look = examiner.look(p)
             if not dry_run and look.finding.outcome == "adopt" and look.pointer is not None:
                 _commit(connection, names, p, look.committed, look.pointer)
             if not dry_run and look.finding.outcome == "accept" and look.pointer is not None and accept_loss:
@@ -132,7 +130,9 @@ def reset(
     pointers = _committed_pointers(connection, names, topic)
     published = newest_revision(connection, names.sealed)
     begun = _interrupted_publication(pointers, published, topic)
-    revision = begun if begun is not None else 1 + max([published, *(known.revision for _, known in pointers.values())])
+    revision = (
+        begun if begun is not None else 1 + max([published, *(pointer.revision for _, pointer in pointers.values())])
+    )
     revision = max(revision, least)
     starts = _starts(connection, names, range(topic.partitions), to)
     foreign, _ = foreign_offsets(connection, names.input)
@@ -146,8 +146,8 @@ def reset(
         if not dry_run:
             fresh = Pointer(connection.admin.cluster_id(), topic.topic_id, state_id, revision)
             _commit(connection, names, p, starts[p], fresh)
-            for there in states.values():
-                _erase(connection, there, p, topic.topic_id)
+            for names_of_state in states.values():
+                _erase(connection, names_of_state, p, topic.topic_id)
         text = f"revision {revision} begins at position {starts[p]}"
         if p in foreign:
             text += "; its committed offset was written by another application, which must not use this group any more"
@@ -181,10 +181,10 @@ def _topics(connection: Connection, names: TopicNames) -> tuple[Topic, dict[str,
     topic = connection.admin.topic(names.input)
     former = names.formerly()
     states = {}
-    for there in [names, *([former] if former is not None else [])]:
-        state_topic = connection.admin.topic(there.state)
+    for variant in [names, *([former] if former is not None else [])]:
+        state_topic = connection.admin.topic(variant.state)
         if state_topic is not None:
-            states[state_topic.topic_id] = there
+            states[state_topic.topic_id] = variant
     for name, missing in ((names.input, topic is None), (names.state, not states)):
         if missing:
             raise ConfigError(
@@ -194,93 +194,86 @@ def _topics(connection: Connection, names: TopicNames) -> tuple[Topic, dict[str,
     return topic, states
 
 
-def _look(connection: Connection, names: TopicNames, homes: Mapping[str, _Home], topic: Topic, partition: int) -> _Look:
-    """Examine one partition as a worker that takes it would."""
-    committed = next(iter(homes.values())).reader.committed(partition)
-    pointer = None
-    if committed is not None:
+@dataclass(frozen=True)
+class _Examiner:
+    """Examines partitions as a worker that takes them would.
+
+    Args:
+        connection: connection to the cluster.
+        names: the topics.
+        topic: the input topic.
+        homes: state topics by their ids.
+    """
+
+    connection: Connection
+    names: TopicNames
+    topic: Topic
+    homes: Mapping[str, _Home]
+
+    @cached_property
+    def _logged(self) -> dict[int, tuple[int, Pointer]]:
+        return logged_pointers(self.connection, self.names)
+
+    def look(self, partition: int) -> _Look:
+        """Examine one partition; if its pointer is missing, with the newest one that the log still holds."""
+        committed = next(iter(self.homes.values())).reader.committed(partition)
         try:
-            pointer = Pointer.from_text(committed.metadata or "")
+            pointer = None if committed is None else Pointer.from_text(committed.metadata or "")
         except DataLossError as error:
-            return _Look(Diagnosis(partition, "lost", str(error)))
-    if committed is None or pointer is None:
-        traces = [
-            name
-            for name in (*(home.names.state for home in homes.values()), names.sealed)
-            if name and connection.admin.offsets(name, [partition], "latest").get(partition, 0) > 0
-        ]
-        if committed is None and not traces:
+            return self._adopt(partition, str(error))
+        if committed is not None and pointer is not None:
+            return self._judge(partition, committed.offset, pointer)
+        topics = (*(home.names.state for home in self.homes.values()), self.names.sealed)
+        ends = (self.connection.admin.offsets(name, [partition], "latest") for name in topics if name)
+        if committed is None and not any(end.get(partition, 0) > 0 for end in ends):
             return _Look(Diagnosis(partition, "unstarted", "no offset, no trace: a worker starts it at its beginning"))
-        reason = "its offset is gone" if committed is None else "its offset was written by another client"
-        return _Look(Diagnosis(partition, "lost", reason))
-    return _judge(connection, names, homes, topic, partition, committed.offset, pointer)
+        gone = "its offset is gone" if committed is None else "its offset was written by another client"
+        return self._adopt(partition, gone)
 
+    def _adopt(self, partition: int, loss: str) -> _Look:
+        """Judge the newest pointer that the log holds of a partition that has lost its own."""
+        look = _Look(Diagnosis(partition, "lost", loss))
+        if partition not in self._logged:
+            return look
+        position, pointer = self._logged[partition]
+        judged = self._judge(partition, position, pointer)
+        if judged.finding.outcome != "healthy":
+            return judged if judged.finding.outcome == "lost" else look
+        text = f"{loss}; its last snapshot was found: revision {pointer.revision} at position {position}"
+        return _Look(Diagnosis(partition, "adopt", text, position, pointer.revision), pointer, position)
 
-def _judge(
-    connection: Connection,
-    names: TopicNames,
-    homes: Mapping[str, _Home],
-    topic: Topic,
-    partition: int,
-    position: int,
-    pointer: Pointer,
-) -> _Look:
-    """Check that the snapshot of a pointer exists, and that its position is in the log."""
+    def _judge(self, partition: int, position: int, pointer: Pointer) -> _Look:
+        """Check that the snapshot of a pointer exists, and that its position is in the log."""
 
-    def lost(text: str) -> _Look:
-        return _Look(Diagnosis(partition, "lost", text, revision=pointer.revision), pointer, position)
+        def lost(text: str) -> _Look:
+            return _Look(Diagnosis(partition, "lost", text, revision=pointer.revision), pointer, position)
 
-    if pointer.cluster_id != connection.admin.cluster_id():
-        return lost("its pointer was written in another cluster")
-    if pointer.topic_id != topic.topic_id:
-        return lost("its pointer belongs to an earlier topic of the same name")
-    if pointer.manifest >= 0 and pointer.state_id not in homes:
-        return lost("its snapshot was in a state topic that was deleted and made again")
-    if pointer.manifest >= 0:
-        try:
-            read_manifest(homes[pointer.state_id].reader, partition, pointer)
-        except DataLossError:
-            return lost("its snapshot is gone or does not open")
-    first = connection.admin.offsets(names.input, [partition], "earliest").get(partition, 0)
-    last = connection.admin.offsets(names.input, [partition], "latest").get(partition, position)
-    if position < first:
-        text = f"records from {position} to {first - 1} were trimmed: it can go on at {first} with that loss"
-        return _Look(Diagnosis(partition, "accept", text, first, pointer.revision), pointer, position)
-    if position > last:
-        text = (
-            f"the log was cut from {position} to {last}: it can go on at {last}; open windows may hold up to "
-            f"{position - last} records that the log has lost"
-        )
-        return _Look(Diagnosis(partition, "accept", text, last, pointer.revision), pointer, position)
-    text = f"revision {pointer.revision} at position {position}"
-    return _Look(Diagnosis(partition, "healthy", text, position, pointer.revision), pointer, position)
-
-
-def _adoptable(
-    connection: Connection,
-    names: TopicNames,
-    homes: Mapping[str, _Home],
-    topic: Topic,
-    partition: int,
-    logged: Mapping[int, tuple[int, Pointer]],
-    look: _Look,
-) -> _Look:
-    """Find a partition whose pointer is missing, with the newest one that the log still holds."""
-    if partition not in logged:
-        return look
-    position, pointer = logged[partition]
-    judged = _judge(connection, names, homes, topic, partition, position, pointer)
-    if judged.finding.outcome != "healthy":
-        return judged if judged.finding.outcome == "lost" else look
-    text = f"{look.finding.text}; its last snapshot was found: revision {pointer.revision} at position {position}"
-    return _Look(Diagnosis(partition, "adopt", text, position, pointer.revision), pointer, position)
-
-
-def read_manifest(reader: blobs.BlobReader, partition: int, pointer: Pointer) -> dict[str, Any]:
-    """Read the manifest of a pointer. Raises DataLossError if it is gone or altered."""
-    packed = reader.read(partition, b"m" + pointer.snapshot_id, pointer.manifest, pointer.chunks, pointer.key)
-    manifest: dict[str, Any] = msgpack.unpackb(packed, strict_map_key=False)
-    return manifest
+        admin, source = self.connection.admin, self.names.input
+        if pointer.cluster_id != admin.cluster_id():
+            return lost("its pointer was written in another cluster")
+        if pointer.topic_id != self.topic.topic_id:
+            return lost("its pointer belongs to an earlier topic of the same name")
+        if pointer.manifest >= 0 and pointer.state_id not in self.homes:
+            return lost("its snapshot was in a state topic that was deleted and made again")
+        if pointer.manifest >= 0:
+            try:
+                self.homes[pointer.state_id].reader.manifest(partition, pointer)
+            except DataLossError:
+                return lost("its snapshot is gone or does not open")
+        first = admin.offsets(source, [partition], "earliest").get(partition, 0)
+        last = admin.offsets(source, [partition], "latest").get(partition, position)
+        outcome: Outcome = "healthy"
+        resume_at, text = position, f"revision {pointer.revision} at position {position}"
+        if position < first:
+            text = f"records from {position} to {first - 1} were trimmed: it can go on at {first} with that loss"
+            outcome, resume_at = "accept", first
+        elif position > last:
+            text = (
+                f"the log was cut from {position} to {last}: it can go on at {last}; open windows may hold up to "
+                f"{position - last} records that the log has lost"
+            )
+            outcome, resume_at = "accept", last
+        return _Look(Diagnosis(partition, outcome, text, resume_at, pointer.revision), pointer, position)
 
 
 def logged_pointers(connection: Connection, names: TopicNames) -> dict[int, tuple[int, Pointer]]:
@@ -344,14 +337,7 @@ def _offset_record(key: bytes | None, value: bytes | None, group: str, topic: st
         version, position = struct.unpack_from(">hq", value)
         at = 10 + (4 if version >= 3 else 0)  # leader epoch
         if version >= 4:  # compact strings
-            length = shift = 0
-            while True:
-                byte = value[at]
-                at += 1
-                length |= (byte & 0x7F) << shift
-                shift += 7
-                if byte < 0x80:
-                    break
+            length, at = read_varint(value, at)
             length -= 1
         else:
             length = struct.unpack_from(">h", value, at)[0]
@@ -383,9 +369,8 @@ def _starts(connection: Connection, names: TopicNames, partitions: Sequence[int]
     """The positions at which to start."""
     from kafka import TopicPartition
 
-    ask = connection.admin.offsets
-    first = require_answers(ask(names.input, partitions, "earliest"), names.input, partitions)
-    last = require_answers(ask(names.input, partitions, "latest"), names.input, partitions)
+    first = connection.admin.all_offsets(names.input, partitions, "earliest")
+    last = connection.admin.all_offsets(names.input, partitions, "latest")
     if to == "beginning":
         return first
     if to == "end":
@@ -399,19 +384,14 @@ def _starts(connection: Connection, names: TopicNames, partitions: Sequence[int]
     return {tp.partition: int(o.offset) if o.offset >= 0 else last[tp.partition] for tp, o in times.items()}
 
 
-class _Operator:
-    """A `Committer` while no worker of the group runs.
+class _Operator(NamedTuple):
+    """A `Committer` while no worker of the group runs."""
 
-    Args:
-        group: name of the group.
-    """
-
-    def __init__(self, group: str) -> None:
-        self._group = group
+    group: str
 
     def group_metadata(self) -> str:
         """The group."""
-        return self._group
+        return self.group
 
     def epoch(self, partition: int) -> int:
         """Nothing was read."""
@@ -444,7 +424,7 @@ def _move(connection: Connection, names: TopicNames, homes: Mapping[str, _Home],
         _commit(connection, names, partition, position, pointer)
         return
     names, reader = homes[pointer.state_id]
-    manifest = read_manifest(reader, partition, pointer)
+    manifest = reader.manifest(partition, pointer)
     inner = dict(manifest["manifest"])
     inner["position"] = position
     if position < look.committed:

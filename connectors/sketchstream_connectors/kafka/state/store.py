@@ -16,15 +16,14 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-
-import msgpack
+from collections.abc import Mapping, Sequence
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
 from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
-from sketchstream_connectors.kafka.cluster.client import Admin, Connection, require_answers
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection
+from sketchstream_connectors.kafka.cluster.reader_pool import ReaderPool
 from sketchstream_connectors.kafka.cluster.topics import state_topics
 from sketchstream_connectors.kafka.input.positions import UNKNOWN
 from sketchstream_connectors.kafka.state import blobs, traces
@@ -42,7 +41,7 @@ LAG_BYTES = 64 * 2**20
 LAG_S = 600.0
 """Default of `lag_s` of `KafkaStore`."""
 SUPERSEDED_S = 360.0
-"""How long a broker may keep what was erased: it looks for segments to delete every five minutes unless told
+"""How long a broker may keep what was erased: it looks for segments to delete every five minutes by default
 (`log.retention.check.interval.ms`), and removes their files a little later."""
 IDLE_READERS = 2
 """Readers that stay connected while they have nothing to read."""
@@ -83,7 +82,7 @@ class KafkaStore:
         self._topic = topic
         self._member = member
         self._accept_loss = accept_loss
-        self._beside = revision
+        self._other_revision = revision
         self._lag = (lag_bytes, lag_s)
         # The broker begins a new segment with the first append after `segment.ms`, and deletes whole segments only:
         # what a silent partition superseded leaves the disk when its snapshot is written again behind it.
@@ -92,11 +91,11 @@ class KafkaStore:
         self.broker_time: tuple[int, float] | None = None
         self._admin = Admin(connection, patience_ms=10_000)
         self._fences: dict[int, Fence] = {}
-        self._readers: list[blobs.BlobReader] = []
         self._lock = threading.Lock()
         states = state_topics(connection.group, topic)
         self._topics = StoreTopics(self._admin, topic, states, sealed_topic, accept_loss=accept_loss)
         self._state_topic = self._topics.state.name
+        self._readers = ReaderPool(lambda: blobs.BlobReader(connection, topic, self._state_topic), IDLE_READERS)
         self._may_be_shared = self._state_topic != states[0]
         self._eraser = Eraser(connection, self._state_topic)
 
@@ -109,7 +108,7 @@ class KafkaStore:
         self._topics.adopt_input()
         self._topics.check_room(partition)
         if self._may_be_shared:
-            self._refuse_strangers(partition)
+            self._require_own_topic(partition)
         state = self._topics.state_now()
         fence = Fence.open(self._connection, self._topic, state.name, state.topic_id, partition)
         try:
@@ -125,9 +124,9 @@ class KafkaStore:
         say(log, logging.INFO, "partition_taken", topic=self._topic, partition=partition, seconds=seconds)
         return restored
 
-    def _refuse_strangers(self, partition: int) -> None:
+    def _require_own_topic(self, partition: int) -> None:
         """Refuse a state topic whose name two applications share: each would erase the other's snapshots."""
-        other = self._stranger_in(self._state_topic, partition)
+        other = self._other_input_in(self._state_topic, partition)
         if other is not None:
             raise DataLossError(
                 f"the state topic {self._state_topic!r} holds snapshots of {other!r} too: another application's group "
@@ -135,17 +134,17 @@ class KafkaStore:
                 "workers that are started then move their snapshots there"
             )
 
-    def _stranger_in(self, state_topic: str, partition: int) -> str | None:
+    def _other_input_in(self, state_topic: str, partition: int) -> str | None:
         """Find another input that exists, and whose snapshots are in a partition of a state topic."""
-        strangers = traces.inputs_of(self._connection, state_topic, partition) - {self._topics.input.topic_id}
-        if not strangers:
+        others = traces.inputs_of(self._connection, state_topic, partition) - {self._topics.input.topic_id}
+        if not others:
             return None
         names = self._admin.topic_ids()
-        return next((names[stranger] for stranger in sorted(strangers) if stranger in names), None)
+        return next((names[topic_id] for topic_id in sorted(others) if topic_id in names), None)
 
     def _restore(self, partition: int, fence: Fence) -> Restored | Fresh:
         """Read what is committed, and check it against the cluster and the topics that it was written for."""
-        with self._reader() as reader:
+        with self._readers.take() as reader:
             committed = reader.committed(partition)
             if committed is None:
                 return self._first(partition, fence)
@@ -183,8 +182,7 @@ class KafkaStore:
 
     def _read(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.BlobReader) -> Restored:
         """Read manifest and blobs with a reader of the topic that they are in."""
-        packed = reader.read(partition, b"m" + pointer.snapshot_id, pointer.manifest, pointer.chunks, pointer.key)
-        manifest = msgpack.unpackb(packed, strict_map_key=False)
+        manifest = reader.manifest(partition, pointer)
         if manifest["v"] != MANIFEST_FORMAT:
             number = manifest["v"]
             raise DataLossError(
@@ -215,31 +213,31 @@ class KafkaStore:
 
     def _first(self, partition: int, fence: Fence) -> Fresh:
         """Begin without an offset, which only a partition without any trace may; its pointer is committed first."""
+        earlier = self._earlier_records(partition)
+        if earlier is None:
+            return self._begin(partition, fence, self._newest_revision() or 0, partial=False)
+        trace = traces.newest_trace(self._connection, self._state_topic, partition) if self._accept_loss else None
+        if trace is not None and trace.topic_id != self._topics.input.topic_id:
+            return self._begin_anew(partition, fence, trace.revision)
+        raise DataLossError(
+            f"partition {partition} of {self._topic!r} has no committed offset, but {earlier} of it: the group's "
+            f"offsets expired or were deleted; {ADVICE}"
+        )
+
+    def _earlier_records(self, partition: int) -> str | None:
+        """Which topic holds what of a partition, in words; None if there is no trace of it."""
         for name, contents in ((self._state_topic, "snapshots"), (self._topics.sealed, "sealed sketches")):
-            if name is None:
-                continue
-            ends = require_answers(self._admin.offsets(name, [partition], "latest"), name, [partition])
-            if ends[partition] > 0:
-                if self._accept_loss:
-                    trace = traces.newest_trace(self._connection, self._state_topic, partition)
-                    if trace is not None and trace.topic_id != self._topics.input.topic_id:
-                        return self._begin_anew(partition, fence, trace.revision)
-                raise DataLossError(
-                    f"partition {partition} of {self._topic!r} has no committed offset, but {name!r} holds {contents} "
-                    f"of it: the group's offsets expired or were deleted; {ADVICE}"
-                )
+            if name is not None and self._admin.all_offsets(name, [partition], "latest")[partition] > 0:
+                return f"{name!r} holds {contents}"
         former = self._topics.former_state
         if former is not None and self._topics.input.topic_id in traces.inputs_of(self._connection, former, partition):
-            raise DataLossError(
-                f"partition {partition} of {self._topic!r} has no committed offset, but {former!r} holds snapshots of "
-                f"it: the group's offsets expired or were deleted; {ADVICE}"
-            )
-        return self._begin(partition, fence, self._newest_revision() or 0, partial=False)
+            return f"{former!r} holds snapshots"
+        return None
 
     def _newest_revision(self) -> int | None:
         """Largest revision of all partitions, those of other topics as of the start; None: none has begun."""
-        here = traces.revision_of(self._connection, self._topic, self._topics.input.topic_id)
-        return max((time for time in (here, self._beside) if time is not None), default=None)
+        own = traces.revision_of(self._connection, self._topic, self._topics.input.topic_id)
+        return max((revision for revision in (own, self._other_revision) if revision is not None), default=None)
 
     def _begin_anew(self, partition: int, fence: Fence, used: int) -> Fresh:
         """The input is another topic than the one that was counted: a new revision, whose first commit erases the old.
@@ -254,8 +252,7 @@ class KafkaStore:
 
     def _begin(self, partition: int, fence: Fence, revision: int, *, partial: bool) -> Fresh:
         """Commit a pointer without a snapshot at the beginning of the log."""
-        answers = self._admin.offsets(self._topic, [partition], "earliest")
-        begins = require_answers(answers, self._topic, [partition])
+        begins = self._admin.all_offsets(self._topic, [partition], "earliest")
         self._member.expect_epoch(partition, UNKNOWN)
         fence.begin(begins[partition], Pointer(*self._ids(fence), revision, partial=partial), self._member)
         return Fresh(revision, fence.position, partial)
@@ -299,7 +296,7 @@ class KafkaStore:
         )
         try:
             again: dict[str, Bytes] = {name: data for name, data in fence.moving.items() if name in snapshot.keep}
-            again |= self._lagging(partition, fence, snapshot)
+            again |= self._blobs_to_rewrite(partition, fence, snapshot)
             fence.write(snapshot, again, about, self._member)
         except FencedError as error:
             if getattr(error, "whole_worker", False):
@@ -315,14 +312,14 @@ class KafkaStore:
     def _erase_former(self, partition: int, home: str) -> None:
         """Erase snapshots that were moved from their former topic, if it holds nobody else's."""
         try:
-            if self._stranger_in(home, partition) is None:
+            if self._other_input_in(home, partition) is None:
                 self._admin.delete_before(home, self._admin.offsets(home, [partition], "latest"))
             say(log, logging.INFO, "state_moved", partition=partition, topic=home)
         except BrokerError as error:
             reason = type(error.__cause__ or error).__name__
             say(log, logging.WARNING, "erase_delayed", topic=home, error=reason)
 
-    def _lagging(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, Bytes]:
+    def _blobs_to_rewrite(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, Bytes]:
         """Blobs to write again: they are clean, but so old that they keep superseded snapshots from being erased."""
         lag_bytes, lag_s = self._lag
         oldest = time.time_ns() // 1_000_000 - int(lag_s * 1000)
@@ -333,30 +330,11 @@ class KafkaStore:
         ]
         if not old:
             return {}
-        with self._reader() as reader:
+        with self._readers.take() as reader:
             return _read_named(reader, partition, {name: fence.places[name] for name in old})
 
-    @contextlib.contextmanager
-    def _reader(self) -> Iterator[blobs.BlobReader]:
-        """A reader, from a few that are kept open; one that failed is thrown away (its answers may be stale)."""
-        with self._lock:
-            reader = self._readers.pop() if self._readers else None
-        reader = reader or blobs.BlobReader(self._connection, self._topic, self._state_topic)
-        try:
-            yield reader
-        except BaseException:
-            with contextlib.suppress(Exception):
-                reader.close()
-            raise
-        with self._lock:
-            keep = len(self._readers) < IDLE_READERS
-            if keep:
-                self._readers.append(reader)
-        if not keep:
-            reader.close()
-
     def peers(self) -> Sequence[Peer]:
-        """See `stream.interfaces.StateStore.peers`: what the committed pointers say."""
+        """See `stream.interfaces.StateStore.peers`: from the committed pointers."""
         pointers = traces.pointers_of(self._connection, self._topic, self._topics.input.topic_id)
         return [
             Peer(pointer.fingerprint, pointer.begins, pointer.newest) for pointer in pointers if pointer.manifest >= 0
@@ -377,11 +355,7 @@ class KafkaStore:
         self._eraser.close()
         for sender in senders:
             sender.join(1.0)
-        with self._lock:
-            readers, self._readers = self._readers, []
-        for reader in readers:
-            with contextlib.suppress(Exception):
-                reader.close()
+        self._readers.close()
         self._admin.close()
 
 

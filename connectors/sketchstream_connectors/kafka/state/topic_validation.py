@@ -53,11 +53,14 @@ class StoreTopics:
         self._watching = threading.Lock()
         self._forgetful: dict[str, str] = {}  # what was wrong with a topic at the last look
         self.sealed = sealed
-        self.input = self._existing(topic)
-        existing = [topic_now for name in states if (topic_now := admin.topic(name)) is not None]
-        self.state = existing[0] if existing else self._existing(states[0])
+        advice = "; `sketchstream topics create -c FILE` makes the topics that are ours"
+        self.input = admin.require_topic(topic, "topic", advice)
+        existing = (described for name in states if (described := admin.topic(name)) is not None)
+        self.state = next(existing, None) or admin.require_topic(states[0], "topic", advice)
         self._states = tuple(states)
-        self._check_settings()
+        wrong = self._wrong_settings(self.state.name)
+        if wrong:  # it would lose the state of a partition that is silent for a while
+            raise ConfigError(f"the state topic {self.state.name!r} would lose snapshots: {wrong}")
 
     def topic_of_state(self, state_id: str) -> str | None:
         """Which of our state topics has this id; None if none has it any more."""
@@ -75,26 +78,13 @@ class StoreTopics:
                 return name
         return None
 
-    def _existing(self, name: str) -> Topic:
-        described = self._admin.topic(name)
-        if described is None:
-            raise ConfigError(
-                f"topic {name!r} does not exist; `sketchstream topics create -c FILE` makes the topics that are ours"
-            )
-        return described
-
-    def _check_settings(self) -> None:
-        """Refuse a state topic that forgets: it would lose the state of a partition that is silent for a while."""
-        wrong = self._wrong_settings(self.state.name)
-        if wrong:
-            raise ConfigError(f"the state topic {self.state.name!r} would lose snapshots: {wrong}")
-
     def _wrong_settings(self, name: str) -> str:
+        """Settings of a topic under which it forgets, in words; empty if there are none."""
         configs = self._admin.configs(name)
         return "; ".join(f"{k} is {configs.get(k)}, must be {v}" for k, v in FOR_EVER.items() if configs.get(k) != v)
 
     def watch_settings(self) -> None:
-        """Look again from time to time whether our topics forget, and say so once; they may have been changed since."""
+        """Look again from time to time whether our topics forget, and log it once; they may have been changed since."""
         with self._watching:
             now = time.monotonic()
             if now - self._watched_at < WATCH_SETTINGS_S:

@@ -41,7 +41,7 @@ def trace_headers(topic_id: str, revision: int) -> Headers:
 
 
 def newest_trace(connection: Connection, state_topic: str, partition: int) -> Trace | None:
-    """Read the trace of the newest committed manifest of a partition in the state topic; None where none says so."""
+    """Read the trace of the newest committed manifest of a partition in the state topic; None where there is none."""
     for tail in (TAIL, None):
         trace: Trace | None = None
         with contextlib.closing(Log(connection, state_topic, tail=tail, only=partition)) as log:

@@ -22,7 +22,12 @@ from sketchstream import faults
 from sketchstream.errors import BrokerError, FencedError
 from sketchstream.stream.interfaces import Bytes, Snapshot
 from sketchstream_connectors.kafka.cluster.acknowledgements import STALLED_S, Acknowledgements
-from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, know_partition, ours
+from sketchstream_connectors.kafka.cluster.client import (
+    TRANSACTION_TIMEOUT_MS,
+    Connection,
+    know_partition,
+    translate_errors,
+)
 from sketchstream_connectors.kafka.cluster.topics import former_transactional_id, transactional_id
 from sketchstream_connectors.kafka.state import blobs, traces
 from sketchstream_connectors.kafka.state.blobs import BlobPlace
@@ -99,14 +104,13 @@ class Fence:
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             batch_size=2**20,
             max_request_size=4 * 2**20,
-            metrics_enabled=False,
             client_id=f"sketchstream-{partition}",
         )
         return cls(partition, topic, state_topic, producer, state_id)
 
     def take(self) -> None:
         """End whatever a predecessor has in flight, and fence it, for ever."""
-        with ours(f"taking partition {self.partition}"):
+        with translate_errors(f"taking partition {self.partition}"):
             self.producer.init_transactions()
 
     @staticmethod
@@ -115,11 +119,9 @@ class Fence:
         name = former_transactional_id(connection.group, topic, partition)
         if name is None:
             return False
-        producer = connection.producer(
-            transactional_id=name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, metrics_enabled=False
-        )
+        producer = connection.producer(transactional_id=name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
         try:
-            with ours(f"taking partition {partition} from an older release"):
+            with translate_errors(f"taking partition {partition} from an older release"):
                 producer.init_transactions()
         finally:
             producer.close(timeout=2)
@@ -132,7 +134,7 @@ class Fence:
 
     def begin(self, position: int, pointer: Pointer, member: Committer) -> None:
         """Commit a pointer without a snapshot, before the first record."""
-        with ours(f"starting partition {self.partition}"):
+        with translate_errors(f"starting partition {self.partition}"):
             self.producer.begin_transaction()
             self._finish(position, pointer, member, Acknowledgements())
         self.position = position
@@ -148,7 +150,7 @@ class Fence:
         """
         acknowledged = Acknowledgements()
         places_kept = {name: self.places[name] for name in snapshot.keep - again.keys()}
-        with ours(f"committing a snapshot of partition {self.partition}"):
+        with translate_errors(f"committing a snapshot of partition {self.partition}"):
             know_partition(self.producer, self.state_topic, self.partition)
             self.producer.begin_transaction()
             faults.checkpoint("commit.begun")
@@ -162,7 +164,7 @@ class Fence:
                 written += size
             now = time.time_ns() // 1_000_000
             places = {
-                name: BlobPlace(acknowledged.offset(future), count, key, mark, now)
+                name: BlobPlace(acknowledged.wait_for_offset(future), count, key, mark, now)
                 for name, (future, count, key, mark) in sent.items()
             }
             faults.checkpoint("commit.blobs")
@@ -191,7 +193,7 @@ class Fence:
             member: member of the group.
         """
         acknowledged = Acknowledgements()
-        with ours(f"moving the position of partition {self.partition}"):
+        with translate_errors(f"moving the position of partition {self.partition}"):
             know_partition(self.producer, self.state_topic, self.partition)
             self.producer.begin_transaction()
             pointer = self._send_manifest(msgpack.packb(manifest), about, acknowledged)
@@ -201,8 +203,10 @@ class Fence:
         """Hand the manifest over, and wait for its place; return the pointer that names it."""
         snapshot_id, key = os.urandom(16), blobs.new_key()
         headers = traces.trace_headers(about.topic_id, about.revision)
-        future, count, _ = self._send(b"m" + snapshot_id, len(packed), (packed,), key, acknowledged, headers)
-        offset = acknowledged.offset(future)
+        future, count, _ = self._send(
+            blobs.manifest_name(snapshot_id), len(packed), (packed,), key, acknowledged, headers
+        )
+        offset = acknowledged.wait_for_offset(future)
         stamp = _append_time(future)
         if stamp is not None:
             self.broker_time = stamp, time.monotonic()
@@ -219,12 +223,12 @@ class Fence:
     ) -> tuple[Any, int, int]:
         """Hand a blob to the producer; return its first record's future, the number of records, their bytes."""
         first, count, written = None, 0, 0
-        for record_key, value in blobs.encrypt_pieces(name, size, pieces, key):
+        for record_key, value in blobs.encrypt(name, size, pieces, key):
             acknowledged.make_room(len(value))
             future = self.producer.send(
                 self.state_topic, key=record_key, value=value, partition=self.partition, headers=headers
             )
-            acknowledged.sent(future, len(value))
+            acknowledged.add(future, len(value))
             first = first or future
             count += 1
             written += len(value)
@@ -250,7 +254,7 @@ class Fence:
             wake()
             if not result.wait(timeout_ms=acknowledged.left_s * 1000):
                 raise BrokerError(f"a transaction of partition {self.partition} made no progress for {STALLED_S:.0f} s")
-            acknowledged.progressed()
+            acknowledged.restart()
 
     def abandon(self) -> None:
         """Close the producer without waiting for what it has in flight, which the partition's next owner aborts."""
