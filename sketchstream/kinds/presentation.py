@@ -8,7 +8,6 @@ there. What pages, reports, notebooks and series over time show of a kind is wri
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -133,19 +132,6 @@ def of_kind(kind: str) -> Presentation:
         own = vars(import_module(module))
         vars(view).update({name: own[name] for name in own.keys() & vars(Presentation).keys() if name[0] != "_"})
     return view
-
-
-def index_of(name: str, what: str, places: Sequence[int]) -> int | None:
-    """Index of a number that is named WHAT.PLACE; None for other names.
-
-    Args:
-        places: places of the numbers, ascending.
-    """
-    prefix, _, place = name.partition(".")
-    if prefix != what or not place.isdecimal():
-        return None
-    at = bisect_left(places, int(place))
-    return at if at < len(places) and places[at] == int(place) else None
 
 
 def known_names(answer: AnswerData) -> list[str]:

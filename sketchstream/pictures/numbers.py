@@ -9,6 +9,7 @@ have the same ones, and no library has to be vendored. The page's script only sh
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -99,6 +100,19 @@ class Panel:
     def noted(self, text: str) -> Panel:
         """Add a sentence before the note."""
         return replace(self, note=f"{text} {self.note}".strip()) if text else self
+
+
+def index_of(name: str, what: str, places: Sequence[int]) -> int | None:
+    """Index of a number that is named WHAT.PLACE; None for other names.
+
+    Args:
+        places: places of the numbers, ascending.
+    """
+    prefix, _, place = name.partition(".")
+    if prefix != what or not place.isdecimal():
+        return None
+    at = bisect_left(places, int(place))
+    return at if at < len(places) and places[at] == int(place) else None
 
 
 def spelling(metric: str) -> Spell:

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream.kinds.presentation import index_of
 from sketchstream.pictures.number_texts import interval_text, number_text
-from sketchstream.pictures.numbers import Number, Panel, draw_numbers, item_name
+from sketchstream.pictures.numbers import Number, Panel, draw_numbers, index_of, item_name
 
 PURPOSE: Final = "Counts the events of each item of a list"
 

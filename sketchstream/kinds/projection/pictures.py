@@ -25,6 +25,7 @@ from sketchstream.pictures.numbers import (
     draw_chart,
     draw_numbers,
     ends,
+    index_of,
     interval,
     item_name,
 )
@@ -64,7 +65,7 @@ def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     """A squared norm by the place of its row."""
-    at = presentation.index_of(name, "norm", range(len(answer["values"])))
+    at = index_of(name, "norm", range(len(answer["values"])))
     if at is None:
         return None
     low, high = answer["intervals"][at]

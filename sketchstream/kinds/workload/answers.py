@@ -27,7 +27,7 @@ from sketchstream.kinds.workload.strategies import projection
 from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
 from sketchstream.kinds.workload.strategies.projection import FeasibleSet, Metric
-from sketchstream.kinds.workload.strategies.strategy import MAX_SPREAD, Strategy
+from sketchstream.kinds.workload.strategies.strategy import MAX_SPREAD
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -224,7 +224,8 @@ def estimate(
         feasible = None if feasible == "auto" else feasible
         cut = "nothing is cut at 0" if feasible is None else "this method cuts them off, use 'unbiased'"
         below = (f"{BELOW_ZERO}; {cut}",)
-    if feasible is None or (feasible == "auto" and (not _quick(strategy) or (known_bound is None and total is None))):
+    quick = strategy.form == "identity" if isinstance(strategy, Implicit) else strategy.matrix.size <= MAX_PROJECTED
+    if feasible is None or (feasible == "auto" and (not quick or (known_bound is None and total is None))):
         return WorkloadAnswers(spec, raw, tails=tails, notes=(*bias, *below), **base)
     if known_bound is None and total is None:
         raise EstimateError(
@@ -310,11 +311,6 @@ def _total(spec: WorkloadSpec, state: Ints, variance: float) -> tuple[float | No
     if np.abs(back @ strategy.matrix - 1).max() > 1e-8:
         return None, 0.0
     return float(back @ state), math.sqrt(variance * float(back @ back))
-
-
-def _quick(strategy: Strategy) -> bool:
-    """Whether answers are projected unless told otherwise: within a second."""
-    return strategy.form == "identity" if isinstance(strategy, Implicit) else strategy.matrix.size <= MAX_PROJECTED
 
 
 def _largest(spec: WorkloadSpec) -> float:

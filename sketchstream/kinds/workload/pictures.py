@@ -16,11 +16,10 @@ import numpy as np
 
 from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.presentation import index_of
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.pictures import charts
 from sketchstream.pictures.number_texts import interval_text, number_text
-from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, draw_chart, draw_numbers, table
+from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, draw_chart, draw_numbers, index_of, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
