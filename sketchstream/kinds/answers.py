@@ -3,8 +3,8 @@
 In: what a kind computes from a publication. Out: rows, plain data, JSON, CSV, Arrow, pandas, a figure, a card.
 Touches: the file of a figure, if one is asked for. Post-processing only.
 
-A kind says what its numbers are (`values`, `stderr`, `labels`, `_ends`), where they are from, and how they are drawn
-(`_draw`). Everything else is here, so that what a user writes for answers of one kind works for those of every other.
+A kind gives its numbers and their labels (`values`, `stderr`, `labels`, `_ends`), where they are from, and how they are
+drawn (`_draw`). Everything else is here, so that code for the answers of one kind works for those of every other.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Answers(ABC):
     question: str = "estimate"
     """What was asked for."""
 
-    # What a kind says.
+    # What each kind implements.
 
     if TYPE_CHECKING:  # fields of dataclasses, which may not inherit a property of their name
 
@@ -149,7 +149,7 @@ class Answers(ABC):
         """Whether the numbers have intervals: some methods have an error of no known law."""
         return True
 
-    # What all kinds have.
+    # What all kinds share.
 
     def interval(self, level: float | None = None) -> Floats:
         """(d, 2) ends of intervals that hold the true number with this probability, each by itself.

@@ -18,7 +18,7 @@ from sketchstream.spec import NoPrivacyWarning
 
 Error = Callable[[Any], tuple[str, float]]
 FACTORS: Final = (Fraction(1, 2), Fraction(2))
-"""Factors of epsilon whose errors a plan tells."""
+"""Factors of epsilon whose errors a plan lists."""
 
 
 def plain_forecast(spec: Any, error: Error | None = None, others: list[dict[str, Any]] | None = None) -> dict[str, Any]:

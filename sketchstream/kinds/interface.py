@@ -1,4 +1,4 @@
-"""The seam between the engine and the kinds of sketches: what a kind must say and do.
+"""The seam between the engine and the kinds of sketches: what a kind must provide.
 
 In: specs, states, batches of items, published objects. Out: one `Kind` for each kind of sketch. Touches: nothing; a
 kind's methods touch the states they are given and, through `sketchstream.noise`, entropy.
@@ -184,7 +184,7 @@ class Kind(ABC, Generic[S]):
     intake: Intake[S] = Intake()
     """How records become events of the kind."""
 
-    # What it is.
+    # Specs.
 
     def expansion(self, data: Mapping[str, Any]) -> Expansion:
         """What `read_spec` of a spec, and the first answer of a sketch of it, take; from declared sizes alone.
@@ -206,7 +206,7 @@ class Kind(ABC, Generic[S]):
             SpecError: these data describe no spec of this kind.
         """
 
-    # What is said of it.
+    # Descriptions and the statement.
 
     def facts(self, spec: S, slots: int) -> list[tuple[str, str]]:
         """Public parameters as rows of (name, value), for people."""
@@ -234,7 +234,7 @@ class Kind(ABC, Generic[S]):
         require_listed(component.name for component in self.accounting.components(spec))
         return self.statement(spec, ledger, context)
 
-    # What it does.
+    # Updates and noise.
 
     @abstractmethod
     def index(self, spec: S, key: Key | None, keep: Flags | None, origin: Any = None) -> ItemIndex:
@@ -269,7 +269,7 @@ class Kind(ABC, Generic[S]):
             progress: told how many counters have their noise.
         """
 
-    # What it publishes.
+    # Publications.
 
     @abstractmethod
     def require_view(self, spec: S, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
@@ -288,7 +288,7 @@ class Kind(ABC, Generic[S]):
         if body.dtype != spec.dtype or body.shape != (slots,):
             raise FormatError("the counters do not have the type or number that their header says")
 
-    # What it answers.
+    # Answers.
 
     @property
     def answer(self) -> Literal["profile", "estimate"]:

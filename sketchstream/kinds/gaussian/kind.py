@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Origin, Published
 
-
 Variances = tuple[Fraction, ...]
-
 OPTIONS: Final = ("target", "nonnegative", "total", "whole", "items", "kept")
 """Options that `estimate` takes beside the method."""
 
@@ -78,7 +76,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> GaussianSpec:
         return GaussianSpec.from_dict(data, items)
 
-    # What is said of it.
+    # Descriptions and the statement.
 
     def facts_of_kind(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
         return [("domain", f"closed, {slots:,} slots")]

@@ -232,7 +232,7 @@ class Groups(GroupRule):
 
     @property
     def one_of(self) -> OneOfGroups:
-        """What the spec of one group says of all of them."""
+        """The groups as the spec of one of them describes them."""
         return OneOfGroups(len(self), self.max_groups, self.of_item, self.limit)
 
     def sample(self, position: int) -> GroupSample | None:

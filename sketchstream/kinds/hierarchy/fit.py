@@ -1,7 +1,7 @@
 """Consistent estimates of all nodes from one noisy counter a node, unbiased or not negative, both exact.
 
-In: a tree, what each counter says of its node, its precision. Out: an estimate for each node. Touches: nothing.
-Post-processing only.
+In: a tree, the count of each node by its counter, the precision of each. Out: an estimate for each node. Touches:
+nothing. Post-processing only.
 Source: Hay, Rastogi, Miklau & Suciu 2010 (weighted least squares on trees); docs/theory/hierarchy.md, sections 4 and 5.
 
 Both minimise the same weighted squares over all counts whose children add up to their parent. Without a constraint
@@ -25,7 +25,7 @@ def fit_unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tup
 
     Args:
         tree: the tree.
-        counts: (nodes,) what each counter says; anything where its precision is 0.
+        counts: (nodes,) count of each node by its counter; anything where the precision is 0.
         precisions: one over the variance of the noise of each level's counters; above 0 for the leaves.
     """
     counters = _by_level(tree, counts)
@@ -82,7 +82,7 @@ class _Totals:
 
 
 def nonnegative(tree: Tree, counts: Floats, precisions: Sequence[float], whole: float) -> Floats:
-    """(nodes,) the counts of at least 0, consistent and of a given whole, that are nearest to what the counters say.
+    """(nodes,) the counts of at least 0, consistent and of a given whole, that are nearest to the counters.
 
     Each node's cost is a convex function of its total. Its slope, the price that one more item of this node is worth,
     rises with the total; so the total as a function of the price is what is added up over children, and what the
@@ -90,7 +90,7 @@ def nonnegative(tree: Tree, counts: Floats, precisions: Sequence[float], whole: 
 
     Args:
         tree: the tree.
-        counts: (nodes,) what each counter says.
+        counts: (nodes,) count of each node by its counter.
         precisions: see `fit_unbiased`.
         whole: the root's count, at least 0.
     """

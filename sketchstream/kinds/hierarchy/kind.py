@@ -84,7 +84,7 @@ class HierarchyKind(LinearKind[HierarchySpec]):
     accounting = HierarchyAccounting()
     intake = HierarchyIntake()
 
-    # What is said of it.
+    # Descriptions and the statement.
 
     def facts_of_kind(self, spec: HierarchySpec, slots: int) -> list[tuple[str, str]]:
         """The levels with their nodes and multipliers."""
@@ -101,7 +101,6 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         return (f"{RELATION}to move an event to another leaf is two changes: four times the mu^2",)
 
     def assumes(self, spec: HierarchySpec, ledger: SketchHistory, context: Context) -> tuple[str, ...]:
-        """Sentences that say what the proof rests on."""
         return (*assumptions(spec, context, "and (epsilon, delta)"), "the tree and its multipliers are public")
 
     # Updates and states.

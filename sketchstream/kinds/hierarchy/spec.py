@@ -162,7 +162,7 @@ class HierarchySpec(PlaceCountingSpec):
 
     @cached_property
     def precisions(self) -> tuple[float, ...]:
-        """One over the variance of what a counter of each level says of its node, for noise of variance 1."""
+        """One over the variance of a node's count by its counter, by level, for noise of variance 1."""
         return tuple(float(multiplier * multiplier) for multiplier in self.multipliers)
 
     @cached_property

@@ -34,12 +34,12 @@ class HierarchyTable(LinearTable):
     counted_share: Number | None = None
 
     def fields(self) -> Mapping[str, str]:
-        """The field of each level: that of its name, unless `level_fields` says another."""
+        """The field of each level: that of its name, unless `level_fields` names another."""
         return {level: (self.level_fields or {}).get(level, level) for level in self.levels}
 
     @property
     def needs_item(self) -> bool:
-        """Whether persons are protected; leaves are told by the fields of the levels."""
+        """Whether persons are protected; leaves follow from the fields of the levels."""
         return self.unit == "item"
 
     def check(self, context: TableContext) -> Iterator[str]:

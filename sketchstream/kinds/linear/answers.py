@@ -78,12 +78,12 @@ class LinearAnswers(Answers):
     """What the answers were computed from; None if they were computed from bare numbers."""
 
     def computed_from(self, published: Published) -> Self:
-        """These answers, which now say what they were computed from; called once, by the kind that made them."""
+        """These answers, with the publication that they were computed from; called once, by the kind."""
         object.__setattr__(self, "published", published)  # frozen dataclasses derive from this class too
         return self
 
     def sketch_facts(self) -> dict[str, Any]:
-        """What the spec says of the sketch: its kind, its unit, its privacy."""
+        """Kind, unit and privacy of the sketch, from its spec."""
         spec = self.spec
         privacy = {"epsilon": str(spec.epsilon), "delta": str(spec.delta), "no_privacy": spec.no_privacy}
         return {"kind": spec.kind, "unit": spec.unit, **privacy}

@@ -4,9 +4,9 @@ In: a spec, events in the life of a sketch. Out: costs, ledgers, guarantees. Tou
 entropy through `noise`.
 Source: docs/theory/gaussian_ledger.md; docs/theory/privacy.md, section 3.
 
-The accounting of a kind says what noise of an (epsilon, delta) costs (`noise_cost`) and in which ledger costs add
-(`account`). From that follow the cost of creation, of releases and of the seal, and the ledger with its budget. The
-kind says whom it protects, in words; from that and the ledger follows the statement.
+The accounting of a kind gives the cost of noise of an (epsilon, delta) (`noise_cost`) and the ledger in which costs
+add (`account`). From that follow the cost of creation, of releases and of the seal, and the ledger with its budget. The
+kind describes whom it protects; from that and the ledger follows the statement.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ BOUNDS: Final = {
     "counted_share": "share of the events counted",
     "fraction_bits": "binary digits of a weight's fraction",
 }
-"""Fields that linear kinds have, and what they are called; None and 0 are not said."""
+"""Labels of the bounds in a spec, by field; bounds that are None or 0 are left out."""
 
 
 class LinearAccounting(Accounting[L]):
-    """Costs of `A x + noise`: mu^2 of discrete Gaussian noise, unless the kind says otherwise."""
+    """Costs of `A x + noise`: mu^2 of discrete Gaussian noise, unless the kind overrides it."""
 
     @abstractmethod
     def noise_cost(self, spec: L, epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -135,7 +135,7 @@ class LinearKind(Kind[L]):
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> L:
         return self.spec_type.from_dict(data)
 
-    # What is said of it.
+    # Descriptions and the statement.
 
     @abstractmethod
     def unit_in_words(self, spec: L) -> str:
@@ -201,7 +201,7 @@ class LinearKind(Kind[L]):
             if progress is not None:
                 progress(start + len(part))
 
-    # What it publishes.
+    # Publications.
 
     def require_view(self, spec: L, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
         """Require a state: releases show all of it."""

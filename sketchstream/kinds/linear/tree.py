@@ -182,8 +182,8 @@ def best_levels(size: int, energy: Callable[[int], float], noise: Callable[[int]
 
     Args:
         energy: sum over answers and blocks of the squares of the coefficients' sums in the block, by their width.
-        noise: variance of a word's noise, by its L1 sensitivity. Small noise on the integers has less variance than
-            the square of the sensitivity says, so that small weights are tried too.
+        noise: variance of a word's noise, by its L1 sensitivity. Small noise on the integers has a smaller
+            variance than one in proportion to the square of the sensitivity, so that small weights are tried too.
     """
     energy_of = lru_cache(maxsize=None)(energy)
 

@@ -39,9 +39,9 @@ SD_ABOVE: Final = 3.0
 FAR_ABOVE: Final = 4.0
 MIN_TOTAL: Final = 0.5
 MAX_SUMMED: Final = 64
-"""Most counters in an answer for which the law of the noise is computed; with more, its kurtosis says enough."""
+"""Most counters in an answer for which the law of the noise is computed; with more, its kurtosis is enough."""
 MAX_PROJECTED: Final = 1 << 21
-"""Most entries of a strategy with which answers are projected unless told otherwise."""
+"""Most entries of a strategy with which answers are projected by default."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,7 +110,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         """The strategy's matrix, 8 bytes an element, even where the spec describes it without listing its elements."""
         return Expansion(8 * declared_size(data.get("strategy")))
 
-    # What is said of it.
+    # Descriptions and the statement.
 
     def facts_of_kind(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
         return [

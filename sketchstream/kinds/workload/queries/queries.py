@@ -443,7 +443,7 @@ def product_workload(columns: Mapping[str, Factor]) -> Workload:
 def _parse_factor(text: str) -> Factor:
     """One factor from its text."""
     name, *numbers = text.strip().split(":")
-    if not 1 <= len(numbers) <= 2 or not all(number.isascii() and number.isdigit() for number in numbers):
+    if not 1 <= len(numbers) <= 2 or not _all_digits(numbers):
         raise SpecError(
             f"a workload must be written as 'prefix:512', 'ranges:64', 'windows:256:16', 'marginals:8:1,2', products "
             f"with ' x ' between them, or a path ending in .npy or .npz, found {text!r:.60}"
@@ -455,7 +455,7 @@ def _read_query(text: str, columns: Mapping[str, int], ordered: Collection[str])
     """The queries of one text."""
     if text.startswith("marginals:"):
         orders = text.removeprefix("marginals:").split(",")
-        if not all(order.strip().isascii() and order.strip().isdigit() for order in orders):
+        if not _all_digits(map(str.strip, orders)):
             raise SpecError(f"tables over columns are written as 'marginals:1,2', found {text!r:.60}")
         return marginals(columns, map(int, orders))
     if text.endswith((".npy", ".npz")):
@@ -493,7 +493,7 @@ def _read_word(word: str, columns: Mapping[str, int]) -> tuple[str, Factor]:
         )
     if column not in columns:
         raise SpecError(f"there is no column {column!r:.40}; there are {', '.join(columns):.200}")
-    if width and not (width.isascii() and width.isdigit()):
+    if width and not _all_digits([width]):
         raise SpecError(f"the width of {name} must be a whole number, found {width!r:.40}")
     return column, Factor(name, columns[column], int(width or 0))
 
@@ -502,15 +502,16 @@ def _bit_marginals(text: str) -> Workload:
     """Tables over columns of two cells."""
     parts = text.split(":")
     orders = parts[2].split(",") if len(parts) == 3 else []
-    if (
-        not orders
-        or not all(number.isascii() and number.isdigit() for number in [parts[1], *orders])
-        or int(parts[1]) > 24
-    ):
+    if not orders or not _all_digits([parts[1], *orders]) or int(parts[1]) > 24:
         raise SpecError(
             f"marginals over bits are written as 'marginals:8:1,2,3' with at most 24 bits, found {text!r:.60}"
         )
     return marginals({f"bit{i}": 2 for i in range(int(parts[1]))}, map(int, orders))
+
+
+def _all_digits(texts: Iterable[str]) -> bool:
+    """Whether all texts are decimal digits of ASCII; `int` reads others too."""
+    return all(text.isascii() and text.isdigit() for text in texts)
 
 
 def _read_matrix(path: Path) -> object:

@@ -43,7 +43,7 @@ class Implicit(Strategy):
 
     Args:
         levels: pairs (cells of a block, weight), as `BlockTree` has them; empty: a counter for each query.
-        stored: what stored bytes say besides, although it follows from `workload` and `levels`.
+        stored: further fields of stored bytes, which follow from `workload` and `levels`.
     """
 
     workload: Workload

@@ -288,7 +288,7 @@ def _largest_need(columns: Floats, covariance: Floats) -> float:
 def triangular_solution(
     triangle: npt.NDArray[Any], right: Floats, *, lower: bool = False, transposed: bool = False
 ) -> Floats:
-    """The x with triangle x = right; the transpose of the triangle in its place where that is said."""
+    """The x with triangle x = right, or with the transpose of the triangle in its place."""
     from scipy.linalg import solve_triangular
 
     return np.asarray(solve_triangular(triangle.astype(np.float64), right, lower=lower, trans=int(transposed)))
