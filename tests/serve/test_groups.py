@@ -253,7 +253,7 @@ def test_numbers_that_wrapping_makes_bounds_say_so_on_the_page_and_in_series(run
 def test_a_mean_of_windows_waits_for_all_of_them(site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hours of two groups: while one answer is missing, its group has no mean."""
     client, printed = site
-    lacks, computed = Service.lacks, Service.computed
+    lacks, computed = Service.lacks, over_time.computed
 
     def missing(service: Service, stored: StoredWindow, group: str) -> bool:
         return group == "spring" and stored.window[0] == START
@@ -264,11 +264,11 @@ def test_a_mean_of_windows_waits_for_all_of_them(site, monkeypatch: pytest.Monke
         lambda self, stored, question: missing(self, stored, question.group or "") or lacks(self, stored, question),
     )
     monkeypatch.setattr(
-        Service,
+        over_time,
         "computed",
-        lambda self, windows, metric, group: [
-            None if missing(self, one, group) else point
-            for one, point in zip(windows, computed(self, windows, metric, group), strict=True)
+        lambda service, windows, metric, group: [
+            None if missing(service, one, group) else point
+            for one, point in zip(windows, computed(service, windows, metric, group), strict=True)
         ],
     )
     for one in printed:

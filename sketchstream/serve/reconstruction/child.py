@@ -55,27 +55,27 @@ class Child:
         try:
             assert self._process.stdin is not None
             os.set_blocking(self._process.stdin.fileno(), False)
-            self.ask(hello, seconds=START_S)
+            self._exchange(hello, START_S, lambda: False)
         except BaseException:
             self.close()
             raise
 
-    def ask(
-        self, frame: Mapping[str, Any], abandoned: Callable[[], bool] = lambda: False, seconds: float | None = None
-    ) -> dict[str, Any]:
-        """Write a frame and read the answer to it, without ever waiting for longer than `LOOK_S` at a time.
+    def ask(self, frame: Mapping[str, Any], abandoned: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        """The answer to one frame.
 
         Args:
             frame: the question.
             abandoned: whether nobody waits for the answer any more.
-            seconds: most seconds of the answer; None: the deadline.
 
         Raises:
             DeadlineError: it took too long; the process is gone.
             AbandonedError: nobody waits any more; the process is gone.
             EOFError, BrokenPipeError: the process has gone.
         """
-        seconds = self._deadline_s if seconds is None else seconds
+        return self._exchange(frame, self._deadline_s, abandoned)
+
+    def _exchange(self, frame: Mapping[str, Any], seconds: float, abandoned: Callable[[], bool]) -> dict[str, Any]:
+        """Write a frame and read one, without ever waiting for longer than `LOOK_S` at a time."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         until = time.monotonic() + seconds
