@@ -143,7 +143,7 @@ def test_ages_are_zero_while_nothing_waits() -> None:
 def test_a_commit_is_slow_after_ten_seconds_and_what_its_state_explains() -> None:
     one = AssignedPartition(0, 0.0)
     assert one.slow(1e6) == "", "none is being written"
-    one.start(Job("commit", Future(), began=100.0))
+    one.job = Job("commit", Future(), began=100.0)
     assert one.slow(109.9) == ""
     assert one.slow(110.0) == "a snapshot has been written for 10 s"
     one.state = cast(PartitionState, SimpleNamespace(state_bytes=100 * WRITTEN_BYTES_PER_S))
