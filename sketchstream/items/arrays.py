@@ -539,17 +539,25 @@ def _from_arrow(source: Any) -> Items:
     return _from_arrow_array(source, 0)
 
 
+def without_references(array: Any) -> Any:
+    """An Arrow array that holds its values itself, where a dictionary held them, or they were views of others."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if str(array.type) in ("string_view", "binary_view"):  # pyarrow 15 has no other way to request them
+        array = array.cast(pa.large_string() if str(array.type) == "string_view" else pa.large_binary())
+    return array
+
+
 def _from_arrow_array(array: Any, before: int) -> Items:
     """A batch from one pyarrow Array whose first item has position `before`."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()  # a null may be among its values
+    array = without_references(array)
     if array.null_count:
         position = before + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
         raise ItemError(f"{_WANTED}, found null at position {position}; {_MISSING}")
-    if str(array.type) in ("string_view", "binary_view"):  # pyarrow 15 has no other way to request them
-        array = array.cast(pa.large_string() if str(array.type) == "string_view" else pa.large_binary())
     n, offset, arrow_type = len(array), array.offset, array.type
     if pa.types.is_integer(arrow_type):
         if arrow_type != pa.int64():

@@ -91,12 +91,12 @@ class CountsCurve:
     low: Floats
     high: Floats
     truth: Floats | None = None
-    spell: Callable[[float], str] = field(default="{:,.0f}".format, kw_only=True)
+    spell: Callable[[float], str] = field(default="{:z,.0f}".format, kw_only=True)
 
     def spoken(self, name: str) -> str:
         """The curve's shape in a sentence, for screen readers."""
         chosen = [index for index, k in enumerate(self.k) if int(k) in TICKS]
-        parts = [f"k = {self.k[at]}: {self.value[at]:,.0f}" for at in chosen]
+        parts = [f"k = {self.k[at]}: {self.value[at]:z,.0f}" for at in chosen]
         return f"{name}. " + ", ".join(parts) + "."
 
 
@@ -233,7 +233,7 @@ def series_chart(
         wide: whether it is for wide screens; it is not legible on narrow ones.
     """
     spoken = f"{axis}, {windows[0]} to {windows[-1]}. " + " ".join(
-        f"{' '.join(line.label.split())}: {np.nanmin(line.value):,.0f} to {np.nanmax(line.value):,.0f}."
+        f"{' '.join(line.label.split())}: {np.nanmin(line.value):z,.0f} to {np.nanmax(line.value):z,.0f}."
         for line in series
         if np.isfinite(line.value).any()
     )
@@ -526,7 +526,7 @@ def draw_table(
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
                 color = "white" if value > dark else INK
-                axes.annotate(f"{value:,.0f}", (column, row), ha="center", va="center", color=color, fontsize=7)
+                axes.annotate(f"{value:z,.0f}", (column, row), ha="center", va="center", color=color, fontsize=7)
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     axes.tick_params(color=GREY, labelcolor=GREY, labelsize=8)
     axes.spines[:].set_visible(False)

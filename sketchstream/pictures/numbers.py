@@ -123,8 +123,8 @@ def spelling(metric: str) -> Spell:
     """
     family = metric.partition(".")[0]
     if family in COUNTS:
-        return "{:,.0f}".format
-    return "{:.1%}".format if family in SHARES else number_text
+        return "{:z,.0f}".format
+    return "{:z.1%}".format if family in SHARES else number_text
 
 
 def value(number: Number, spell: Spell = number_text) -> str:

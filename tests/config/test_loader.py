@@ -296,6 +296,8 @@ def test_durations_and_sizes() -> None:
     for text in ("", "10", "1mo", "-1s", 10, None, True, "1000000d"):
         with pytest.raises(ConfigError):
             duration_ms(text)
+    with pytest.raises(ConfigError, match=r"^max_ahead must be at most ten years, found '30000d'"):
+        duration_ms("30000d", "max_ahead")
     for text in ("", "4gib", 0, -1, True, 1.5):
         with pytest.raises(ConfigError):
             size_bytes(text)

@@ -148,6 +148,13 @@ def test_charts_say_the_numbers_of_their_tables(site):
     assert reach[0][2] == f"1 times or more: {told}"
 
 
+@pytest.mark.parametrize("metric", ["distinct", "at_least.3", "exactly.2", "rarity", "answer.0"])
+def test_a_number_just_below_zero_has_no_sign(metric):
+    tiny = -1e-8 if metric in ("rarity", "answer.0") else -0.3
+    assert not spelling(metric)(tiny).startswith("-")
+    assert not spelling(metric)(-0.0).startswith("-")
+
+
 def test_states_are_shown_in_words(site):
     _, _, client = site
     page = Parsed(client.get("/sketches/minutes").text).said

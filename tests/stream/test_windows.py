@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sketchstream.errors import ConfigError
-from sketchstream.stream.windows.windows import DAY_MS, EARLIEST_MS, HOUR_MS, LATEST_MS, Calendar, Width, iso
+from sketchstream.stream.windows.windows import DAY_MS, EARLIEST_MS, HOUR_MS, LATEST_MS, Calendar, Width, hopping, iso
 
 WIDTHS = ["1m", "15m", "30m", "1h", "90m", "2h", "6h", "12h", "1d", "2d", "1w", "1mo", "3mo", "1y"]
 ZONES = [
@@ -112,6 +112,13 @@ def test_half_hour_zones_shift_hours() -> None:
 def test_widths_that_do_not_align_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="window"):
         Width.parse(text)
+
+
+def test_a_width_that_does_not_align_is_called_by_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"^every is '1m' to '12h'"):
+        hopping("1d", "7h")
+    with pytest.raises(ConfigError, match=r"^a period is '1m' to '12h'"):
+        Calendar(Width.parse("1d"), "UTC").periods("1d", "5h")
 
 
 @pytest.mark.parametrize("name", ["Mars/Olympus", "", "../etc/passwd", "America"])

@@ -16,7 +16,7 @@ import numpy as np
 from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.errors import ConfigError, FormatError, meant, needing
 from sketchstream.files import reading
-from sketchstream.items.arrays import Items, whole_numbers
+from sketchstream.items.arrays import Items, whole_numbers, without_references
 from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
@@ -373,10 +373,8 @@ def _arrow_texts(column: Any, name: str) -> RecordColumn:
     """A column of strings, bytes or integers as texts."""
     import pyarrow as pa
 
+    column = without_references(column)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-        kind = column.type
     if pa.types.is_integer(kind):
         column = column.cast(pa.large_string())
     elif not (

@@ -39,9 +39,12 @@ def duration_ms(text: object, name: str = "a duration") -> int:
         600000
     """
     match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
-    if match is None or int(match[1]) * _MS[match[2]] > _MAX_DURATION_MS:
+    if match is None:
         raise ConfigError(f"{name} must be a number with a unit such as '30s', '10m', '1h' or '1d', found {text!r:.40}")
-    return int(match[1]) * _MS[match[2]]
+    duration = int(match[1]) * _MS[match[2]]
+    if duration > _MAX_DURATION_MS:
+        raise ConfigError(f"{name} must be at most ten years, found {text!r:.40}")
+    return duration
 
 
 def size_bytes(text: object, name: str = "a size") -> int:

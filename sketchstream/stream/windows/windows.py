@@ -60,13 +60,13 @@ class Width:
     unit: Literal["minute", "day", "month"]
 
     @classmethod
-    def parse(cls, text: str) -> Width:
-        """The width that "15m", "1h", "1d", "1w", "1mo" or "1y" says.
+    def parse(cls, text: str, name: str = "a window") -> Width:
+        """The width in "15m", "1h", "1d", "1w", "1mo" or "1y"; `name` says in errors what has it.
 
         Raises:
             ConfigError: anything else, and widths below a day that do not divide it.
         """
-        expected = "a window is '1m' to '12h' (dividing a day), '1d', '1w', '1mo' or '1y'"
+        expected = f"{name} is '1m' to '12h' (dividing a day), '1d', '1w', '1mo' or '1y'"
         match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None or int(match[1]) == 0:
             raise ConfigError(f"{expected}; found {text!r:.40}")
@@ -82,7 +82,7 @@ class Width:
             return cls._checked(count * (7 if letter == "w" else 1), "day", text)
         months = count * (12 if letter == "y" else 1)
         if 12 % months and months % 12:
-            raise ConfigError(f"a window of months divides a year or is whole years; found {text!r:.40}")
+            raise ConfigError(f"{name} of months divides a year or is whole years; found {text!r:.40}")
         return cls._checked(months, "month", text)
 
     @classmethod
@@ -210,7 +210,7 @@ class Calendar:
         Raises:
             ConfigError: periods do not divide windows, or are not equally long.
         """
-        long, short = Width.parse(window), Width.parse(period)
+        long, short = Width.parse(window), Width.parse(period, "a period")
         if self.timezone != "UTC" or "month" in (long.unit, short.unit):
             raise ConfigError(
                 'periods need windows of minutes, hours, days or weeks and timezone = "UTC": elsewhere clock changes, '
@@ -338,7 +338,7 @@ def hopping(window: str, every: str | None = None, timezone: str = "UTC") -> tup
     width = Width.parse(window)
     if every is None:
         return Calendar(width, timezone), 1, 1
-    between = Width.parse(every)
+    between = Width.parse(every, "every")
     step, steps, stride = width.steps(between)
     calendar = Calendar(step, timezone)
     if stride > 1 and step.unit == "minute" and not calendar.fixed:

@@ -228,6 +228,20 @@ def test_lines_and_packed_maps(tmp_path: Path) -> None:
     ]
 
 
+def test_views_and_dictionaries_of_parquet_are_texts(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names, times = pa.array(["a", None, "b"]), pa.array([1_700_000_000_000] * 3)
+    found = []
+    for kind in (pa.string(), pa.string_view(), pa.binary_view(), pa.dictionary(pa.int32(), pa.string())):
+        column = names.dictionary_encode() if pa.types.is_dictionary(kind) else names.cast(kind)
+        pq.write_table(pa.table({"u": column, "t": times}), tmp_path / "x.parquet")
+        found.append(read(tmp_path / "x.parquet", Layout("parquet", "u", time="t")))
+    assert found == found[:1] * 4
+    assert [row[0] for row in found[0]] == [b"a", None, b"b"]
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, suffix: str) -> None:
     layout = Layout(suffix, "u", weight="n", time="t")  # type: ignore[arg-type]
