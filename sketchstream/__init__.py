@@ -60,6 +60,7 @@ _HOMES = {
     "sketchstream.kinds.answers": ("Answers",),
     "sketchstream.kinds.estimates": ("Estimate",),
     "sketchstream.kinds.profile_answers": ("Profile",),
+    "sketchstream.kinds.forecast": ("Forecast", "forecast"),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
     "sketchstream.denoising.methods": ("Denoised", "denoise"),
     "sketchstream.kinds.gaussian.answers": ("GaussianEstimate",),
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.convolution.reading.series import Series as Series
     from sketchstream.kinds.convolution.spec import ConvolutionSpec as ConvolutionSpec
     from sketchstream.kinds.estimates import Estimate as Estimate
+    from sketchstream.kinds.forecast import Forecast as Forecast, forecast as forecast
     from sketchstream.kinds.gaussian.answers import GaussianEstimate as GaussianEstimate
     from sketchstream.kinds.gaussian.spec import GaussianSpec as GaussianSpec
     from sketchstream.kinds.groups.group_list import Groups as Groups

@@ -1,6 +1,7 @@
 """The plan of a sketch of any kind, from its spec alone: the error of its numbers, and what others would have.
 
-In: a spec. Out: plain data with the same keys for all kinds. Touches: nothing; no data and no sketch are read.
+In: a spec. Out: a `Forecast`, and plain data with the same keys for all kinds. Touches: nothing; no data and no sketch
+are read.
 """
 
 from __future__ import annotations
@@ -8,17 +9,59 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Final
 
 from sketchstream import kinds
 from sketchstream.errors import EstimateError, SpecError
+from sketchstream.kinds.interface import Spec
 from sketchstream.privacy.losses.history import parameter_name
 from sketchstream.spec import NoPrivacyWarning
 
 Error = Callable[[Any], tuple[str, float]]
 FACTORS: Final = (Fraction(1, 2), Fraction(2))
 """Factors of epsilon whose errors a plan lists."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a sketch will publish, computed from its spec alone.
+
+    Attributes:
+        quantity: what the numbers are, such as "count".
+        rmse: root mean squared error of one of them as `seal` publishes it, from noise alone.
+        noise: law and parameter of the first layer of noise.
+        alternatives: specs that differ in one parameter, each with its rmse.
+        advice: what follows, in a sentence.
+    """
+
+    quantity: str
+    rmse: float
+    noise: dict[str, str]
+    alternatives: list[dict[str, Any]]
+    advice: str
+
+    def __str__(self) -> str:
+        return self.advice
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def forecast(spec: Spec) -> Forecast:
+    """The error of the numbers of a sketch before it is created, and what other specs would have.
+
+    A profile's number is that of distinct items where a quarter of the slots is used; `plan` computes all of them.
+
+    Examples:
+        >>> import sketchstream as ss
+        >>> spec = ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=100))
+        >>> print(ss.forecast(spec))
+        one count has a standard error of 5.983; with epsilon 2 it would have 53% of it
+    """
+    return Forecast(**plain_forecast(spec))
 
 
 def plain_forecast(spec: Any, error: Error | None = None, others: list[dict[str, Any]] | None = None) -> dict[str, Any]:

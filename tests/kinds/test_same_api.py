@@ -426,6 +426,15 @@ def test_plans_have_the_same_keys(case: Case) -> None:
         more = Fraction(one.get("epsilon", "0")) - case.spec.epsilon
         assert (one["rmse"] < plan["rmse"]) == (more > 0 or "intrusion" in one)
     assert plan["quantity"] in plan["advice"]
+    forecast = ss.forecast(case.spec)
+    assert forecast.to_dict() == plan
+    assert str(forecast) == plan["advice"]
+
+
+@pytest.mark.parametrize("wrong", [None, "1", ss.ClosedDomain(size=3), {"kind": "gaussian"}])
+def test_only_specs_have_a_forecast(wrong: Any) -> None:
+    with pytest.raises(ss.SpecError, match="spec must be one of a kind of sketch"):
+        ss.forecast(wrong)
 
 
 @pytest.mark.parametrize("kind", kinds.names())
