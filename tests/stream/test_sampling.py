@@ -90,6 +90,13 @@ def test_of_a_single_record_it_is_said_what_it_lacks(tmp_path: Path) -> None:
     assert said.startswith("no record of a sample of one is a JSON object")
 
 
+def test_rows_of_csv_with_a_trailing_comma_are_told(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("user_id,ts\n" + "zebra,1700000000000,\n" * 200)
+    found = sample_of(tmp_path / "e.csv", Layout("csv", "user_id", time="ts"), Wanted("user_id", None, "ts"))
+    (mistake, _) = found.verdict()[0]
+    assert mistake.endswith(", or are rows of csv with more or fewer cells than the first line")
+
+
 @pytest.mark.parametrize("unit", UNITS_PER_S)
 def test_numbers_that_are_no_times_are_named(tmp_path: Path, unit: TimeUnit) -> None:
     found = sample(tmp_path, [EVENT | {"n": at % 7} for at in range(200)], Wanted("user_id", None, "n", time_unit=unit))

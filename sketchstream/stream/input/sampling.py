@@ -242,6 +242,7 @@ class Sample:
             weighted = wanted.weight is not None and (not self.objects or self.has[wanted.weight])
             number = "number" if wanted.decimals else "whole number"
             whole = f", or no {number} as its weight ({called('weight')})" if weighted else ""
+            whole += "" if self.texts else ", or are rows of csv with more or fewer cells than the first line"
             yield (
                 f"all {self.records:,} records of a sample hold no item of type {wanted.item_type}"
                 f"{' in UTF-8' * (wanted.item_type == 'text')} ({called('item_type')}){whole}"
