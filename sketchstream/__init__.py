@@ -21,9 +21,12 @@ from typing import TYPE_CHECKING
 from sketchstream.errors import (
     BrokerError as BrokerError,
     BudgetError as BudgetError,
+    BusyError as BusyError,
     ChecksumError as ChecksumError,
     ConfigError as ConfigError,
+    CorruptRecordError as CorruptRecordError,
     DataLossError as DataLossError,
+    DeadlineError as DeadlineError,
     DomainError as DomainError,
     EstimateError as EstimateError,
     FencedError as FencedError,
@@ -32,8 +35,10 @@ from sketchstream.errors import (
     KeyMismatchError as KeyMismatchError,
     MergeError as MergeError,
     MissingExtraError as MissingExtraError,
+    SchemaUnavailableError as SchemaUnavailableError,
     SealedError as SealedError,
     SketchstreamError as SketchstreamError,
+    SnapshotsGoneError as SnapshotsGoneError,
     SpecError as SpecError,
     StoreError as StoreError,
     TruncatedError as TruncatedError,
@@ -59,6 +64,8 @@ _HOMES = {
     "sketchstream_connectors.readers": ("windows",),
     "sketchstream.kinds.answers": ("Answers",),
     "sketchstream.kinds.estimates": ("Estimate",),
+    "sketchstream.kinds.workload.queries.queries": ("Workload",),
+    "sketchstream.privacy.ledgers.gaussian_ledger": ("GaussianLedger",),
     "sketchstream.kinds.profile_answers": ("Profile",),
     "sketchstream.kinds.forecast": ("Forecast", "forecast"),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
@@ -110,6 +117,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.projection.reading.rows import PublishedRows as PublishedRows
     from sketchstream.kinds.projection.spec import ProjectionSpec as ProjectionSpec
     from sketchstream.kinds.workload.answers import WorkloadAnswers as WorkloadAnswers
+    from sketchstream.kinds.workload.queries.queries import Workload as Workload
     from sketchstream.kinds.workload.queries.universe import Column as Column, Universe as Universe
     from sketchstream.kinds.workload.spec import WorkloadSpec as WorkloadSpec
     from sketchstream.privacy.calibration.continuous import (
@@ -123,6 +131,7 @@ if TYPE_CHECKING:
     )
     from sketchstream.privacy.deployments.guarantee import Guarantee as Guarantee
     from sketchstream.privacy.hygiene import Hardened as Hardened, harden as harden
+    from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger as GaussianLedger
     from sketchstream.privacy.ledgers.ledger import Ledger as Ledger
     from sketchstream.published import (
         Origin as Origin,

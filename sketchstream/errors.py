@@ -170,7 +170,7 @@ class MissingExtraError(SketchstreamError, ImportError):
 
 
 @contextmanager
-def needing(text: str) -> Iterator[None]:
+def optional_import(text: str) -> Iterator[None]:
     """Imports of optional packages, whose absence is a `MissingExtraError`.
 
     Args:
@@ -197,7 +197,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """End of a message about an unknown name: what it probably stands for, or nothing."""
     near = nearest(name, known)
     return "" if near is None else f"; did you mean {near!r}?"

@@ -26,7 +26,7 @@ def process() -> tuple[int, int]:
     return os.getpid(), _forks
 
 
-def require_home(home: tuple[int, int], what: str) -> None:
+def require_same_process(home: tuple[int, int], what: str) -> None:
     """Refuse to use an open state in a child that was forked after the state was created.
 
     Args:

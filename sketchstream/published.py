@@ -1,7 +1,8 @@
 """Published objects: releases, sealed states, and stacks of them.
 
 In: results of `Sketch.release` and `Sketch.seal`. Out: objects that can be written, read, stacked, merged and
-reconstructed. Everything computed here is post-processing and costs no privacy. Touches: nothing.
+reconstructed. Everything computed here is post-processing and costs no privacy. Touches: the files that
+`save` writes.
 Source: Wu & Pagh, ICML 2024 (post-processing, merging); docs/theory/privacy.md (why histograms may be published).
 """
 

@@ -25,7 +25,7 @@ from sketchstream.array_types import Flags
 from sketchstream.components import Counters, sum_counters
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.files import replace_secret, write_durably
-from sketchstream.forks import process, require_home
+from sketchstream.forks import process, require_same_process
 from sketchstream.image import StateImage
 from sketchstream.items.arrays import arguments_of
 from sketchstream.items.batch import Outside, require_invalid, require_outside, require_sums
@@ -60,7 +60,7 @@ def in_turn(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
 
     @wraps(method)
     def called(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        require_home(self._home, method.__name__)  # a forked child must not wait for a thread of its parent
+        require_same_process(self._home, method.__name__)  # a forked child must not wait for a thread of its parent
         with self._turn:
             return method(self, *args, **kwargs)
 
@@ -213,7 +213,7 @@ class Sketch:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
             SealedError: the sketch is closed.
         """
-        require_home(self._home, "update")
+        require_same_process(self._home, "update")
         require_invalid(invalid)
         if columns:
             items, weights = arguments_of(items, columns, weights, pairs="row" in self.kind.intake.carries)
@@ -490,7 +490,7 @@ class Sketch:
             raise SealedError(
                 f"{step} needs an open sketch; this one was sealed or merged into another and its state is gone"
             )
-        require_home(self._home, step)
+        require_same_process(self._home, step)
         return self._state
 
     def _open_state(self, step: str) -> npt.NDArray[Any]:
@@ -613,7 +613,7 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
             raise MergeError("a sketch cannot be merged with itself", ["lineage"])
         with ExitStack() as turns:
             for part in sorted(sketches, key=id):  # always in the same order, so that two merges cannot deadlock
-                require_home(part._home, "merge")
+                require_same_process(part._home, "merge")
                 turns.enter_context(part._turn)
             return _merge_open(sketches)
     raise MergeError(

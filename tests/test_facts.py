@@ -10,7 +10,7 @@ from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 0, 0),
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 17_592, 13_500),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 17_593, 13_500),
     "members of Kind": (facts.members_of_kind, 19, 20),
     "members of an object that a kind has": (facts.members_of_what_a_kind_has, 12, 12),
     "members of these that one kind alone overrides": (facts.members_that_one_kind_overrides, 0, 0),
@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 72_324, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 72_336, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -43,8 +43,8 @@ reads the history and prints what each of them brought. A limit is raised only w
   their own 6; handshakes that a listener without TLS ends 2; one road by which a request tells what may be seen 8;
   partitions that wait for a schema, which are stalled 23; data of commands that are made only where they are printed 3
   (2 of the linear kinds); values that an array hides 6 (1 of the linear kinds), slots that no sketch has 3, the tail of
-  counts that end at a cap 22, losses of items that only some sketches bound 8, times that
-  are none and rows of too many cells 14, files and folders that are not there 9; the forecast of a spec of any kind as an object 19
+  counts that end at a cap 22, losses of items that only some sketches bound 8, times that are none and rows of too many
+  cells 14, files and folders that are not there 9; the forecast of a spec of any kind as an object 19, public names 9
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

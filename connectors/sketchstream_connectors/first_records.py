@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sketchstream.errors import ConfigError, FormatError, StoreError, needing
+from sketchstream.errors import ConfigError, FormatError, StoreError, optional_import
 from sketchstream.files import reading
 from sketchstream.stream.input.sampling import ARRAY
 from sketchstream_connectors.files import blocks
@@ -124,7 +124,7 @@ def _objects(texts: Iterable[bytes]) -> list[Document]:
 
 
 def _parquet(path: Path) -> list[Document]:
-    with needing("parquet needs pyarrow: pip install 'sketchstream[arrow]'"):
+    with optional_import("parquet needs pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow as pa
         import pyarrow.parquet as pq
     try:

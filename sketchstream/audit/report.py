@@ -111,7 +111,7 @@ class Report:
         failed = sum(not finding.passed for finding in self.findings)
         total = len(self.findings)
         lines.append(f"{total - failed} of {total} passed" + ("" if failed == 0 else f", {failed} FAILED"))
-        lines.append("a battery can refuse, it cannot certify: the proofs are in docs/theory")
+        lines.append("tests can find errors, but not prove that there are none: the proofs are in docs/theory")
         return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ import click
 
 from sketchstream import log_events
 from sketchstream.cli import exits, options, show
-from sketchstream.errors import ConfigError, SketchstreamError, meant
+from sketchstream.errors import ConfigError, SketchstreamError, did_you_mean
 
 COMMANDS: Final = {
     "demo": ("start", "Run the main example on real data: aircraft in the 336,776 flights from New York in 2013."),
@@ -73,7 +73,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve a command as click does, with a suggestion for a misspelled name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            hint = meant(args[0], COMMANDS) or "; `sketchstream --help` lists the commands"
+            hint = did_you_mean(args[0], COMMANDS) or "; `sketchstream --help` lists the commands"
             ctx.fail(f"there is no command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 

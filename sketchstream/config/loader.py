@@ -23,7 +23,7 @@ from sketchstream.config.budget import PlannedLoss
 from sketchstream.config.env import override
 from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.validation import read_tables
-from sketchstream.errors import ConfigError, SpecError, StoreError, meant
+from sketchstream.errors import ConfigError, SpecError, StoreError, did_you_mean
 from sketchstream.files import as_path, reading
 from sketchstream.items.key import Key
 from sketchstream.naming import Names
@@ -271,7 +271,7 @@ class Config:
             return plan
         names = [plan.name for plan in self.sketches]
         raise ConfigError(
-            f"no sketch is named {name!r:.60} in {self.path} (there are: {', '.join(names)}){meant(name, names)}"
+            f"no sketch is named {name!r:.60} in {self.path} (there are: {', '.join(names)}){did_you_mean(name, names)}"
         )
 
     def find(self, name: str) -> SketchPlan | None:

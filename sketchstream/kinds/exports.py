@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sketchstream.csv_cells import original, safe
-from sketchstream.errors import needing
+from sketchstream.errors import optional_import
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -100,7 +100,7 @@ def frame_of(rows: Sequence[Row] | Mapping[str, Any]) -> pd.DataFrame:
     Raises:
         MissingExtraError: pandas is not installed.
     """
-    with needing("to_pandas needs pandas: pip install pandas"):
+    with optional_import("to_pandas needs pandas: pip install pandas"):
         import pandas as pd
     return pd.DataFrame(rows)
 
@@ -197,7 +197,7 @@ def with_columns(table: pa.Table, columns: Sequence[str], types: Types) -> pa.Ta
 
 
 def _pyarrow() -> Any:
-    with needing("Arrow and Parquet need pyarrow: pip install 'sketchstream[arrow]'"):
+    with optional_import("Arrow and Parquet need pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow as pa
     return pa
 

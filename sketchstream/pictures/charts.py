@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Floats
-from sketchstream.errors import needing
+from sketchstream.errors import optional_import
 from sketchstream.pictures.number_texts import number_text, with_interval
 
 if TYPE_CHECKING:
@@ -561,13 +561,13 @@ def notebook_figure(width: float, height: float) -> Figure:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    with needing("plots need matplotlib: pip install 'sketchstream[plots]'"):
+    with optional_import("plots need matplotlib: pip install 'sketchstream[plots]'"):
         return _figure_class()(figsize=(width, height), layout="constrained")
 
 
 def _figure(width: float, height: float) -> Figure:
     """Create an empty figure, size in inches."""
-    with needing("charts need matplotlib: pip install 'sketchstream[plots]'"):
+    with optional_import("charts need matplotlib: pip install 'sketchstream[plots]'"):
         return _figure_class()(figsize=(width, height), layout="constrained")
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 MAX_WINDOWS: Final = 1000
 """Most windows of one response."""
-LATELY_S: Final = 0.5
+CACHE_S: Final = 0.5
 """Seconds for which counts of windows and settled frontiers serve for lists after they were read."""
 KEPT_CLOSED: Final = 16
 """Most answers at closed positions that are kept in memory."""
@@ -315,10 +315,10 @@ class Service:
         return settled
 
     def _read_recent(self, name: str, read: Callable[[], Any]) -> Any:
-        """A value that was read from the store at most `LATELY_S` ago."""
+        """A value that was read from the store at most `CACHE_S` ago."""
         now = time.monotonic()
         read_before = self._known.get(name)
-        if read_before is None or now - read_before[0] > LATELY_S:
+        if read_before is None or now - read_before[0] > CACHE_S:
             read_before = (now, read())
             self._known[name] = read_before
         return read_before[1]

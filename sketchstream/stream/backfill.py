@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
-from sketchstream.errors import FormatError, KeyMismatchError, SpecError, needing
+from sketchstream.errors import FormatError, KeyMismatchError, SpecError, optional_import
 from sketchstream.items.arrays import Pairs
 from sketchstream.items.batch import Outside, require_outside
 from sketchstream.kinds import groups_of
@@ -122,7 +122,7 @@ def require_countable(plan: SketchPlan, key: Key | None) -> None:
 
 def _batches(rows: object) -> Iterator[Any]:
     """The record batches of an Arrow stream."""
-    with needing("rows of a history need pyarrow: pip install 'sketchstream[arrow]'"):
+    with optional_import("rows of a history need pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow as pa
     if isinstance(rows, (pa.RecordBatch, pa.Table)) or hasattr(rows, "__arrow_c_stream__"):
         rows = pa.RecordBatchReader.from_stream(pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows)

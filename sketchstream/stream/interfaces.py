@@ -107,14 +107,14 @@ class PartitionError:
         error: why; its message says what to do.
         resume_at: where reading could continue: behind the state's position after records were trimmed, before it
             after the log was truncated below it. Used only with the policy input.data_loss = "accept".
-        anew: the input is a different topic now, for which positions of the old one have no meaning; with the same
-            policy the store begins anew.
+        topic_recreated: the input is a different topic now, for which positions of the old one have no meaning; with
+            the same policy the store begins anew.
     """
 
     partition: int
     error: Exception
     resume_at: int | None = None
-    anew: bool = False
+    topic_recreated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,7 +312,7 @@ class Model:
             settings=replace(settings(self.driver.config), publish_every_s=0.0, threads=0, idle_ms=None),
             clock=self.driver.clock,
         )
-        made._executor = made._manager._executor = made._manager._workshop = self.jobs
+        made._executor = made._manager._executor = made._manager._window_executor = self.jobs
         self.workers[number] = made
 
     def move(self, partition: int) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from sketchstream.errors import SealedError
-from sketchstream.forks import process, require_home
+from sketchstream.forks import process, require_same_process
 from sketchstream.privacy import hygiene
 from sketchstream.privacy.hygiene import harden
 
@@ -46,7 +46,7 @@ def test_hardening_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_forked_child_cannot_go_on_with_an_open_sketch() -> None:
     home = process()
-    require_home(home, "update")
+    require_same_process(home, "update")
     script = (
         "import os; import sketchstream as ss\n"
         "sketch = ss.Sketch.create(ss.ProfileSpec('1', domain=ss.ClosedDomain(size=9))); child = os.fork()\n"
@@ -59,7 +59,7 @@ def test_a_forked_child_cannot_go_on_with_an_open_sketch() -> None:
     out = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     assert out.strip() == "7"
     with pytest.raises(SealedError, match="forked"):
-        require_home((home[0], home[1] + 1), "update")
+        require_same_process((home[0], home[1] + 1), "update")
 
 
 # Commands.

@@ -31,7 +31,7 @@ from sketchstream.stream.interfaces import (
 from sketchstream.stream.monitoring.endpoint import readiness
 from sketchstream.stream.windows.boundary import Boundary
 from sketchstream.stream.worker import assigned_partition
-from sketchstream.stream.worker.worker import FLYING_S, JUDGE_EVERY_S, Settings, Worker
+from sketchstream.stream.worker.worker import JUDGE_EVERY_S, POLL_WHILE_BUSY_S, Settings, Worker
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
 
@@ -448,7 +448,7 @@ def test_an_input_that_was_made_again_halts_or_is_taken_anew() -> None:
             return Fresh(1, 0, partial=True)
 
         store.take = take  # type: ignore[method-assign]
-        gone = PartitionError(0, DataLossError("the input was made again"), anew=True)
+        gone = PartitionError(0, DataLossError("the input was made again"), topic_recreated=True)
         source.poll = lambda timeout_s, gone=gone: [gone]  # type: ignore[method-assign, misc]
         d.worker.step(0.0)
         source.poll = poll  # type: ignore[method-assign]
@@ -1123,7 +1123,7 @@ def test_a_worker_waits_long_for_records_only_when_nothing_is_in_flight() -> Non
     send(d, 1, EPOCH)
     until(worker, lambda: worker._partitions[0].job is not None)
     worker.step()
-    assert waits[-1] == FLYING_S
+    assert waits[-1] == POLL_WHILE_BUSY_S
     store.may_commit.set()
     until(worker, lambda: worker._partitions[0].job is None)
     worker.step()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sketchstream.config.checks import COMPRESSED
-from sketchstream.errors import FormatError, needing
+from sketchstream.errors import FormatError, optional_import
 
 GZIP, ZSTD = COMPRESSED
 ZSTD_STEP: Final = 4096
@@ -78,7 +78,7 @@ def _gzip(path: Path, size: int) -> Iterator[bytes]:
 
 def _zstd(path: Path) -> Iterator[bytes]:
     """Blocks of a zstd file, of all its frames; EOFError where the last one is not whole."""
-    with needing(f"{path} needs zstandard: pip install zstandard"):
+    with optional_import(f"{path} needs zstandard: pip install zstandard"):
         import zstandard
     del zstandard
     with path.open("rb") as file:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sketchstream.array_types import Bytes, Flags, Ints
-from sketchstream.errors import ConfigError, FormatError, meant, needing
+from sketchstream.errors import ConfigError, FormatError, did_you_mean, optional_import
 from sketchstream.files import reading
 from sketchstream.items.arrays import Items, whole_numbers, without_references
 from sketchstream.items.columns import RecordColumn
@@ -130,7 +130,7 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
             elif layout.format == "csv":  # one without a header would show its first row here: give no name
                 msg = f"there is no {column}: its first line must name them; add a line of names if it begins with data"
             else:
-                msg = f"there is no {column}; there are: {', '.join(header[:MAX_NAMES])}{meant(name, header)}"
+                msg = f"there is no {column}; there are: {', '.join(header[:MAX_NAMES])}{did_you_mean(name, header)}"
             raise ConfigError(msg)
         places[name] = list(header).index(name)
     return places
@@ -237,7 +237,7 @@ def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[C
     """Rows of a Parquet file, or of all files of a folder in the order of their names."""
     if path is None:
         raise ConfigError("parquet cannot be read from standard input: its index is at the end; give a file")
-    with needing("parquet needs pyarrow: pip install 'sketchstream[arrow]'"):
+    with optional_import("parquet needs pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow.parquet as pq
     del pq
     number = 0

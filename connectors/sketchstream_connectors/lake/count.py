@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.array_types import Ints
-from sketchstream.errors import ConfigError, FormatError, WeightError, needing
+from sketchstream.errors import ConfigError, FormatError, WeightError, optional_import
 from sketchstream.items.arrays import as_weights
 from sketchstream.kinds import closing
 from sketchstream.kinds.linear.events import in_units
@@ -82,7 +82,7 @@ class Rows:
     """
 
     def __init__(self, source: Sequence[Path] | Any, layout: Layout, spill: Path, with_: str = "duckdb") -> None:
-        with needing("backfill needs pyarrow: pip install 'sketchstream[backfill]'"):
+        with optional_import("backfill needs pyarrow: pip install 'sketchstream[backfill]'"):
             import pyarrow as pa
             import pyarrow.parquet as pq
         if layout.time is None:

@@ -12,7 +12,7 @@ Laws (tests/connectors/lake):
 1. A row is durable before the first noise of its window is drawn: a crash may cost loss that nobody had, never the
    reverse.
 2. Nothing is published that is not stored, and what is stored never changes. Of two processes one names the file; the
-   other one throws its own sketch away, which nobody saw.
+   other one discards its own sketch, of which nothing was published.
 3. No window is booked that the boundary does not give to the history (`sketchstream.stream.windows.boundary`).
 4. The same job again publishes the same bytes. Another job for a window that is booked is refused: two noises over one
    history are two views of it.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sketchstream.errors import ConfigError, meant
+from sketchstream.errors import ConfigError, did_you_mean
 from sketchstream.log_events import say
 from sketchstream_connectors.schema_registry.client import RegistryAccess, SchemaRegistry, urls_of
 
@@ -103,7 +103,9 @@ def require_fields(names: Sequence[str], existing: Sequence[str], path: Path) ->
     mistakes = []
     for name in names:
         if name not in existing:
-            available = f"fields there are: {', '.join(sorted(existing)[:MAX_NAMED_FIELDS])}{meant(name, existing)}"
+            available = (
+                f"fields there are: {', '.join(sorted(existing)[:MAX_NAMED_FIELDS])}{did_you_mean(name, existing)}"
+            )
             mistakes.append(f"the schema in {path} has no field {name!r:.60}; {available}")
     if mistakes:
         raise ConfigError(*mistakes)

@@ -152,7 +152,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         filters = len(kernel) if several and isinstance(kernel, (list, tuple)) else 1
         return Expansion(size * (45 + 45 * filters), size * (600 + 650 * filters))
 
-    # What is said of it.
+    # Descriptions.
 
     def facts_of_kind(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
         what = "cells" if spec.columns is not None else "positions"

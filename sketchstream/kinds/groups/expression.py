@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sketchstream.array_types import Flags
-from sketchstream.errors import SpecError, meant
+from sketchstream.errors import SpecError, did_you_mean
 
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>\"[^\"]*\"|'[^']*')|(?P<word>[\w.:]+)|(?P<sign>[~!&|()\u2229\u222a\\-]))")
 _WORDS = {"not": "~", "and": "&", "or": "|", "without": "-"}
@@ -33,7 +33,7 @@ def member(groups: Sequence[str], name: str) -> Flags:
         SpecError: there is no such group.
     """
     if name not in groups:
-        names, hint = ", ".join(groups), meant(name, groups)
+        names, hint = ", ".join(groups), did_you_mean(name, groups)
         raise SpecError(
             f"there is no group {name!r:.60} among those whose patterns were published ({names:.200}){hint}"
         )

@@ -293,7 +293,7 @@ class Overlap:
     def __repr__(self) -> str:
         return f"<Overlap of {', '.join(self.groups)}: {self.people} items>"
 
-    # Inside.
+    # Private parts.
 
     @property
     def _sizes(self) -> Ints:

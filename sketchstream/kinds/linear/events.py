@@ -82,11 +82,11 @@ def valid_events(
     bound: str = "max_weight",
     hint: str = "",
 ) -> Flags:
-    """(n,) which events count: those inside of the domain with a weight that is one. Others may be refused.
+    """(n,) which events count: those inside of the domain with a valid weight. Others may be refused.
 
     Args:
         outside: (n,) bool, events outside of the domain.
-        good: (n,) bool, events with a weight that is one; None: all.
+        good: (n,) bool, events with a valid weight; None: all.
         invalid: "error" refuses what does not count, "skip" only weights, "noop" nothing.
 
     Raises:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.components import COUNTED, TOTAL
-from sketchstream.errors import DomainError, EstimateError, ItemError, WeightError, meant
+from sketchstream.errors import DomainError, EstimateError, ItemError, WeightError, did_you_mean
 from sketchstream.image import NOTHING, StateImage
 from sketchstream.items.arrays import Items, Pairs, Weights, as_weights
 from sketchstream.items.batch import Invalid, Outside, locate
@@ -289,7 +289,7 @@ def position(spec: ProfileSpec, name: str) -> int:
     if spec.groups is None:
         raise EstimateError("this sketch has no groups: it was made without group_by")
     if name not in spec.groups.all:
-        hint = meant(name, spec.groups.all)
+        hint = did_you_mean(name, spec.groups.all)
         raise EstimateError(f"there is no group {name!r:.60} among the {len(spec.groups)} groups of this sketch{hint}")
     return spec.groups.all.index(name)
 

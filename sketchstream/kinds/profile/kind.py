@@ -162,7 +162,7 @@ class ProfileKind(Kind[ProfileSpec], Grouping, Deferring, Adding, Summarising, R
         """See `ProfileSpec.from_dict`."""
         return ProfileSpec.from_dict(data, items)
 
-    # What is said of it.
+    # Descriptions.
 
     def facts(self, spec: ProfileSpec, slots: int) -> list[tuple[str, str]]:
         """Public parameters in words."""

@@ -1,6 +1,6 @@
 """The kind `profile`: a noisy histogram of item counts.
 
-In: a `ProfileSpec`, a state array. Out: noise laid into the state, and the published (noised) histogram of its
+In: a `ProfileSpec`, a state array. Out: noise added to the state, and the published (noised) histogram of its
 counters. Touches: the state it is given, and entropy through `sketchstream.noise`.
 Source: Wu & Pagh, ICML 2024 (noise and inversion); Dwork et al., ICS 2010 (unit "item"); the half circles of the
 cumulative form: docs/theory/privacy.md.

@@ -15,7 +15,7 @@ import numpy as np
 
 from sketchstream import naming
 from sketchstream.array_types import Floats
-from sketchstream.kinds.profile.estimate.intervals.wrapping import always, mark_bound
+from sketchstream.kinds.profile.estimate.intervals.wrapping import bound_kind, mark_bound
 from sketchstream.kinds.profile_answers import has_number
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
@@ -96,7 +96,7 @@ def title_of(spec: Any, name: str, say: Names) -> str:
 
 def bound_of(spec: Any, name: str) -> Bound | None:
     """What counts modulo p make of a number of every profile of a sketch; None: an estimate."""
-    return None if spec.modulus is None else always(name, counted=bool(spec.total_share))
+    return None if spec.modulus is None else bound_kind(name, counted=bool(spec.total_share))
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
@@ -112,7 +112,7 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
         return None
     known = "wrapping" in answer and "bound" in data
     words = title(name, naming.of(answer))
-    return mark_bound(words, always(name, counted=False) if known else None), data
+    return mark_bound(words, bound_kind(name, counted=False) if known else None), data
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Panel]:

@@ -149,7 +149,7 @@ def _inside(fit: Fit, population: float, uncertainty: Uncertainty, facts: Facts)
     """The law of the likelihood of an open domain's noisy bins of events, every k+ number inside its 95% interval.
 
     These intervals then need not be widened, which would hide a bias. Elsewhere every count has a cell of its own, and
-    what is said of small counts must not hang on how many are asked for; without collisions the likelihood is right
+    estimates of small counts must not depend on how many are asked for; without collisions the likelihood is right
     where the intervals, which know less of wide bins, are not: it finds a single count inside of one.
     """
     noisy_bins = facts.open_domain and (facts.method, facts.form, facts.unit) == ("likelihood", "bins", "event")

@@ -118,7 +118,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         with warnings.catch_warnings(action="ignore", category=IdentityRowsWarning):  # the constructor warned
             return ProjectionSpec.from_dict(data, users, features)
 
-    # What is said of it.
+    # Descriptions.
 
     def facts_of_kind(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
         rows = ("rows", f"{spec.users.size:,} users, {spec.features.size:,} features")

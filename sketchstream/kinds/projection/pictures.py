@@ -53,7 +53,7 @@ def headline(answer: Mapping[str, Any]) -> str:
     longest = max(rows, key=lambda row: float(row["value"]))
     ends = interval_text(longest["low"], longest["high"])
     return (
-        f"{len(rows):,} rows; the longest is that of {whose(longest)}, squared norm "
+        f"{len(rows):,} rows; the longest is that of {row_label(longest)}, squared norm "
         f"{number_text(longest['value'])} (95% interval {ends})."
     )
 
@@ -90,7 +90,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
         title, columns = quantity.capitalize(), ("rows", quantity)
     else:
         title, columns = "Squared norms of rows", ("row", "squared norm")
-    return [draw_numbers("norms", title, [whose(row) for row in rows], (value, low, high), columns)]
+    return [draw_numbers("norms", title, [row_label(row) for row in rows], (value, low, high), columns)]
 
 
 def _all_pairs(rows: Sequence[Row]) -> list[str]:
@@ -126,10 +126,10 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
     return Panel("distances", title, chart, table, wide, folded=len(cells) > MAX_UNFOLDED_ROWS)
 
 
-def whose(row: Mapping[str, Any]) -> str:
+def row_label(row: Mapping[str, Any]) -> str:
     """Whose number it is: a row, or two of them, and when."""
     return ", ".join(item_name(row[column]) for column in WHOSE if column in row)
 
 
 def _title(row: Mapping[str, Any]) -> str:
-    return f"squared norm of {whose(row)}"
+    return f"squared norm of {row_label(row)}"

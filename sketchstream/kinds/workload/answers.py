@@ -307,7 +307,7 @@ def _total(spec: WorkloadSpec, state: Ints, variance: float) -> tuple[float | No
             return None, 0.0
         total, unit = strategy.individuals(state)
         return total, math.sqrt(variance * unit)
-    back = strategy.backwards
+    back = strategy.sum_coefficients
     if np.abs(back @ strategy.matrix - 1).max() > 1e-8:
         return None, 0.0
     return float(back @ state), math.sqrt(variance * float(back @ back))

@@ -49,7 +49,7 @@ class EuclideanLedger(GaussianLedger):
         """See `GaussianLedger`: that of the norm of all of them."""
         return GaussianLoss.of_rho(rho_of_pure(cost))
 
-    # Inside.
+    # Private parts.
 
     def _advice(self, room: Fraction) -> str:
         """Text that says what can still be released."""

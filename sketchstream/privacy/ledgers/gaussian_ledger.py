@@ -292,7 +292,7 @@ class GaussianLedger(SketchHistory):
         """The loss to copies of one state: only mu^2 is known."""
         return GaussianLoss.without_bound_of_delta(cost)
 
-    # Inside.
+    # Private parts.
 
     def _advice(self, room: Fraction) -> str:
         """Text that says what can still be released."""

@@ -229,7 +229,7 @@ class Ledger(SketchHistory):
 
         return cards.ledger(self)
 
-    # Inside.
+    # Private parts.
 
     def _with_least_budget(self, ledgers: Sequence[Ledger]) -> Ledger:
         """This ledger with the strictest of these ledgers' budgets."""

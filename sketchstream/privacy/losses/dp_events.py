@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.errors import SpecError, needing
+from sketchstream.errors import SpecError, optional_import
 from sketchstream.privacy.losses.gaussian import NEGLIGIBLE, GaussianLoss
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def dp_event(losses: Iterable[Loss | GaussianLoss]) -> Any:
         MissingExtraError: dp-accounting is not installed.
         SpecError: noise so small that its lattice cannot be neglected.
     """
-    with needing("events need dp-accounting: pip install 'sketchstream[accounting]'"):
+    with optional_import("events need dp-accounting: pip install 'sketchstream[accounting]'"):
         import dp_accounting as module
     events = [_event(module, loss) for loss in losses]
     return module.ComposedDpEvent(events) if events else module.NoOpDpEvent()

@@ -141,7 +141,7 @@ class MuSquared(FromZero):
         return math.inf if view.cost is None else cost + self.thinned(view.cost)
 
     def join(self, one: Loss, other: Loss) -> Loss:
-        """The cost 1 / (1/one + 1/other), as conductances in series have it."""
+        """The cost 1 / (1/one + 1/other), as for resistances in parallel."""
         if one == math.inf:
             return other
         if other == math.inf:

@@ -306,7 +306,7 @@ class SketchHistory(ABC):
         lines = ["".join(name.ljust(width) for name, width in named).rstrip()]
         return lines + ["".join(row[name].ljust(width) for name, width in wide).rstrip() for row in self.rows()]
 
-    # Inside.
+    # Private parts.
 
     def _must_be_open(self, verb: str) -> None:
         """Refuse steps after the seal."""

@@ -49,7 +49,7 @@ BAD: Final = 400
 """Status codes from here on are refusals."""
 OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Paths that need no token, by whatever name the service is called: they say nothing of any sketch."""
-ENTRANCE: Final = ("/login/", "/static/")
+PUBLIC_PREFIXES: Final = ("/login/", "/static/")
 """Beginnings of paths that a visitor without a token may see, beside /login: the form, and what its page looks like."""
 FOREIGN: Final = "a page of another site sent this request; open the service's own page, or use another program"
 MAX_HEADERS: Final = 100
@@ -215,7 +215,7 @@ class Guard:
             if token is None:
                 self._access.guesses.wrong(state["address"])
         if token is None:
-            return None if path == "/login" or path.startswith(ENTRANCE) else _unknown(scope, headers)
+            return None if path == "/login" or path.startswith(PUBLIC_PREFIXES) else _unknown(scope, headers)
         logged.who = state["client"] = token.name
         VIEWER.set(token.sketches)
         return None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HELP: Final = {
     "Sketches and windows": (
-        "A sketch counts events without keeping any item's true count: noise is laid into its counters before the "
+        "A sketch counts events without keeping any item's true count: noise is added to its counters before the "
         "first event. A window is a stretch of time; when it ends, its sketch is sealed and published once. All "
         "numbers of this page are computed from what was published.",
     ),

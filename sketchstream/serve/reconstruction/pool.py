@@ -48,12 +48,12 @@ UNSTORED_BYTES: Final = 64 * 2**20
 """Most bytes of answers that could not be stored and are kept in memory."""
 RESTART_S: Final = 2.0
 """Seconds of work after which a process is ended if nobody waits for its answer: about what a start takes."""
-CARRYING: Final = (errors.CorruptRecordError, errors.BudgetError)
+ERRORS_WITH_FIELDS: Final = (errors.CorruptRecordError, errors.BudgetError)
 """Errors that are not made from a text alone."""
 ERRORS: Final = {
     name: kind
     for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, SketchstreamError) and kind not in CARRYING
+    if isinstance(kind, type) and issubclass(kind, SketchstreamError) and kind not in ERRORS_WITH_FIELDS
 }
 """Errors that a process may report, by name; others become errors of the store."""
 

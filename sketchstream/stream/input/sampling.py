@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.array_types import Ints
-from sketchstream.errors import ConfigError, meant
+from sketchstream.errors import ConfigError, did_you_mean
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.input.listed_values import ListedValues
@@ -324,7 +324,7 @@ class Sample:
         common = [name for name, count in self.names.most_common() if count >= least and len(name) <= 60][:MAX_NAMES]
         if not common:
             return ""
-        return f"; fields there are: {', '.join(sorted(common))}{meant(name, common)}"
+        return f"; fields there are: {', '.join(sorted(common))}{did_you_mean(name, common)}"
 
 
 def paths(document: Mapping[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:

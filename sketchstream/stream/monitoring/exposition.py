@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from sketchstream.errors import needing
+from sketchstream.errors import optional_import
 from sketchstream.stream.monitoring.metrics import COUNTERS, HISTOGRAMS, Gauges, Metrics, PartitionGauge
 from sketchstream.topics import TOPIC_STRIDE
 
@@ -170,7 +170,7 @@ def text_of(collector: Any) -> bytes:
     Raises:
         MissingExtraError: prometheus-client is not installed.
     """
-    with needing("metrics need prometheus-client: pip install 'sketchstream[serve]'"):
+    with optional_import("metrics need prometheus-client: pip install 'sketchstream[serve]'"):
         from prometheus_client import CollectorRegistry, generate_latest
     registry = CollectorRegistry()
     registry.register(collector)

@@ -311,7 +311,7 @@ def restore(
         for name, fields in saved.items():
             _restore_sketch_state(state, name, table(fields), restored.blobs, lists, len(peers))
         if manifest["partial"]:
-            state.lack()
+            state.mark_missing_records()
         for plan in rules.sketches:
             if plan.name not in saved:
                 _begin(state, plan)

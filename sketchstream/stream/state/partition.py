@@ -283,9 +283,9 @@ class PartitionState:
         if position <= self.position:
             raise ValueError(f"partition {self.partition} is at {self.position}; it can only skip forward")
         self._move(position)
-        self.lack()
+        self.mark_missing_records()
 
-    def lack(self) -> None:
+    def mark_missing_records(self) -> None:
         """Note that records before `position` are missing: open windows, and those passed from now on, may lack some.
 
         The record that moves the watermark ends this, however late the first ones were: the last windows marked are

@@ -1,6 +1,6 @@
 """Parameters that all partitions of a worker share.
 
-In: public parameters. Out: `Rules`. Touches: nothing.
+In: public parameters, the hash key. Out: `Rules`. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rules:
-    """The parameters that all partitions of a worker share; all of them are public.
+    """The parameters that all partitions of a worker share; all but the key are public.
 
     Args:
         sketches: what is counted.

@@ -43,7 +43,7 @@ class PartitionManager:
         source: source of records.
         tasks: what is done for a partition in another thread.
         executor: runs the tasks.
-        workshop: does the long work of states: it must not wait behind tasks, which may take minutes.
+        window_executor: does the long work of states: it must not wait behind tasks, which may take minutes.
         clock: the machine's, or a test's.
         settings: settings of the worker.
         metrics: counters.
@@ -55,7 +55,7 @@ class PartitionManager:
         source: Source,
         tasks: IoTasks,
         executor: Executor,
-        workshop: Executor,
+        window_executor: Executor,
         clock: Clock,
         settings: Settings,
         metrics: Metrics,
@@ -66,7 +66,7 @@ class PartitionManager:
         self._source = source
         self._tasks = tasks
         self._executor = executor
-        self._workshop = workshop
+        self._window_executor = window_executor
         self._apply = apply
         self._clock = clock
         self._settings = settings
@@ -186,11 +186,11 @@ class PartitionManager:
             open_windows=assigned.state.open_windows,
         )
 
-    def trouble(self, assigned: AssignedPartition, event: PartitionError) -> None:
+    def handle_partition_error(self, assigned: AssignedPartition, event: PartitionError) -> None:
         """Handle a partition that cannot be read further: accept the loss, if that is the policy, or fail it."""
         if not self._settings.accept_loss:
             self.fail(assigned, event.error)
-        elif event.anew:
+        elif event.topic_recreated:
             self.fail(
                 assigned, BrokerError(f"partition {assigned.partition}: the input was made again: taking it anew")
             )
@@ -422,7 +422,7 @@ class PartitionManager:
             needed = todo.resume()
             while True:
                 if isinstance(needed, LongWork):
-                    todo.long_work = self._workshop.submit(needed.do)
+                    todo.long_work = self._window_executor.submit(needed.do)
                     if not todo.long_work.done() or self._clock.monotonic() - began > TURN_S:
                         todo.spent_s += self._clock.monotonic() - began
                         self._source.pause(assigned.partition)

@@ -58,9 +58,9 @@ log = logging.getLogger("sketchstream.worker")
 
 JUDGE_EVERY_S = 15.0
 """Seconds between two checks whether most of the records that came were counted."""
-FLYING_S = 0.05
+POLL_WHILE_BUSY_S = 0.05
 """Longest wait for records while a partition is being taken or committed, seconds."""
-WORKSHOP_THREADS = 2
+WINDOW_THREADS = 2
 """Most threads that open and seal large windows."""
 
 
@@ -115,13 +115,13 @@ class Worker:
         self._tasks = tasks = IoTasks(rules, store, publisher, sink, self._clock)
         self._within_s = settings.durable_within_s
         self._report_at = self._began + settings.report_every_s
-        self._judge_at, self._complained = self._began + JUDGE_EVERY_S, False
+        self._judge_at, self._warned_before = self._began + JUDGE_EVERY_S, False
         self._recent = log_lines.Recent()
-        self.last_words: tuple[str, ...] = ()
+        self.closing_messages: tuple[str, ...] = ()
         self._executor = _threads(settings.threads, "commit")
-        self._workshop = _threads(min(settings.threads, WORKSHOP_THREADS), "windows")
+        self._window_executor = _threads(min(settings.threads, WINDOW_THREADS), "windows")
         self._manager = PartitionManager(
-            source, tasks, self._executor, self._workshop, self._clock, settings, self.metrics, self._chunk
+            source, tasks, self._executor, self._window_executor, self._clock, settings, self.metrics, self._chunk
         )
         self._partitions = self._manager.partitions
 
@@ -163,7 +163,7 @@ class Worker:
             elif isinstance(event, PartitionError):
                 assigned = self._partitions.get(event.partition)
                 if assigned is not None and assigned.status != "halted":
-                    self._manager.trouble(assigned, event)
+                    self._manager.handle_partition_error(assigned, event)
             else:
                 assigned = self._partitions.get(event.partition)
                 if assigned is not None and isinstance(event, SchemaAwaited):
@@ -186,7 +186,7 @@ class Worker:
         ]
         if any(future.done() for future in running):
             return 0.0
-        return min(FLYING_S, self.settings.poll_s) if running else self.settings.poll_s
+        return min(POLL_WHILE_BUSY_S, self.settings.poll_s) if running else self.settings.poll_s
 
     @property
     def finished(self) -> bool:
@@ -224,7 +224,7 @@ class Worker:
                         self._manager.wait(other, deadline)
                 if assigned.state is not None and not assigned.busy:
                     self._manager.save(assigned)
-        self.last_words = self._last_words()
+        self.closing_messages = self._closing_messages()
         # an input that was read to its end is not done while something is missing
         for assigned in self._partitions.values():
             if (
@@ -248,13 +248,13 @@ class Worker:
     def _judge(self, *, again: bool) -> None:
         """Log a warning if most of what came recently was not counted; `again`: also if that was said before."""
         reason = log_lines.main_reason(self._recent.counted(self.metrics))
-        repeated, self._complained = self._complained and not again, reason is not None
+        repeated, self._warned_before = self._warned_before and not again, reason is not None
         if reason is None or repeated:
             reason = self._manager.take_loss()
         if reason is not None:
             say(log, logging.WARNING, "not_counted", reason=reason)
 
-    def _last_words(self) -> tuple[str, ...]:
+    def _closing_messages(self) -> tuple[str, ...]:
         """Log which windows stay open, why none was sealed, why most records were not counted."""
         ours = self._partitions.values()
         bounded = any(assigned.ended for assigned in ours)
@@ -274,7 +274,7 @@ class Worker:
         for assigned in self._partitions.values():
             assigned.drop()
         self._executor.shutdown(wait=True, cancel_futures=True)
-        self._workshop.shutdown(wait=True, cancel_futures=True)
+        self._window_executor.shutdown(wait=True, cancel_futures=True)
         self._source.close(leave=leave)
         self._store.close()
         self._publisher.close()

@@ -283,7 +283,7 @@ def test_an_error_says_where_reading_could_go_on(
         source.seek(p, position)
         source.resume(p)
     events = poll_until(source, lambda seen: sum(isinstance(e, PartitionError) for e in seen) == 2)
-    found = {e.partition: (e.resume_at, e.anew) for e in events if isinstance(e, PartitionError)}
+    found = {e.partition: (e.resume_at, e.topic_recreated) for e in events if isinstance(e, PartitionError)}
     assert found == {0: (50, False), 1: (100, False)}
     for p, position in ((0, 50), (1, 100)):
         source.seek(p, position)
@@ -310,7 +310,7 @@ def test_a_topic_that_is_made_again_is_read_from_its_own_beginning(
     source._watch._check_topic()
     events = poll_until(source, lambda seen: any(isinstance(e, PartitionError) for e in seen), 60)
     errors = [event for event in events if isinstance(event, PartitionError)]
-    assert all(event.anew and event.resume_at is None for event in errors)
+    assert all(event.topic_recreated and event.resume_at is None for event in errors)
     assert "made again" in str(errors[0].error)
     events = poll_until(source, lambda seen: source._assigned_partitions() == {0, 1, 2, 3})
     for p in range(4):

@@ -43,7 +43,7 @@ class Member:
     def expect_epoch(self, partition: int, epoch: int) -> None:
         self.epochs[partition] = epoch
 
-    def condemn(self, error: FencedError) -> None:
+    def mark_fenced(self, error: FencedError) -> None:
         raise AssertionError(error)
 
 

@@ -80,7 +80,7 @@ class Nobody:
     def expect_epoch(self, partition: int, epoch: int) -> None:
         pass
 
-    def condemn(self, error: Exception) -> None:
+    def mark_fenced(self, error: Exception) -> None:
         raise AssertionError(error)
 
 

@@ -220,7 +220,7 @@ def test_prefixes_have_a_strategy_that_needs_no_search(text: str) -> None:
     inverse = np.linalg.inv(strategy.matrix.astype(np.float64))
     cells = np.random.default_rng(1).integers(0, 9, workload.size).astype(np.float64)
     assert strategy.estimate(strategy.matrix @ cells) == pytest.approx(cells, abs=1e-9)
-    assert strategy.backwards == pytest.approx(inverse.sum(axis=0), abs=1e-12)
+    assert strategy.sum_coefficients == pytest.approx(inverse.sum(axis=0), abs=1e-12)
     spec = WorkloadSpec(text, ONE, DELTA, "gaussian")
     expected = np.sum((workload.dense() @ inverse) ** 2, axis=1)
     assert spec.variances == pytest.approx(expected, rel=1e-4)

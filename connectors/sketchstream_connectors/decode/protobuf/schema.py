@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sketchstream.errors import FormatError, needing
+from sketchstream.errors import FormatError, optional_import
 from sketchstream_connectors.decode.varints import read_varint
 
 VARINT, FIXED64, BYTES, START, STOP, FIXED32 = range(6)
@@ -119,7 +119,7 @@ def read_files(texts: Sequence[bytes], proto: bytes) -> MessageTypes:
     Raises:
         FormatError: these are no descriptors, or a type is missing.
     """
-    with needing("format = 'protobuf' needs protobuf: pip install 'sketchstream[protobuf]'"):
+    with optional_import("format = 'protobuf' needs protobuf: pip install 'sketchstream[protobuf]'"):
         from google.protobuf import descriptor_pb2, message
     files = []
     try:

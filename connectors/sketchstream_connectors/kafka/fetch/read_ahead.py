@@ -119,7 +119,7 @@ class Reading:
                 self.lock.release()
         records, cost = self._ready.popleft()
         self._taken_bytes += cost
-        self._ahead.rouse()
+        self._ahead.notify()
         return records
 
 
@@ -155,7 +155,7 @@ class ReadAhead:
         with self._lock:
             self._readings.append(weakref.ref(reading))
             self._of[id(answer.records)] = reading
-        self.rouse()
+        self.notify()
         return reading
 
     def reading(self, data: object) -> Reading | None:
@@ -191,7 +191,7 @@ class ReadAhead:
                 return pieces
         return None
 
-    def rouse(self) -> None:
+    def notify(self) -> None:
         """Wake the thread, or start it: there is something to read, or room for it."""
         self._wake.set()
         if self._thread is None:

@@ -205,7 +205,7 @@ class KafkaSource:
         """Let the next poll open a new consumer, if the last one is old enough. Any thread may call this."""
         self._recreate = reason
 
-    def condemn(self, error: FencedError) -> None:
+    def mark_fenced(self, error: FencedError) -> None:
         """Let the next poll raise, because another process has our group.instance.id. Any thread may call this."""
         self._condemned = error
 
@@ -418,11 +418,11 @@ class KafkaSource:
         try:
             first = self._admin.offsets(self.topic, [partition], "earliest").get(partition)
             last = self._admin.offsets(self.topic, [partition], "latest").get(partition)
-            anew = self._check_recreated()
+            topic_recreated = self._check_recreated()
         except BrokerError:
             return []
-        if anew:
-            return anew
+        if topic_recreated:
+            return topic_recreated
         place = {"topic": self.topic, "partition": partition}
         say(log, logging.WARNING, "position_in_doubt", **place, position=offset, first=first, last=last)
         verdict = self._doubted.judge(partition, first, last, now, TRUNCATED_AFTER_S)
@@ -443,11 +443,11 @@ class KafkaSource:
         None if the leader has nothing left of that time, so that the place is unknown.
         """
         try:
-            anew = self._check_recreated()
+            topic_recreated = self._check_recreated()
         except BrokerError:
-            anew = []  # the topic's watcher will find out
-        if anew:
-            return anew
+            topic_recreated = []  # the topic's watcher will find out
+        if topic_recreated:
+            return topic_recreated
         events: list[SourceEvent] = []
         for tp, place in divergent.items():
             resume_at = None if place is None or place.offset < 0 else int(place.offset)
@@ -472,7 +472,7 @@ class KafkaSource:
         error = DataLossError(f"the input topic {self.topic!r} {happened}; `sketchstream reset` starts a new revision")
         for p in self._announced:
             self._stop(p)
-        return [PartitionError(p, error, anew=True) for p in sorted(self._announced)]
+        return [PartitionError(p, error, topic_recreated=True) for p in sorted(self._announced)]
 
     def _halt(self, partition: int, why: str, resume_at: int | None = None) -> PartitionError:
         """Stop reading a partition, so that the others are not starved by its error."""

@@ -106,7 +106,7 @@ class Watch:
             self._source.doubt_topic()
 
     def _check_owners(self) -> None:
-        """Have one member join anew, so that all is dealt again, if a partition stays without an owner in two looks.
+        """Have one member join anew, so that all partitions are assigned, if one stays without an owner in two looks.
 
         Seen with kafka-python when a leader knew no partitions yet; docs/kafka.md, "Every case", has other ways.
         """

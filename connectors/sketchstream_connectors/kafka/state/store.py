@@ -300,7 +300,7 @@ class KafkaStore:
             fence.write(snapshot, again, about, self._member)
         except FencedError as error:
             if getattr(error, "whole_worker", False):
-                self._member.condemn(error)
+                self._member.mark_fenced(error)
             raise
         fence.broken = False
         self.broker_time = fence.broker_time or self.broker_time

@@ -57,7 +57,7 @@ class Member(Committer, Protocol):
     def expect_epoch(self, partition: int, epoch: int) -> None:
         """Note the epoch that is committed with the position."""
 
-    def condemn(self, error: FencedError) -> None:
+    def mark_fenced(self, error: FencedError) -> None:
         """Note that another process has our group.instance.id."""
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import options, show
-from sketchstream.errors import needing
+from sketchstream.errors import optional_import
 from sketchstream.log_events import begin, say, writes_json
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def command(
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     from sketchstream.config.loader import Config
 
-    with needing("serve needs fastapi and uvicorn: pip install 'sketchstream[serve]'"):
+    with optional_import("serve needs fastapi and uvicorn: pip install 'sketchstream[serve]'"):
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
     config = Config.load(config_file)

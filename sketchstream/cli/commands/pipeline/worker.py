@@ -74,7 +74,7 @@ def run(
     last = worker.progress()
     text = f"{last.line()}, {log_lines.counts(worker.metrics)}"
     say(log, logging.INFO, "ended", text, **last.fields(), **log_lines.counters_shown(worker.metrics))
-    for text in worker.last_words:
+    for text in worker.closing_messages:
         say(log, logging.INFO, "note", text)
 
 

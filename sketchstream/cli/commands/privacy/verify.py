@@ -21,12 +21,12 @@ COLUMNS: Final = ("section", "what", "claimed", "found", "would find", "verdict"
 )
 @options.result_format()
 def command(quick: bool, only: tuple[str, ...], form: show.Format) -> int:
-    r"""Run the statistical battery: what sketches and workers give out, laws of the samplers, neighbours, the ledger.
+    r"""Run statistical tests: what sketches and workers give out, laws of the samplers, neighbours, the ledger.
 
     Sections: sketches, ledger, neighbours, seals, releases, laws, bounds; and the kinds of sketches that are not
     profiles, by their names. Every line says what it would have found. For each mechanism a lower confidence bound on
-    epsilon stands beside the claimed one. A battery can refuse, it cannot certify: the proofs are in docs/theory. Exit
-    code 1 if anything failed.
+    epsilon stands beside the claimed one. Tests can find errors, but not prove that there are none: the proofs are in
+    docs/theory. Exit code 1 if anything failed.
 
     \b
     Example:

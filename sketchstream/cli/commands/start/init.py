@@ -16,7 +16,7 @@ import click
 
 from sketchstream.cli import clusters, options, show
 from sketchstream.cli.progress import ProgressBar
-from sketchstream.errors import BrokerError, ConfigError, StoreError, meant
+from sketchstream.errors import BrokerError, ConfigError, StoreError, did_you_mean
 from sketchstream.files import write_durably
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _find_field(survey: Survey, name: str) -> str:
         raise ConfigError(f"{name!r:.60} {UNREACHABLE}")
     if name not in survey.has:
         names = [field.name for field in survey.fields()]
-        fields = f"fields there are: {', '.join(sorted(names))}{meant(name, names)}"
+        fields = f"fields there are: {', '.join(sorted(names))}{did_you_mean(name, names)}"
         if survey.headed and any(column[:1].isdigit() for column in names):  # the names seem to be values
             fields = "its first line must name the columns, and seems to hold data: add a line of names"
         raise ConfigError(f"no record of the sample has the field {name!r:.60}; {fields}")
@@ -373,7 +373,7 @@ def _find_partitioner(output: Path) -> None:
         )
     except ConfigError as error:
         raise ConfigError(
-            *error.mistakes, f"{output} is written; mend this, then: sketchstream validate -c {output} --write"
+            *error.mistakes, f"{output} is written; correct this, then: sketchstream validate -c {output} --write"
         ) from None
 
 

@@ -22,9 +22,9 @@ from sketchstream.kinds.estimates import Bound, Estimate, normal_quantile
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.fit import Fit, tails
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
-from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, always
+from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, bound_kind
 from sketchstream.kinds.profile.estimate.uncertainty.bands import Band, Ends, Moved
-from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import holding
+from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import widen_to_contain
 from sketchstream.kinds.profile_answers import Profile
 
 
@@ -223,7 +223,7 @@ class ProfileNumbers(Profile):
         if z not in self._counted:
             low, high = _ends(self._known.counts, z, 0.0, self._most)
             high = np.minimum(high, self.tail_ends(z)[:-1, 2])
-            ends = _holding(self.counts, (np.maximum(low - self._most_wrapped(z), 0.0), high))
+            ends = _widen_to_contain(self.counts, (np.maximum(low - self._most_wrapped(z), 0.0), high))
             ends.flags.writeable = False
             self._counted = {z: ends}  # callers ask for one count after another, at one level
         return self._counted[z]
@@ -231,7 +231,7 @@ class ProfileNumbers(Profile):
     def _shares_ends(self, z: float) -> Floats:
         """(n+1, 2) ends of the shares of items with each count."""
         low, high = _ends(self._known.fractions, z, 0.0, 1.0)
-        return _holding(self.fractions, (self._without_wrapped(low, z), high))
+        return _widen_to_contain(self.fractions, (self._without_wrapped(low, z), high))
 
     def _most_wrapped(self, z: float) -> float:
         """The most items with a count beyond the modulus at any one residue; 0 where none shows."""
@@ -267,7 +267,7 @@ class ProfileNumbers(Profile):
         wrapping = self.facts.wrapping
         if wrapping is None:
             return estimate
-        estimate = replace(estimate, bound=always(name, counted=self.facts.total is not None))
+        estimate = replace(estimate, bound=bound_kind(name, counted=self.facts.total is not None))
         each, items = wrapping.most(z), max(float(self._tails[1]), 1.0)
         if name == "mean" and estimate.bound is None:  # the sum is counted apart, the items may be more
             low = estimate.low * items / (items + each)
@@ -345,7 +345,7 @@ class ProfileNumbers(Profile):
                 assert self.facts.wrapping is not None
                 high = high + self._most_wrapped(z) * self.facts.wrapping.residues_below(high.size)
                 high[1:] = np.minimum.accumulate(high[1:])
-            low, high = holding(value, low, high, way, self._most)
+            low, high = widen_to_contain(value, low, high, way, self._most)
             ends = np.stack([value, low, high], axis=1)
             ends.flags.writeable = False
             self._reach = dict([*self._reach.items()][-1:]) | {z: ends}  # callers ask k after k, at a level or two
@@ -419,7 +419,7 @@ def _ends(band: Ends, z: float, least: float, most: float) -> tuple[Floats, Floa
     return np.clip(low, least, most), np.clip(high, least, most)
 
 
-def _holding(value: Floats, ends: tuple[Floats, Floats]) -> Floats:
+def _widen_to_contain(value: Floats, ends: tuple[Floats, Floats]) -> Floats:
     """(n, 2) ends of intervals, widened if needed to contain the estimates."""
     return np.stack([np.minimum(ends[0], value), np.maximum(ends[1], value)], axis=1)
 

@@ -216,8 +216,8 @@ def _refuse_crowded(profile: ReconstructedProfile, items: float) -> None:
     off, noise = abs(profile.distinct.value - items), figures.deviation(profile, "distinct")
     if math.isinf(profile.distinct.high):
         raise EstimateError(
-            f"{items:,.0f} items crowd every level, or drown in its noise: what is published could not tell how many "
-            "there are; take more slots, more levels or a larger epsilon"
+            f"{items:,.0f} items crowd every level, or are hidden by its noise: what is published could not tell how "
+            "many there are; take more slots, more levels or a larger epsilon"
         )
     if off > max(BIAS_DEVIATIONS * noise, BIAS_SHARE * items):
         raise EstimateError(

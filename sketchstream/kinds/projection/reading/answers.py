@@ -19,7 +19,7 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds import presentation
 from sketchstream.kinds.answers import LEVEL, MAX_LISTED_ROWS, Column
 from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.projection.pictures import whose
+from sketchstream.kinds.projection.pictures import row_label
 from sketchstream.kinds.projection.reading.distances import draw_heatmap, nearest, write_arrow
 from sketchstream.kinds.projection.reading.rows import PublishedRows, RowEstimates
 from sketchstream.spec import Item, checked_int
@@ -127,7 +127,7 @@ class RowAnswer(LinearAnswers):
     def _draw(self) -> Figure:
         from sketchstream.pictures import charts
 
-        names = [whose(row) for row in self.rows()]
+        names = [row_label(row) for row in self.rows()]
         bars = charts.Bars(names, self.values, *self.interval().T)
         return charts.bars_figure(f"{QUANTITIES[self.question]}, {self.level:.0%} intervals", bars, "")
 

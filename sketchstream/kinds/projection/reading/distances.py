@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from sketchstream.array_types import Floats, Ints
-from sketchstream.errors import EstimateError, needing
+from sketchstream.errors import EstimateError, optional_import
 from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.projection.matrices.kernels import squared_gaps
 from sketchstream.kinds.projection.reading.rows import PublishedRows, RowEstimates, Who
@@ -176,7 +176,7 @@ def draw_heatmap(projection: PublishedRows) -> Figure:
 
 def write_arrow(projection: PublishedRows, path: str | Path) -> None:
     """All squared distances as an Arrow file: a record for each user, with its name and its distances to all users."""
-    with needing("Arrow files need pyarrow: pip install 'sketchstream[arrow]'"):
+    with optional_import("Arrow files need pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow as pa
     n = projection.spec.users.size
     names = pa.array([projection.user_name(place) for place in range(n)])

@@ -298,8 +298,9 @@ def _projected_error(task: Task, candidate: Candidate, truths: Floats, counts: F
     states = truths @ strategy.matrix.T + deviation * _invented_noise(law, len(truths))
     unprojected = strategy.estimate(states.T).T
     bounds = counts
-    if float(np.abs(strategy.backwards @ strategy.matrix - 1).max()) < 1e-8:  # the total is known, as answers do it
-        more = 0.0 if n_bound is None else deviation * float(np.linalg.norm(strategy.backwards))
+    total = strategy.sum_coefficients
+    if float(np.abs(total @ strategy.matrix - 1).max()) < 1e-8:  # the total is known, as answers do it
+        more = 0.0 if n_bound is None else deviation * float(np.linalg.norm(total))
         most = np.maximum(unprojected.sum(axis=1) + more, 0.5)
         bounds = most if n_bound is None else np.minimum(counts, most)
     gram = workload.gram() if workload.size <= MAX_SPREAD else None  # with many cells it may be too large for memory

@@ -38,7 +38,7 @@ MAX_BITS: Final = 32
 """Scale of the last rounding that is tried, 2^MAX_BITS: beyond, the state's 64 bits would hold few events."""
 MAX_STATE: Final = 1 << 27
 """Entries of a strategy, at most: 1 GiB."""
-WASTE: Final = 1.001
+MAX_ROUNDING_LOSS: Final = 1.001
 """Largest factor by which rounding may raise the objective: no more than the certified gap of its optimum."""
 MAX_SPREAD: Final = 1 << 12
 """Cells up to which the covariance of all cells' estimates is written out: 128 MiB."""
@@ -133,7 +133,7 @@ class Strategy:
         return np.asarray(self.decoder @ point)
 
     @cached_property
-    def backwards(self) -> Floats:
+    def sum_coefficients(self) -> Floats:
         """(m,) coefficients of the counters in the sum of the cells' estimates."""
         if self.form == "causal":
             return triangular_solution(self.matrix, np.ones(self.size), lower=True, transposed=True)
@@ -393,7 +393,7 @@ def from_shape(
         strategy = Strategy(
             matrix, form, scale, workload.digest, objective, shape.lower, shape.upper, reduced.rank, factor, chosen
         )
-        if attained_objective(workload, strategy, objective, row_weights) <= WASTE * shape.upper:
+        if attained_objective(workload, strategy, objective, row_weights) <= MAX_ROUNDING_LOSS * shape.upper:
             return strategy
     raise SpecError(
         f"the strategy could not be rounded: the workload's scales differ too much for {MAX_BITS} bits; rescale rows"

@@ -25,9 +25,9 @@ from sketchstream.kinds.profile.estimate.uncertainty.monotone_tails import (
     WIDTHS,
     MonotoneTails,
     clip_inside,
-    holding,
     monotone_ends,
     ratios,
+    widen_to_contain,
     window_means,
 )
 from sketchstream.kinds.profile.reconstruction import reconstruct
@@ -112,7 +112,7 @@ def test_estimates_moved_between_ends_fall_and_leave_the_ends_alone(numbers, mos
     for start in (value, value + 30.0, value * 0.3):
         found = clip_inside(start, low, high, way, most)
         assert (np.diff(found) <= 0.0).all()
-        kept = holding(found, low, high, way, most)
+        kept = widen_to_contain(found, low, high, way, most)
         assert kept[0] == pytest.approx(np.minimum(low, most))
         assert kept[1] == pytest.approx(np.minimum(high, most))
     inside = clip_inside(value, low, high, way, most)

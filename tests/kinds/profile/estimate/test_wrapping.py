@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.kinds.profile import export, pictures
-from sketchstream.kinds.profile.estimate.intervals.wrapping import always, top_of
+from sketchstream.kinds.profile.estimate.intervals.wrapping import bound_kind, top_of
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.planner.heavy import large_enough_modulus, share_beyond
@@ -246,8 +246,8 @@ def test_always_is_what_profiles_say_where_nothing_shows() -> None:
     assert light.facts.wrapping is not None
     if not light.facts.wrapping.shows:
         for name in ("total", "mean", "coverage", "entropy", "distinct"):
-            assert light.interval(name).bound == always(name, counted=False), name
-    assert always("total", counted=True) is None
+            assert light.interval(name).bound == bound_kind(name, counted=False), name
+    assert bound_kind("total", counted=True) is None
 
 
 # Before any data are there.

@@ -100,7 +100,7 @@ class Wrapping:
         )
 
 
-def always(name: str, *, counted: bool) -> Bound | None:
+def bound_kind(name: str, *, counted: bool) -> Bound | None:
     """What a number of counts modulo p is whether or not counts near p show; None: an estimate.
 
     Args:

@@ -218,10 +218,10 @@ def with_heavy(model: VarianceModel, levels: Sequence[Level]) -> VarianceModel:
     cells = wide_cells.wide_cells_of(lines[0], model.intensity.size - 1) if lines else None
     if cells is None:
         return model
-    model = replace(model, heavy=wide_cells.crude(cells, lines))
+    model = replace(model, heavy=wide_cells.initial_law(cells, lines))
     for _ in range(FIRST_STEPS if model.beyond > 0.0 else 0):
         tails = decreasing(np.append(model.beyond, wide_estimates(levels, model)[1].values)).clip(0.0, model.beyond)
-        model = replace(model, heavy=wide_cells.evenly(cells, -np.diff(tails, append=0.0)))
+        model = replace(model, heavy=wide_cells.uniform_law(cells, -np.diff(tails, append=0.0)))
     return model
 
 

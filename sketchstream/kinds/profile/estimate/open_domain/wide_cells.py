@@ -159,7 +159,7 @@ class Heavy:
         if not cells.sum() > 0.0:
             return self
         have = self.cells
-        even = evenly(self.wide, cells).share
+        even = uniform_law(self.wide, cells).share
         cell = self.wide.cell[self.nodes] - self.wide.first
         shape = self.share / np.maximum(have, 1e-300)[cell]
         return Heavy(self.wide, np.where(have[cell] > 0.0, shape * (cells / cells.sum())[cell], even))
@@ -233,7 +233,7 @@ def _by_cell(wide: Wide, chances: Floats, items: Floats) -> Floats:
     return np.asarray(np.add.reduceat(chances * weight, first, axis=1))
 
 
-def evenly(wide: Wide, cells: Floats) -> Heavy:
+def uniform_law(wide: Wide, cells: Floats) -> Heavy:
     """The law with these numbers of items in the cells beyond the recursion, spread evenly inside them. (E+1,)."""
     nodes = slice(wide.span, None)
     cell, width = wide.cell[nodes] - wide.first, wide.width[nodes]
@@ -241,8 +241,8 @@ def evenly(wide: Wide, cells: Floats) -> Heavy:
     return Heavy(wide, cells[cell] * width / tally(cell, width)[cell])
 
 
-def crude(wide: Wide, lines: Sequence[Line]) -> Heavy:
+def initial_law(wide: Wide, lines: Sequence[Line]) -> Heavy:
     """A first law, from the published slots of levels as they are."""
     slots = np.sum([gather_cells(wide.edges, line.whole)[0] for line in lines], axis=0)[wide.first + 1 :]
     tails = np.maximum(decreasing(np.cumsum(slots[::-1])[::-1]), 0.0)
-    return evenly(wide, -np.diff(tails, append=0.0))
+    return uniform_law(wide, -np.diff(tails, append=0.0))

@@ -179,7 +179,7 @@ MIN_END_DISTANCE = 0.05
 """How far an estimate stays from either end at least, as a part of half the width its number has by itself."""
 
 
-def holding(value: Floats, low: Floats, high: Floats, way: Floats, most: float) -> tuple[Floats, Floats]:
+def widen_to_contain(value: Floats, low: Floats, high: Floats, way: Floats, most: float) -> tuple[Floats, Floats]:
     """Widen ends to contain the estimates, within 0 and `most`, so that they still never rise. All (K,)."""
     room = MIN_END_DISTANCE * way
     low = np.minimum(np.clip(low, 0.0, most), np.maximum(value - room, 0.0))
