@@ -198,6 +198,7 @@ def test_the_block_that_size_prints_is_a_configuration(
     assert (result.code, result.err) == (0, "")
     block = result.out[: result.out.index("\n\n")]
     (tmp_path / "sketchstream.toml").write_text(INPUT + block)
+    (tmp_path / "events.jsonl").touch()
     checked = run("validate", "-c", "sketchstream.toml")
     assert (checked.code, checked.err) == (0, "")
     table = tomllib.loads(block)["sketch"][0]

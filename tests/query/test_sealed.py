@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.streams import EPOCH, HOUR, MINUTE, Stream, exact, plan, rules, spec
-from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
+from sketchstream.errors import ConfigError, DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import SealedState, Stack
 from sketchstream.quality import Quality, Verdict
 from sketchstream.query.sealed import SealedReader
@@ -376,9 +376,12 @@ def test_files_that_are_something_else_are_refused(tmp_path: Path) -> None:
     path.write_bytes(good)
     assert list(reader(tmp_path).windows("minutes"))
     blocked = tmp_path / "file"
+    publisher = DirectoryPublisher(blocked)
     blocked.write_text("")
     with pytest.raises(StoreError, match="cannot make the folder"):
-        DirectoryPublisher(blocked).publish(0, *sealed(0, [1], of=1))
+        publisher.publish(0, *sealed(0, [1], of=1))
+    with pytest.raises(ConfigError, match=r"output\.directory must be a folder, or where one can be made"):
+        DirectoryPublisher(blocked)
 
 
 def test_publishing_to_two_places_reaches_both(tmp_path: Path) -> None:

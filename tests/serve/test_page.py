@@ -321,7 +321,9 @@ def test_the_ledger_is_the_command_lines(site):
     for row in rows:
         assert " ".join(row.split()) in page
     assert "One event loses at most" in page
-    assert "minutes: somebody with m events" in page, "a sketch is called what it is called"
+    assert "minutes: no bound on what one item loses: somebody with m events" in page, (
+        "a sketch is called what it is called"
+    )
     assert "By day (UTC) of what a unit did" in page, "not of the days on which windows begin"
 
 
