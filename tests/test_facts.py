@@ -44,7 +44,8 @@ reads the history and prints what each of them brought. A limit is raised only w
   partitions that wait for a schema, which are stalled 23; data of commands that are made only where they are printed 3
   (2 of the linear kinds); values that an array hides 6 (1 of the linear kinds), slots that no sketch has 3, the tail of
   counts that end at a cap 22, losses of items that only some sketches bound 8, times that are none and rows of too many
-  cells 14, files and folders that are not there 9; the forecast of a spec of any kind as an object 19, public names 9
+  cells 14, files and folders that are not there 9; the forecast of a spec of any kind as an object 19, public names 12,
+  transforms of awkward lengths 2
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
