@@ -132,7 +132,7 @@ def test_what_contradicts_periods_is_refused(more: dict[str, Any]) -> None:
     [
         (BLOCK.replace('"2h"', '"3h"'), "periods must divide the window of 4h into two or more, found '3h'"),
         (BLOCK.replace('"2h"', '"4h"'), "two or more"),
-        (BLOCK.replace('"2h"', '"tomorrow"'), "a window is"),
+        (BLOCK.replace('"2h"', '"tomorrow"'), "a period is"),
         (BLOCK + 'timezone = "Europe/Berlin"\n', 'timezone = "UTC"'),
         (BLOCK + 'group_by = "campaign"\ngroups = ["a"]\n', "either group_by or periods"),
         (BLOCK.replace('window = "4h"\nevery = "1h"', 'windows = ["4h", "8h"]'), "periods need one window"),

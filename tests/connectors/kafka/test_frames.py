@@ -627,7 +627,7 @@ def test_what_was_asked_ahead_waits_until_the_response_before_it_is_drained() ->
 
 
 def test_no_chunk_is_waited_for_while_others_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReadAhead, "rouse", lambda _self: None)
+    monkeypatch.setattr(ReadAhead, "notify", lambda _self: None)
     ahead = Ahead(partitions=3, read_at_once=False)
     ahead.answer(0, 0, 0)
     assert ahead.reader.step()  # of the first partition, and not to its end

@@ -82,7 +82,7 @@ def short_records_too() -> Iterator[None]:
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread: what is read ahead is read by `step`."""
-    monkeypatch.setattr(ReadAhead, "rouse", lambda _self: None)
+    monkeypatch.setattr(ReadAhead, "notify", lambda _self: None)
 
 
 @pytest.fixture
