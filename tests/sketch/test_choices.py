@@ -151,6 +151,7 @@ CALLS: dict[str, list[Callable[..., object]]] = {
     ],
     "Stack.profile": [lambda **given: ss.stack([sealed("profile of items")]).profile(**given)],
     "Stack.estimate": [lambda **given: ss.stack([sealed("gaussian")]).estimate(**given)],
+    "GaussianLedger.loss": [lambda **given: opened("gaussian").ledger.loss(**given)],
     "plan": [lambda **given: ss.plan(**{"spec": SPECS["profile"], "items": 50, **given})],
     "required": [
         lambda **given: ss.required(**{"spec": SPECS["profile of an open domain"], "target": 0.9, "items": 50, **given})

@@ -205,8 +205,7 @@ class GaussianLedger(SketchHistory):
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> GaussianLoss:
         """See `SketchHistory`."""
-        history = self._seen(copies=copies, promise=True)
-        since = len(self._seen(copies=copies).entries) if from_now else 0
+        history, since = self._history_of_loss(intrusion=intrusion, copies=copies, from_now=from_now)
         return self._loss_of(history, look=intrusion, since=since)
 
     @property

@@ -148,10 +148,9 @@ class Ledger(SketchHistory):
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
         """See `SketchHistory`."""
-        history = self._seen(copies=copies, promise=True)
+        history, since = self._history_of_loss(intrusion=intrusion, copies=copies, from_now=from_now)
         if not intrusion:
             return worst_loss(history, unit=self.unit, measure=self.measure)
-        since = len(self._seen(copies=copies).entries) if from_now else 0
         return worst_loss_with_look(history, unit=self.unit, measure=self.measure, since=since)
 
     def epsilon(self, delta: Epsilon | None = None) -> float:

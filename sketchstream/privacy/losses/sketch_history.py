@@ -24,7 +24,7 @@ from sketchstream.errors import FormatError, MergeError, SealedError
 from sketchstream.privacy.losses.history import COPY, LOOK, Entry, Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.looks import event_losses
 from sketchstream.privacy.losses.measures import Measure
-from sketchstream.spec import Epsilon, read_rational
+from sketchstream.spec import Epsilon, flag, read_rational
 
 LEDGER_VERSION = 1
 MAX_ENTRIES = 1 << 17
@@ -128,6 +128,9 @@ class SketchHistory(ABC):
             copies: counts every noted copy of the open state as seen.
             from_now: the unannounced look can only come from now on. (After a known look, an earlier unannounced one
                 cannot be repaired: what was applied between the two is exposed. `add_layer` protects from now on.)
+
+        Raises:
+            SpecError: an argument that is no flag.
         """
 
     @property
@@ -324,6 +327,17 @@ class SketchHistory(ABC):
         if promise and history.seal is None:
             history = history.sealed_by(*self.promised.entries(self.max_weight))
         return history
+
+    def _history_of_loss(self, *, intrusion: bool, copies: bool, from_now: bool) -> tuple[History, int]:
+        """The history whose loss is asked for, and its first entry that an unannounced look may follow.
+
+        Raises:
+            SpecError: an argument that is no flag.
+        """
+        for name, value in (("intrusion", intrusion), ("copies", copies), ("from_now", from_now)):
+            flag(value, name)
+        since = len(self._seen(copies=copies).entries) if from_now else 0
+        return self._seen(copies=copies, promise=True), since
 
 
 def refuse() -> NoReturn:
