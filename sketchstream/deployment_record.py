@@ -203,6 +203,7 @@ def no_less(value: Fraction | float) -> float:
 
 def _losses_as_text(total: Total, unit: str) -> str:
     """The losses of a total as text; those of an item only where all sketches bound it."""
-    losses = {name: value for name, value in total.to_dict().items() if isinstance(value, str)}
-    stated = ", ".join(f"{name} {value}" for name, value in losses.items() if unit == "item" or name[:4] != "item")
-    return stated if unit == "item" else f"{stated}, no bound on what an item loses"
+    losses = [f"{name} {value}" for name, value in total.to_dict().items() if isinstance(value, str)]
+    if unit == "event":
+        losses = [loss for loss in losses if not loss.startswith("item")] + ["no bound on what an item loses"]
+    return ", ".join(losses)

@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 72_341, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 72_343, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -44,8 +44,9 @@ reads the history and prints what each of them brought. A limit is raised only w
   partitions that wait for a schema, which are stalled 23; data of commands that are made only where they are printed 3
   (2 of the linear kinds); values that an array hides 6 (1 of the linear kinds), slots that no sketch has 3, the tail of
   counts that end at a cap 22, losses of items that only some sketches bound 8, times that are none and rows of too many
-  cells 14, files and folders that are not there 9; the forecast of a spec of any kind as an object 19, public names 12,
-  transforms of awkward lengths 2, flags of losses that are no flags 3
+  cells 14, files and folders that are not there 11;
+  the forecast of a spec of any kind as an object 19, public names 12, transforms of awkward lengths 2, flags of losses
+  that are no flags 3
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

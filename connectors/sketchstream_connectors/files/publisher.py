@@ -88,6 +88,18 @@ def file_name(entry: SealedEntry) -> str:
     return f"p{entry.partition:05d}.{first:07d}-{stop:07d}.closed"
 
 
+def require_folder(root: Path) -> None:
+    """Require that sealed sketches can be written to this folder, which need not be there yet.
+
+    Raises:
+        ConfigError: no folder can be there.
+    """
+    there = next(path for path in (root, *root.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        found = "is a folder that this user cannot write to" if there.is_dir() else "is a file"
+        raise ConfigError(f"output.directory must be a folder, or where one can be made, but {there} {found}")
+
+
 class DirectoryPublisher:
     """A `Publisher` that publishes to a folder.
 
@@ -100,10 +112,7 @@ class DirectoryPublisher:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        there = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            found = "is a folder that this user cannot write to" if there.is_dir() else "is a file"
-            raise ConfigError(f"output.directory must be a folder, or where one can be made, but {there} {found}")
+        require_folder(self.root)
         self._swept: set[Path] = set()
 
     def _folder(self, sketch: str, revision: int) -> Path:

@@ -153,8 +153,8 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         size, kernel = _declared_size(data), data.get("kernel")
         several = isinstance(kernel, (list, tuple)) and bool(kernel) and isinstance(kernel[0], (str, bytes))
         filters = len(kernel) if several and isinstance(kernel, (list, tuple)) else 1
-        prime = 0 if next_fast_len(max(size, 1)) == size else 90
-        return Expansion(size * (95 + prime + 45 * filters), size * (600 + 650 * filters))
+        padded = 0 if next_fast_len(max(size, 1)) == size else 90
+        return Expansion(size * (95 + padded + 45 * filters), size * (600 + 650 * filters))
 
     # Descriptions.
 

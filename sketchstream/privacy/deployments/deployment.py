@@ -451,7 +451,7 @@ class Deployment:
         lines = ["  ".join(name.ljust(wide[name]) for name in names).rstrip()]
         lines += ["  ".join(row[name].ljust(wide[name]) for name in names).rstrip() for row in rows]
         total, unbounded = self.total(), self.unbounded_for_items()
-        bounded = {"event": "", "item": ' and of unit "item"' if unbounded else ""}
+        of_items = ' of unit "item"' if unbounded else ""  # what the bounds of an item are of
         mixed = " of pure epsilon" if any(record.gaussian for record in self.records) else ""
         lines.append(f"one event loses at most {show(total.event)} in all sketches{mixed} together")
         days = self.by_day()
@@ -460,19 +460,18 @@ class Deployment:
             less = to_approximate(total.item_zcdp, DELTA) < total.item
             lines.append(
                 f"one item loses at most {show(worst.item)} by what it does in one UTC day and {show(total.item)} over "
-                f"everything published{bounded['item'].removeprefix(' and')}"
-                + (f" ({approximate(total.item_zcdp)} by zCDP)" if less else "")
+                f"everything published{of_items}" + (f" ({approximate(total.item_zcdp)} by zCDP)" if less else "")
             )
         for unit, loss, together, pure in (
             ("event", total.event_gaussian, total.event_at, total.event),
             ("item", total.item_gaussian, total.item_at, total.item),
         ):
             if loss.mu2:
+                which = f" and{of_items}" if of_items and unit == "item" else ""
                 text = f"mu^2 {show(loss.mu2)}, {loss.at(_DELTA)}" if loss.mu2 != math.inf else "no bound"
-                lines.append(f"one {unit} loses at most {text} in all sketches counted in mu^2{bounded[unit]} together")
+                lines.append(f"one {unit} loses at most {text} in all sketches counted in mu^2{which} together")
                 if pure:
-                    both = f"of both measures{bounded[unit]}"
-                    lines.append(f"one {unit} loses at most {together(_DELTA)} in all sketches {both}")
+                    lines.append(f"one {unit} loses at most {together(_DELTA)} in all sketches of both measures{which}")
         for name in unbounded:
             lines.append(
                 f"{name or 'the sketch'}: no bound on what one item loses: somebody with m events loses up to m times "
@@ -485,7 +484,7 @@ class Deployment:
             over = ": ABOVE THE BUDGET" if max(event, item) > self.budget.epsilon else ""
             lines.append(
                 f"privacy.budget is {self.budget}; in one period one event lost at most {show(event)}, one item at "
-                f"most {show(item)}{bounded['item'].removeprefix(' and')}{over}"
+                f"most {show(item)}{of_items}{over}"
             )
         for record in self.conflicts():
             lines.append(

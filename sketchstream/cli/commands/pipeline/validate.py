@@ -84,9 +84,9 @@ def command(
     if config.budget is not None:
         facts["budget"] = config.check_budget()
     if config.sealed_directory is not None:
-        from sketchstream_connectors.files.publisher import DirectoryPublisher
+        from sketchstream_connectors.files.publisher import require_folder
 
-        DirectoryPublisher(config.sealed_directory)  # which requires a folder that can be written
+        require_folder(config.sealed_directory)
     retention_ms: float | None = None
     mistakes: list[str] = []
     unreachable: str | None = None
