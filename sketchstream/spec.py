@@ -193,8 +193,13 @@ def _python_number(value: Any) -> Any:
 
 
 def _require_short(written: object) -> None:
-    """Reject numbers whose exact form is excessively long (converting "1e99999999" would never finish)."""
+    """Reject numbers whose exact form is excessively long (converting "1e99999999" would never finish).
+
+    Digits that Python reads and people misread are refused as well: "1_0" is ten to one and a misprint to the other.
+    """
     if isinstance(written, str):
+        if "_" in written or not written.isascii():
+            raise ValueError("digits of other scripts, or grouped ones")
         mantissa, _, exponent = written.strip().lower().partition("e")
         size = len(mantissa) + (abs(int(exponent)) if exponent else 0)
     elif isinstance(written, Decimal) and written.is_finite():

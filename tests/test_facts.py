@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 72_343, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 72_346, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -46,7 +46,7 @@ reads the history and prints what each of them brought. A limit is raised only w
   counts that end at a cap 22, losses of items that only some sketches bound 8, times that are none and rows of too many
   cells 14, files and folders that are not there 11;
   the forecast of a spec of any kind as an object 19, public names 12, transforms of awkward lengths 2, flags of losses
-  that are no flags 3
+  that are no flags 3, digits that are grouped 3
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

@@ -527,7 +527,7 @@ def test_a_release_beyond_the_budget_is_refused_and_what_is_affordable_is_allowe
         after.charge_release(F(1, 100))
     with pytest.raises(BudgetError, match="would cost an event"):
         fresh(ApproximateBudget(F(1, 10), F(1, 10**6)))
-    with pytest.raises(BudgetError, match="looks at the open state have used it up"):
+    with pytest.raises(BudgetError, match="have used it up, and an open sketch keeps its budget: drop the sketch"):
         fresh(ApproximateBudget(F(7, 10), F(1, 10**6))).record_look().charge_publication()
     assert fresh().affordable() == math.inf
 

@@ -171,7 +171,7 @@ def test_a_refused_seal_draws_nothing() -> None:
     held = sketch._state
     assert held is not None
     before = held.copy()
-    with pytest.raises(BudgetError, match="looks at the open state have used it up"):
+    with pytest.raises(BudgetError, match="have used it up, and an open sketch keeps its budget: drop the sketch"):
         sketch.seal()
     assert np.array_equal(held, before)
 

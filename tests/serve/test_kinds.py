@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import json
 import re
 import shlex
@@ -512,11 +513,11 @@ def test_every_kind_has_numbers_in_series_tables_metrics_and_pages(site) -> None
     """A kind that is added to the registry has to be added to the site."""
     _, service, client = site
     assert {kinds.of(plan.spec).name for plan in service.config.sketches} == set(kinds.names()) - set(unconfigured())
+    for sketch, hour in itertools.product(pages.KINDS, range(3)):
+        answer(client, sketch, hour)
     metrics = client.get("/metrics").text
     for sketch in pages.KINDS:
         group = {"group": "spring"} if sketch == "reach" else {}
-        for hour in range(3):
-            answer(client, sketch, hour)
         usual = service.rows(sketch).usual_number
         for metric in (usual, METRICS[sketch][-1]):
             points = client.get(f"/v1/sketches/{sketch}/series", params={"metric": metric} | group).json()["points"]

@@ -46,6 +46,9 @@ def test_epsilon_is_the_rational_that_was_written(written: object) -> None:
         "1e99999999",
         "1e-99999999",
         Decimal("1e99999999"),
+        "1_0",
+        "1/1_0",
+        "\u0661",
     ],
 )
 def test_impossible_epsilons_are_refused_with_what_was_expected(written: object) -> None:

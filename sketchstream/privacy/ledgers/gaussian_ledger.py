@@ -191,7 +191,8 @@ class GaussianLedger(SketchHistory):
         if self.budget is not None and not self.budget.allows(loss):
             msg = (
                 f"publishing would bring the loss of an {self.unit} to {loss.at(self.budget.delta)}, the budget is "
-                f"{self.budget}: looks at the open state have used it up; raise the budget, or drop the sketch"
+                f"{self.budget}: looks at the open state have used it up, and an open sketch keeps its budget: "
+                "drop the sketch"
             )
             spent = self._loss_of(self._seen()).epsilon(self.budget.delta)
             raise BudgetError(msg, asked=self.promised.cost or Fraction(0), spent=spent, limit=self.budget.epsilon)

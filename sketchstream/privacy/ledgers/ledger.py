@@ -134,7 +134,7 @@ class Ledger(SketchHistory):
         if self.budget is not None and loss > self.budget:
             msg = (
                 f"publishing would bring the loss of an {self.unit} to {show(loss)}, the budget is {self.budget}: "
-                "looks at the open state have used it up; raise the budget, or drop the sketch"
+                "looks at the open state have used it up, and an open sketch keeps its budget: drop the sketch"
             )
             spent = worst_loss(self._seen(), unit=self.unit, measure=self.measure)
             raise BudgetError(msg, asked=self.promised.cost or Fraction(0), spent=spent, limit=self.budget)
