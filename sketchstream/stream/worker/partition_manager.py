@@ -330,67 +330,77 @@ class PartitionManager:
             assigned.job = None
             error = job.future.exception()
             if error is not None:
-                if job.kind == "commit":
-                    self._metrics.add("commit_failures")
-                    assigned.commit_failed(str(error) if isinstance(error, SketchstreamError) else type(error).__name__)
-                if isinstance(error, SnapshotsGoneError) and assigned.state is not None:
-                    if assigned.failures.count == 0:  # the first of a row; what follows is in `Durability.trouble`
-                        say(log, logging.ERROR, "snapshots_gone", partition=assigned.partition, reason=str(error))
-                    assigned.state.store_all()
-                    assigned.save_again(self._clock.monotonic())
-                    if assigned.status == "restoring":  # the partition has no snapshot yet
-                        self.fail(assigned, error)
-                    continue
-                if assigned.status != "halted":
-                    self.fail(assigned, error)
-                continue
-            result = job.future.result()
-            if job.kind == "take":
+                self._job_failed(assigned, job, error)
+            elif job.kind == "take":
                 if assigned.status == "restoring":
-                    self._taken(assigned, result, self._clock.monotonic() - job.began)
+                    self._taken(assigned, job.future.result(), self._clock.monotonic() - job.began)
             elif assigned.state is not None:
-                self._ended(assigned, assigned.state, job, result)
+                self._saved(assigned, assigned.state, job, job.future.result())
 
-    def _ended(self, assigned: AssignedPartition, state: PartitionState, job: Job, done: Done) -> None:
+    def _job_failed(self, assigned: AssignedPartition, job: Job, error: BaseException) -> None:
+        """Drop the partition's state after a failed job; if the store lost its snapshots, write the state again."""
+        if job.kind == "commit":
+            self._metrics.add("commit_failures")
+            assigned.commit_failed(str(error) if isinstance(error, SketchstreamError) else type(error).__name__)
+        if isinstance(error, SnapshotsGoneError) and assigned.state is not None:
+            if assigned.failures.count == 0:  # the first of a row; what follows is in `Durability.trouble`
+                say(log, logging.ERROR, "snapshots_gone", partition=assigned.partition, reason=str(error))
+            assigned.state.store_all()
+            assigned.save_again(self._clock.monotonic())
+            if assigned.status != "restoring":
+                return
+            # the partition has no snapshot yet: it is taken again
+        if assigned.status != "halted":
+            self.fail(assigned, error)
+
+    def _saved(self, assigned: AssignedPartition, state: PartitionState, job: Job, done: Done) -> None:
         """Process a finished job: its snapshot, if any, is durable, and its outbox was published or not."""
         if job.kind == "commit":
-            assigned.failures.clear()
-            superseded_s = self._tasks.store.superseded_s
-            every_s = policy.snapshot_every_s(self._settings, done.blob_bytes, done.seconds, superseded_s)
-            assigned.committed(self._rewrite_at(), every_s, self._clock.monotonic())
-            self._metrics.add("snapshots")
-            self._metrics.add("snapshot_bytes", done.blob_bytes)
-            self._metrics.observe("snapshot_seconds", done.seconds)
-            state.postpone(done.begins)
+            self._committed(assigned, state, done)
         failed_before = assigned.publish_error is not None
         assigned.published(done.error, self._clock.monotonic(), anything=any(done.publications))
-        if done.error is None:
-            entries, frontiers = done.publications
-            state.published(entries, frontiers)
-            self._loss = log_lines.published_reason(frontiers) or self._loss
-            self._metrics.add("published", len(entries))
-            for entry in entries:
-                if entry.positions is None:
-                    delay_ms = self._clock.now_ms() - entry.window[1]
-                    self._metrics.observe("publication_delay_seconds", max(0.0, delay_ms / 1000))
-                say(
-                    log,
-                    logging.INFO,
-                    "published",
-                    sketch=entry.sketch,
-                    partition=entry.partition,
-                    revision=entry.revision,
-                    window=iso(entry.window[0]),
-                )
-        elif isinstance(done.error, DataLossError):
+        if isinstance(done.error, DataLossError):
             self.fail(assigned, done.error)
             return
+        if done.error is None:
+            self._published(state, done)
         else:
             self._metrics.add("publish_failures")
             if not failed_before:  # the first of a row; what follows is in `Durability.trouble`
                 say(log, logging.WARNING, "publish_failed", partition=assigned.partition, reason=str(done.error))
         if assigned.status == "restoring":
             self._go(assigned)
+
+    def _committed(self, assigned: AssignedPartition, state: PartitionState, done: Done) -> None:
+        """Note that a snapshot is durable, and when the next one is due."""
+        assigned.failures.clear()
+        superseded_s = self._tasks.store.superseded_s
+        every_s = policy.snapshot_every_s(self._settings, done.blob_bytes, done.seconds, superseded_s)
+        assigned.committed(self._rewrite_at(), every_s, self._clock.monotonic())
+        self._metrics.add("snapshots")
+        self._metrics.add("snapshot_bytes", done.blob_bytes)
+        self._metrics.observe("snapshot_seconds", done.seconds)
+        state.postpone(done.begins)
+
+    def _published(self, state: PartitionState, done: Done) -> None:
+        """Remove what was published from the outbox, and count and log it."""
+        entries, frontiers = done.publications
+        state.published(entries, frontiers)
+        self._loss = log_lines.published_reason(frontiers) or self._loss
+        self._metrics.add("published", len(entries))
+        for entry in entries:
+            if entry.positions is None:
+                delay_ms = self._clock.now_ms() - entry.window[1]
+                self._metrics.observe("publication_delay_seconds", max(0.0, delay_ms / 1000))
+            say(
+                log,
+                logging.INFO,
+                "published",
+                sketch=entry.sketch,
+                partition=entry.partition,
+                revision=entry.revision,
+                window=iso(entry.window[0]),
+            )
 
     def take_loss(self) -> str | None:
         """Why published windows lack records, if they do, since this was last asked."""
