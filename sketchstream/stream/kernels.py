@@ -7,7 +7,7 @@ Source: docs/streams.md (the watermark's quorum); Apache Kafka's `Utils.murmur2`
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,40 @@ OUT, LATE = -1, -2
 
 MURMUR2, CRC32, FNV1A = 0, 1, 2
 """Hash functions of the partitioners."""
+
+
+class WatermarkRule(NamedTuple):
+    """Which times are valid, and when the watermark moves.
+
+    Args:
+        earliest: event times below it count as unreadable, ms.
+        latest: event times from it on count as unreadable, ms.
+        lateness: how long windows stay open behind the watermark, ms.
+        slice_ms: width of a slice of time.
+        quorum: records, and slices, that must agree.
+        most: records that are enough without as many slices.
+    """
+
+    earliest: int
+    latest: int
+    lateness: int
+    slice_ms: int
+    quorum: int
+    most: int
+
+
+class Votes(NamedTuple):
+    """The votes for r target times, nearest target first.
+
+    Args:
+        scores: (r,) votes in eighths; never rising.
+        lowest: (r,) smallest time that a supporter vouches for, ms.
+        slices: (r,) bit set of the slices of time that the supporters' times fall into.
+    """
+
+    scores: Ints
+    lowest: Ints
+    slices: U64
 
 
 @kernel
@@ -55,7 +89,7 @@ def _targets_reached(number: Any, base: Any, rungs: Any) -> Any:
 
 
 @kernel
-def move(before: Any, after: Any, top: Any, scores: Ints, lowest: Ints, slices: U64) -> Any:
+def move(before: Any, after: Any, top: Any, votes: Votes) -> Any:
     """Carry the votes over to the targets that follow a later watermark.
 
     Target i after slice s of time is slice ((s >> i) + 1) << i: the next multiple of 2^i slices. A vote for a later
@@ -66,13 +100,12 @@ def move(before: Any, after: Any, top: Any, scores: Ints, lowest: Ints, slices: 
         before: slice of the old watermark.
         after: slice of the new one.
         top: how many targets had votes.
-        scores: (r,) votes in eighths.
-        lowest: (r,) smallest time that a supporter vouches for.
-        slices: (r,) bit set of the slices of time that the supporters' times fall into.
+        votes: changed in place.
 
     Returns:
         How many targets have votes now.
     """
+    scores, lowest, slices = votes
     old = 0
     left = 0
     for i in range(top):
@@ -97,19 +130,11 @@ def move(before: Any, after: Any, top: Any, scores: Ints, lowest: Ints, slices: 
 def admit(
     times: Ints,
     stamps: Ints,
-    stamped: Any,
     future_after: Any,
-    earliest: Any,
-    latest: Any,
-    lateness: Any,
-    slice_ms: Any,
-    quorum: Any,
-    most: Any,
+    rule: WatermarkRule,
     watermark: Any,
     top: Any,
-    scores: Ints,
-    lowest: Ints,
-    slices: U64,
+    votes: Votes,
     before: Ints,
     verdict: Bytes,
 ) -> Any:
@@ -122,25 +147,17 @@ def admit(
     the score is `most`; the watermark moves to the smallest time of these supporters.
 
     One function on purpose: each record meets the watermark and the votes that the one before it left, so nothing can
-    be computed for all records first. Its arguments are the numbers and arrays that kernels take: the rule
-    (`lateness` to `most`), the state of a `Watermark` (`watermark` to `slices`), and two arrays of results.
+    be computed for all records first.
 
     Args:
         times: (n,) event times, ms.
-        stamps: (n,) the records' own timestamps, ms, negative where a record has none; not read unless `stamped`.
-        stamped: whether there are such timestamps. The event time replaces a missing one.
+        stamps: (n,) the records' own timestamps, ms, negative where a record has none: its event time replaces it; (0,)
+            if the source has none.
         future_after: event times beyond it are refused as future.
-        earliest: event times below it count as unreadable.
-        latest: event times from it on count as unreadable.
-        lateness: ms.
-        slice_ms: width of a slice of time.
-        quorum: records, and slices, that must agree.
-        most: records that are enough without as many slices.
+        rule: when the watermark moves.
         watermark: watermark before the first record.
         top: how many targets have votes.
-        scores: (r,) see `move`; never rising.
-        lowest: (r,) see `move`.
-        slices: (r,) see `move`.
+        votes: changed in place.
         before: (n,) filled with the watermark before each record.
         verdict: (n,) filled with ADMITTED, FUTURE or UNREADABLE; only admitted records have a vote.
 
@@ -150,6 +167,9 @@ def admit(
         than the watermark + lateness), the number of moves by more than the lateness, and the index of the record that
         caused the last such move.
     """
+    earliest, latest, lateness, slice_ms, quorum, most = rule
+    scores, lowest, slices = votes
+    stamped = stamps.size > 0
     n_future = 0
     n_unreadable = 0
     n_early = 0
@@ -237,7 +257,7 @@ def admit(
                     base = watermark
                     # Votes for still later times stay votes: `move` hands them to the targets after the new watermark.
                     moved = base // slice_ms
-                    top = move(base_slice, moved, top, scores, lowest, slices)
+                    top = move(base_slice, moved, top, votes)
                     base_slice = moved
                     first = (base_slice + 1) * slice_ms
                     break

@@ -118,16 +118,18 @@ class Watermark:
     """
 
     def __init__(self, quorum: Quorum, lateness_ms: int) -> None:
+        from sketchstream.stream import kernels
+
         self.value = NO_TIME
         self._quorum = quorum
-        self._lateness_ms = lateness_ms
         self.idled: list[tuple[int, int]] = []
         """Stretches [before, after] of time, ms, that were passed without votes; later records may prove them wrong."""
         self._advances: dict[int, int] = {}
         self._top = 0
-        self._scores: Ints = np.zeros(RUNGS, np.int64)
-        self._lowest: Ints = np.zeros(RUNGS, np.int64)
-        self._slices: npt.NDArray[np.uint64] = np.zeros(RUNGS, np.uint64)
+        self._rule = kernels.WatermarkRule(
+            EARLIEST_MS, LATEST_MS, lateness_ms, quorum.slice_ms, quorum.records, quorum.most
+        )
+        self._votes = kernels.Votes(np.zeros(RUNGS, np.int64), np.zeros(RUNGS, np.int64), np.zeros(RUNGS, np.uint64))
 
     def __repr__(self) -> str:
         """The value and how many targets have votes."""
@@ -141,7 +143,7 @@ class Watermark:
     @property
     def scores(self) -> tuple[int, ...]:
         """Votes of the targets that have any, in eighths, nearest target first."""
-        return tuple(self._scores[: self._top].tolist())
+        return tuple(self._votes.scores[: self._top].tolist())
 
     def admit(
         self,
@@ -178,19 +180,11 @@ class Watermark:
         value, top, low, high, future, unreadable, early, jumps, jumped_at = kernels.admit(
             times[begin:end],
             _NO_STAMPS if stamps is None else stamps[begin:end],
-            stamps is not None,
             future_after,
-            EARLIEST_MS,
-            LATEST_MS,
-            self._lateness_ms,
-            self._quorum.slice_ms,
-            self._quorum.records,
-            self._quorum.most,
+            self._rule,
             self.value,
             self._top,
-            self._scores,
-            self._lowest,
-            self._slices,
+            self._votes,
             out.before[begin:end],
             out.verdict[begin:end],
         )
@@ -211,7 +205,7 @@ class Watermark:
 
         before, before_slice = self.value, self._slice
         self.value = min(value, LATEST_MS - 1)
-        self._top = int(kernels.move(before_slice, self._slice, self._top, self._scores, self._lowest, self._slices))
+        self._top = int(kernels.move(before_slice, self._slice, self._top, self._votes))
         if self.idled and self.idled[-1][1] == before:
             before = self.idled.pop()[0]
         self.idled = [*self.idled[-MAX_IDLED:], (before, self.value)]
@@ -234,16 +228,16 @@ class Watermark:
     def forget_votes(self) -> None:
         """Keep only the watermark: the next records do not follow those that were read last."""
         self._advances.clear()
-        self._scores[:] = 0
+        self._votes.scores[:] = 0
         self._top = 0
 
     def fields(self) -> dict[str, Plain]:
         """The votes in the form that a snapshot stores."""
         return {
             "slice": self._quorum.slice_ms,
-            "scores": self._scores[: self._top].tolist(),
-            "lowest": self._lowest[: self._top].tolist(),
-            "slices": self._slices[: self._top].tolist(),
+            "scores": self._votes.scores[: self._top].tolist(),
+            "lowest": self._votes.lowest[: self._top].tolist(),
+            "slices": self._votes.slices[: self._top].tolist(),
         }
 
     def restore(self, value: int, fields: Mapping[str, Any] | None) -> None:
@@ -266,6 +260,6 @@ class Watermark:
         if not (top == len(lowest) == len(slices) <= RUNGS and falling):
             raise ValueError("votes of a watermark do not fit together")
         self._top = top
-        self._scores[:top] = np.minimum(np.array(scores, np.int64), 8 * self._quorum.most)
-        self._lowest[:top] = lowest
-        self._slices[:top] = slices
+        self._votes.scores[:top] = np.minimum(np.array(scores, np.int64), 8 * self._quorum.most)
+        self._votes.lowest[:top] = lowest
+        self._votes.slices[:top] = slices
