@@ -32,8 +32,8 @@ from sketchstream.stream.interfaces import Chunk, Restored, Snapshot
 from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.calendar import Calendar, Width
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import Calendar, Width
 from sketchstream_connectors.files.store import DirectoryStore
 from sketchstream_connectors.kafka.state import blobs
 

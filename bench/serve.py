@@ -51,7 +51,7 @@ from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import Store
 from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.testing.driver import Driver
 
 Form = tuple[bytearray, list[tuple[bytes, list[int], list[int]]], list[tuple[list[int], int]]]

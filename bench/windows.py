@@ -33,8 +33,8 @@ from sketchstream.stream.state.checkpoint import capture
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import Quorum, Watermark
 from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.calendar import Calendar, Width
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import Calendar, Width
 from sketchstream.stream.worker.worker import Settings, Worker
 from sketchstream.testing.memory import MemoryPublisher, MemoryStore
 

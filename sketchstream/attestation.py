@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sketchstream import published
 from sketchstream.errors import FormatError, StoreError
 from sketchstream.files import PUBLIC, SECRET, naming_errors, require_private, write_durably
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.verify_attestation import (
     PAYLOAD,
     PREDICATE,

@@ -120,9 +120,9 @@ class DeploymentOptions:
         """
         from sketchstream.config.plans import early_answers
         from sketchstream.config.schema import InputTable
+        from sketchstream.stream.windows.calendar import hopping
         from sketchstream.stream.windows.plans import SketchPlan
         from sketchstream.stream.windows.units import duration_ms
-        from sketchstream.stream.windows.windows import hopping
 
         table = InputTable.model_fields
         if self.window is None:
@@ -202,8 +202,8 @@ class PlannedDeployment:
     @cached_property
     def memory(self) -> Memory:
         """Memory of one partition; without windows that of one sketch."""
+        from sketchstream.stream.windows.calendar import hopping
         from sketchstream.stream.windows.plans import Memory, SketchPlan
-        from sketchstream.stream.windows.windows import hopping
 
         if self.windows is None or self.given is None:
             alone = SketchPlan("sketch", self.spec, hopping("1d")[0])

@@ -23,7 +23,7 @@ from sketchstream.errors import ConfigError
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Loss, show
 from sketchstream.privacy.losses.composition import Losses
-from sketchstream.stream.windows.windows import DAY_MS, MINUTE_MS, Calendar, Width
+from sketchstream.stream.windows.calendar import DAY_MS, MINUTE_MS, Calendar, Width
 
 if TYPE_CHECKING:
     from sketchstream.privacy.deployments.deployment import AnyLedger

@@ -16,7 +16,7 @@ from sketchstream.errors import ConfigError, SpecError
 from sketchstream.spec import exact_epsilon
 from sketchstream.stream import formats
 from sketchstream.stream.interfaces import MAX_COLUMNS
-from sketchstream.stream.windows.windows import DAY_MS
+from sketchstream.stream.windows.calendar import DAY_MS
 
 if TYPE_CHECKING:
     from sketchstream.config.schema import FileTable

@@ -77,7 +77,7 @@ def of_windows(plan: SketchPlan, **fields: Any) -> Context:
 def _in_a_day(plan: SketchPlan, timezone: str) -> int:
     """Most windows of a series that have a part in one day of a time zone."""
     from sketchstream.config.budget import most_windows
-    from sketchstream.stream.windows.windows import Calendar, Width
+    from sketchstream.stream.windows.calendar import Calendar, Width
 
     return most_windows(plan.starts, Calendar(Width(1, "day"), timezone), plan.overlap)
 

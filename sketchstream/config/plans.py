@@ -22,8 +22,8 @@ from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain, Epsilon, NoPrivacyWarning, OpenDomain, exact_epsilon, exact_noise
 from sketchstream.stream.published.evidence import misplaced_noise
+from sketchstream.stream.windows.calendar import Calendar, Width, hopping
 from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
-from sketchstream.stream.windows.windows import Calendar, Width, hopping
 
 if TYPE_CHECKING:
     from sketchstream.config.schema import FileTable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.kinds.estimates import without_intervals
 from sketchstream.kinds.exports import as_json
 from sketchstream.quality import judge
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile_answers import Profile

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sketchstream import kinds
 from sketchstream.errors import DataLossError, FormatError
 from sketchstream.published import Instalment, Published
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream.topics import everywhere
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.quality import Z95, Quality, Rule
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers, misplaced_law
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 
 Span = tuple[int, int]
 OLDER_ALARM = 1e-5

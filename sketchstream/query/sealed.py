@@ -20,7 +20,7 @@ from sketchstream.query.evidence import PartitionEvidence, partition_evidence, w
 from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, SealedSource
-from sketchstream.stream.windows.windows import NO_TIME, iso
+from sketchstream.stream.windows.calendar import NO_TIME, iso
 from sketchstream.topics import HISTORY, everywhere
 
 Span = tuple[int, int]

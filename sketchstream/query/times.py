@@ -11,7 +11,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from sketchstream.errors import ConfigError
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 
 def to_ms(text: str | None, option: str, timezone: str | None = None) -> int | None:

@@ -31,8 +31,8 @@ from sketchstream.query.late import late_records
 from sketchstream.sketch import merge
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.published.evidence import noise_of_frontiers
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.stream.windows.plans import plan_of_windows
-from sketchstream.stream.windows.windows import iso
 from sketchstream.topics import HISTORY
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sketchstream.serve.over_time import computed
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.store.windows import SETTLED, StoredWindow
+from sketchstream.serve.store.stored_windows import SETTLED, StoredWindow
 
 if TYPE_CHECKING:
     from sketchstream.query.differences import Point

@@ -16,7 +16,7 @@ from sketchstream.query import differences
 from sketchstream.query.differences import Point, no_number
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.status import pending_seconds
-from sketchstream.serve.store.windows import INCIDENT, SETTLED, StoredWindow
+from sketchstream.serve.store.stored_windows import INCIDENT, SETTLED, StoredWindow
 
 if TYPE_CHECKING:
     from sketchstream.serve.service import Service, WindowAnswer

@@ -38,8 +38,8 @@ from sketchstream.serve.reconstruction.reconstruct import published_in
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.source import StoreSource
 from sketchstream.serve.store.store import Store
-from sketchstream.serve.store.windows import INCIDENT, MISSING, NEW, SETTLED, Computed, StoredWindow
-from sketchstream.stream.windows.windows import iso
+from sketchstream.serve.store.stored_windows import INCIDENT, MISSING, NEW, SETTLED, Computed, StoredWindow
+from sketchstream.stream.windows.calendar import iso
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config

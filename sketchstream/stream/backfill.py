@@ -25,8 +25,8 @@ from sketchstream.items.batch import Outside, require_outside
 from sketchstream.kinds import groups_of
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch, require_sums_mean_events
+from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, hopping, iso
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, hopping, iso
 
 if TYPE_CHECKING:
     from sketchstream.items.key import Key

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import FormatError
+from sketchstream.stream.windows.calendar import NO_TIME, iso
 from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
-from sketchstream.stream.windows.windows import NO_TIME, iso
 from sketchstream.topics import TOPIC_STRIDE, require_partitions
 
 if TYPE_CHECKING:

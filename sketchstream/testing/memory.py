@@ -29,7 +29,7 @@ from sketchstream.stream.interfaces import (
     SourceEvent,
 )
 from sketchstream.stream.windows.boundary import Boundary, Claim
-from sketchstream.stream.windows.windows import is_within
+from sketchstream.stream.windows.calendar import is_within
 from sketchstream_connectors.decode.records import Records
 
 if TYPE_CHECKING:

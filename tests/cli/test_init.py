@@ -27,7 +27,7 @@ from helpers.commands import Run
 from sketchstream.cli.commands.start import init
 from sketchstream.config.draft import Draft
 from sketchstream.config.loader import Config
-from sketchstream.stream.windows.windows import Width
+from sketchstream.stream.windows.calendar import Width
 
 START = 1_700_000_000_000
 USERS = 400

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from helpers.commands import Run
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 pytestmark = pytest.mark.kafka
 

@@ -23,7 +23,7 @@ from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise
-from sketchstream.stream.windows.windows import Calendar, Times, Width
+from sketchstream.stream.windows.calendar import Calendar, Times, Width
 
 F = Fraction
 MINUTE = 60_000

@@ -22,8 +22,8 @@ from sketchstream.stream.kernels import ADMITTED, FUTURE
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum
 from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.calendar import LATEST_MS, NO_TIME, Calendar, Width
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import LATEST_MS, NO_TIME, Calendar, Width
 
 SECOND = 1000
 MINUTE = 60 * SECOND

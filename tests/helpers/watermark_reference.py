@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sketchstream.stream.state.quorum import RUNGS, Quorum
-from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
+from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME
 
 
 @dataclass

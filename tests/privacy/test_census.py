@@ -20,7 +20,7 @@ from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, Promise
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.privacy.losses.history import LayerEntry
-from sketchstream.stream.windows.windows import Calendar, Width
+from sketchstream.stream.windows.calendar import Calendar, Width
 
 F = Fraction
 HOUR = 3_600_000

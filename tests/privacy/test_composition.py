@@ -22,7 +22,7 @@ from sketchstream.privacy.losses.composition import Losses, compose
 from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.losses.history import LayerEntry
 from sketchstream.privacy.losses.zcdp import to_approximate
-from sketchstream.stream.windows.windows import Calendar, Width
+from sketchstream.stream.windows.calendar import Calendar, Width
 
 F = Fraction
 HOUR = 3_600_000

@@ -23,8 +23,8 @@ from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvide
 from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.calendar import is_within
 from sketchstream.stream.windows.window_ranges import Mark
-from sketchstream.stream.windows.windows import is_within
 from sketchstream.wire import envelope
 from sketchstream_connectors.files.publisher import (
     AllPublishers,

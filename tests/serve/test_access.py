@@ -24,7 +24,7 @@ from sketchstream.serve.app import create
 from sketchstream.serve.clients.access import Access, read_tokens
 from sketchstream.serve.clients.clients import Guesses
 from sketchstream.serve.settings import ServeSettings
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 ALL, SOME = "all-of-the-sketches", "only-the-minutes-please"
 TOKENS = f"""

@@ -25,7 +25,7 @@ from helpers.streams import EPOCH
 from sketchstream.pictures import charts
 from sketchstream.pictures.number_texts import with_interval
 from sketchstream.pictures.numbers import spelling
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 pytestmark = pytest.mark.browser
 

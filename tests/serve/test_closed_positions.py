@@ -26,7 +26,7 @@ from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.published.evidence import noise_of_frontiers
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.sealed import DirectorySealed
 

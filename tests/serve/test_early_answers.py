@@ -10,7 +10,7 @@ from helpers.pages import settle
 from helpers.serving import serving, write
 from helpers.streams import EPOCH, HOUR, MINUTE
 from helpers.workers import TEXT, close_windows, send
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.testing.driver import Driver
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning", "ignore:.*NO PRIVACY")

@@ -16,8 +16,8 @@ from sketchstream.cli import main
 from sketchstream.config.loader import Config
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
+from sketchstream.stream.windows.calendar import Calendar, Width, iso
 from sketchstream.stream.windows.plans import SketchPlan, plan_of_windows
-from sketchstream.stream.windows.windows import Calendar, Width, iso
 from sketchstream_connectors.files.sealed import DirectorySealed
 
 RENAMED = re.sub(r'^name = "(reach|counts|tables|series|rows|tree)"', r'name = "new-\1"', pages.EVERY_KIND, flags=re.M)

@@ -23,7 +23,7 @@ from sketchstream.serve import over_time
 from sketchstream.serve.page import home, parts, wording
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
-from sketchstream.serve.store.windows import StoredWindow
+from sketchstream.serve.store.stored_windows import StoredWindow
 
 START = 1_356_998_400_000
 HOUR = 3_600_000

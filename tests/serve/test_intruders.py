@@ -24,7 +24,7 @@ from sketchstream.serve.app import create
 from sketchstream.serve.clients.access import COOKIE, SESSION_S, VIEWER, Access, Token, TokenFile, read_tokens
 from sketchstream.serve.clients.clients import ADDRESSES, Guesses, address_of, foreign
 from sketchstream.serve.settings import ServeSettings
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 TOKEN = "correct-horse-battery"
 EMPTY = hashlib.sha256(b"").hexdigest()

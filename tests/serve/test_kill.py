@@ -18,7 +18,7 @@ from helpers.workers import close_windows, send
 from sketchstream.config.loader import Config
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream_connectors.files.sealed import DirectorySealed
 
 

@@ -34,7 +34,7 @@ from sketchstream.serve import service as serve_service
 from sketchstream.serve.http import tables as serve_tables
 from sketchstream.serve.page.pictures import by_group
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 METRICS = {
     "reach": ("distinct", "exactly.1", "at_least.2", "mean"),

@@ -21,7 +21,7 @@ from helpers.serving import MINUTE, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.serve.http import shapes
 from sketchstream.serve.http.api import Api
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 DOCUMENT = Api(None, None).document
 EXAMPLES = {name: one["examples"] for name, one in DOCUMENT["components"]["schemas"].items() if "examples" in one}

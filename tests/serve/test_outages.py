@@ -39,7 +39,7 @@ from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.store import store as store_module
 from sketchstream.serve.store.database import READERS, DamagedError, lock
 from sketchstream.serve.store.store import Store
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 SPAN = {"from": iso(EPOCH), "to": iso(EPOCH + MINUTE)}
 PROFILE = "/v1/sketches/minutes/profile"

@@ -27,8 +27,8 @@ from sketchstream.query import differences, words
 from sketchstream.query.times import read_time
 from sketchstream.serve.clients.access import Access, Token
 from sketchstream.serve.page import calendar, comparison, home, pictures, rendering, series, wording
-from sketchstream.serve.store.windows import StoredWindow
-from sketchstream.stream.windows.windows import iso
+from sketchstream.serve.store.stored_windows import StoredWindow
+from sketchstream.stream.windows.calendar import iso
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from sketchstream.config.loader import Config
 from sketchstream.kinds.exports import as_json
 from sketchstream.kinds.presentation import rows_of
 from sketchstream.serve.service import COMPARED_WINDOWS, Service
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.testing.driver import Driver
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "estimate.schema.json").read_text())

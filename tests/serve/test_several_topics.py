@@ -11,7 +11,7 @@ import pytest
 
 from helpers.serving import serving
 from helpers.two_topics import BASE, CONFIG, MINUTE, Two
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.topics import TOPIC_STRIDE
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 

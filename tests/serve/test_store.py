@@ -25,7 +25,7 @@ from sketchstream.serve.store.store import Store, _changed_evidence
 from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream_connectors.files.sealed import DirectorySealed
 
 

@@ -19,7 +19,7 @@ from sketchstream.kinds.exports import with_columns
 from sketchstream.serve import service as service_module
 from sketchstream.serve.clients.access import VIEWER, Access, Token
 from sketchstream.serve.http import formats, tables
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 NUMBERS = "/v1/tables/minutes/numbers.parquet"
 PROFILE = "/v1/sketches/minutes/profile"

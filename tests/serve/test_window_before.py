@@ -13,7 +13,7 @@ from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import SealedEntry
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.sealed import DirectorySealed
 

@@ -15,7 +15,7 @@ import pytest
 
 from helpers import pages
 from helpers.serving import HOUR
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 SKETCHES = ("reach", "counts", "tables", "series", "rows")
 METRICS = {"reach": "distinct", "counts": "sum", "tables": "answer.0", "series": "last.0", "rows": "norm.0"}

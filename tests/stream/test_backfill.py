@@ -21,8 +21,8 @@ import sketchstream as ss
 from helpers.kind_cases import PAIRS
 from helpers.noiseless import without_noise
 from sketchstream.config.loader import Config
+from sketchstream.stream.windows.calendar import Calendar, Width, iso
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import Calendar, Width, iso
 
 KEY = ss.Key(bytes(range(16)))
 HOUR = 3_600_000

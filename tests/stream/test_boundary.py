@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import sketchstream as ss
 from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW, Boundary
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 
 CLAIMS = st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=12)
 

@@ -17,8 +17,8 @@ from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.window_specs import CHANGE_AHEAD_MS, boundary
+from sketchstream.stream.windows.calendar import NO_TIME, Calendar, Width
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import NO_TIME, Calendar, Width
 from sketchstream_connectors.kafka.state.pointer import Pointer
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")

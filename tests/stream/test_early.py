@@ -31,8 +31,8 @@ from sketchstream.stream.state.early_answers import EarlyReleases
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum
 from sketchstream.stream.state.record_counter import RecordCounter
+from sketchstream.stream.windows.calendar import LATEST_MS, NO_TIME
 from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
-from sketchstream.stream.windows.windows import LATEST_MS, NO_TIME
 from sketchstream.testing.memory import MemorySealed
 
 pytestmark = pytest.mark.filterwarnings(

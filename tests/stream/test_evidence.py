@@ -35,7 +35,7 @@ from sketchstream.stream.state.evidence import (
     due,
     windows_passed,
 )
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream.stream.worker.log_lines import Recent, main_reason, published_reason
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10", "ignore:.*NO PRIVACY")

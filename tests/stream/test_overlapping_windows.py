@@ -35,9 +35,9 @@ from sketchstream.stream.kernels import ADMITTED
 from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum
-from sketchstream.stream.windows import windows
+from sketchstream.stream.windows.calendar import DAY_MS, LATEST_MS, Calendar, Width
+from sketchstream.stream.windows.calendar import hopping as steps_of
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import DAY_MS, LATEST_MS, Calendar, Width
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import MemorySealed
 
@@ -150,7 +150,7 @@ def test_so_many_windows_are_open_as_overlap_and_as_were_planned() -> None:
     ("width", "every"), [("7d", "1d"), ("1d", "1h"), ("28d", "1w"), ("1y", "1mo"), ("1d", "6h"), ("30m", "10m")]
 )
 def test_each_time_lies_in_as_many_windows_as_overlap(width: str, every: str, zone: str) -> None:
-    calendar, steps, stride = windows.hopping(width, every, zone)
+    calendar, steps, stride = steps_of(width, every, zone)
     plan = SketchPlan("hops", spec(), calendar, steps)
     assert stride == 1
     assert (calendar.width, plan.overlap, plan.starts) == (Width.parse(every), steps, calendar)
@@ -186,7 +186,7 @@ def test_windows_that_every_does_not_divide_begin_where_it_says(
     """Against windows that are listed one by one: where windows of that length would begin, each as long as it is."""
     if width[-1] in "hm" and zone != "UTC":
         zone = "Asia/Kolkata"  # clocks do not change there, and days begin at half past an hour
-    calendar, steps, stride = windows.hopping(width, every, zone)
+    calendar, steps, stride = steps_of(width, every, zone)
     plan = SketchPlan("hops", spec(), calendar, steps, stride=stride)
     assert (str(calendar.width), plan.overlap) == (str(Width.parse(step)), most)
     assert plan.window == f"{Width.parse(width)} every {Width.parse(every)}"
@@ -375,7 +375,7 @@ def test_a_planned_event_pays_once_for_each_window_that_holds_it() -> None:
 @pytest.mark.parametrize("days", [1, 2, 7, 30])
 def test_an_item_pays_in_every_window_that_its_span_touches(width: str, every: str, days: int) -> None:
     """Against windows that are listed one by one, for spans that begin at any hour of two weeks."""
-    step, steps, stride = windows.hopping(width, every)
+    step, steps, stride = steps_of(width, every)
     plan = SketchPlan("hops", spec(), step, steps, stride=stride)
     calendar = plan.starts
     length, hop = plan.shortest_ms, calendar.shortest_ms

@@ -41,7 +41,7 @@ from sketchstream.stream.state.checkpoint import capture, mark_diverged, mark_pa
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum
 from sketchstream.stream.state.sketch_state import OpenWindow
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10")
 

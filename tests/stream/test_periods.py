@@ -18,7 +18,7 @@ from helpers.workers import close_all, run_and_perhaps_kill
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.stream.windows.windows import Calendar, Width
+from sketchstream.stream.windows.calendar import Calendar, Width
 from sketchstream.testing.driver import Driver
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")

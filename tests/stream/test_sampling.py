@@ -17,7 +17,7 @@ from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.input.sampling import MIN_RECORDS, UNIT_NAMES, YEAR_MS, Sample, Wanted
-from sketchstream.stream.windows.windows import DAY_MS
+from sketchstream.stream.windows.calendar import DAY_MS
 from sketchstream_connectors.factory import look_at_file
 from sketchstream_connectors.files.source import Layout, sample_of
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.streams import EPOCH, HOUR, MINUTE, SECOND
 from helpers.watermark_reference import Reference
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum, Watermark
-from sketchstream.stream.windows.windows import DAY_MS, EARLIEST_MS, LATEST_MS, NO_TIME
+from sketchstream.stream.windows.calendar import DAY_MS, EARLIEST_MS, LATEST_MS, NO_TIME
 
 LATENESS = 10 * MINUTE
 

@@ -18,7 +18,7 @@ from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import RECORD_TIME, Fields, PayloadFormat, Reader
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode import packed_kernels as kernels
 from sketchstream_connectors.decode.raw_values import check_unnamed
 from sketchstream_connectors.decode.records import Records, read_only

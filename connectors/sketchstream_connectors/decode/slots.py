@@ -13,7 +13,7 @@ from sketchstream.array_types import Ints
 from sketchstream.items.columns import RecordColumn
 from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
 from sketchstream.stream.formats import RECORD_TIME, Fields, TimeUnit
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode.named_fields import wanted_fields
 from sketchstream_connectors.decode.times import TO_MS, column_times, in_ms
 

@@ -19,7 +19,7 @@ from sketchstream.items.columns import RecordColumn
 from sketchstream.kernels import use_numpy_twin
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode import time_kernels
 from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records

@@ -30,7 +30,7 @@ from sketchstream.errors import ConfigError, DataLossError, FormatError
 from sketchstream.stream.interfaces import Frontier, Publisher, SealedEntry
 from sketchstream.stream.published import frontiers
 from sketchstream.stream.windows.boundary import Boundary, Claim
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
 CLOSED_NAME = re.compile(r"p(\d{5,})\.(\d{7,})-(\d{7,})\.closed")

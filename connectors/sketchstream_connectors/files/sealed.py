@@ -18,7 +18,7 @@ from sketchstream.files import reading
 from sketchstream.kinds.expansion import limit_bytes
 from sketchstream.published import Instalment, Origin, well_formed
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream.stream.windows.windows import is_within, iso
+from sketchstream.stream.windows.calendar import is_within, iso
 from sketchstream_connectors.files.publisher import (
     CLOSED_NAME,
     EARLY_NAME,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from sketchstream.errors import EstimateError, MergeError
 from sketchstream.log_events import say
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.publisher import Outlet

@@ -41,9 +41,9 @@ from sketchstream.sketch import Sketch
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence
 from sketchstream.stream.windows.boundary import Boundary
+from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME, iso
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.window_ranges import UNMARKED
-from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME, iso
 from sketchstream.topics import HISTORY
 from sketchstream_connectors.factory import history_layout
 from sketchstream_connectors.files.publisher import start_name

@@ -52,7 +52,7 @@ from sketchstream.serve.http.routing import Path as Route
 from sketchstream.serve.http.routing import describe_answer, get, plain_path
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service, WindowAnswer
-from sketchstream.serve.store.windows import Computed, StoredWindow
+from sketchstream.serve.store.stored_windows import Computed, StoredWindow
 
 WAIT_S: Final = 120.0
 """Longest that a request waits for an answer that is being computed; after that it is told to ask again."""

@@ -33,7 +33,7 @@ from sketchstream.query.estimates import RowQuestion, vector_of
 from sketchstream.query.times import read_time, require_order
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import MAX_WINDOWS
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 Format = Literal["json", "csv", "arrow", "parquet"]
 Quantity = Literal["distance", "inner", "sq_norm", "with_vector"]

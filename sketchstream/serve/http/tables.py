@@ -16,7 +16,7 @@ from sketchstream.serve.http.formats import flat
 from sketchstream.serve.over_time import have_computed
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
-from sketchstream.serve.store.windows import StoredWindow
+from sketchstream.serve.store.stored_windows import StoredWindow
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from sketchstream.query.words import window_label
-from sketchstream.stream.windows.windows import DAY_MS, HOUR_MS
+from sketchstream.stream.windows.calendar import DAY_MS, HOUR_MS
 
 SIGNS: Final = (
     ("complete", "✓", "complete, its numbers are there"),

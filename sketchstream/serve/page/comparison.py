@@ -20,11 +20,11 @@ from sketchstream.query.differences import SHARED, lacking
 from sketchstream.query.times import read_time
 from sketchstream.serve.page import links, wording
 from sketchstream.serve.service import NotFoundError, Service
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
-    from sketchstream.serve.store.windows import StoredWindow
+    from sketchstream.serve.store.stored_windows import StoredWindow
     from sketchstream.stream.windows.plans import SketchPlan
 
 Changes = Sequence[Mapping[str, Any]]

@@ -32,7 +32,7 @@ from sketchstream.spec import ClosedDomain
 if TYPE_CHECKING:
     from sketchstream.query.differences import Point
     from sketchstream.serve.service import Service
-    from sketchstream.serve.store.windows import StoredWindow
+    from sketchstream.serve.store.stored_windows import StoredWindow
 
 CHOICES: Final = ("distinct", "at_least.2", "at_least.3", "at_least.5", "at_least.10", "exactly.1", "total", "mean")
 """Numbers of profiles that can be chosen for all sketches of the page."""

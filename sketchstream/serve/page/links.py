@@ -17,11 +17,11 @@ from zoneinfo import ZoneInfo
 from sketchstream.errors import ConfigError
 from sketchstream.query import words
 from sketchstream.query.times import read_time
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
-    from sketchstream.serve.store.windows import StoredWindow
+    from sketchstream.serve.store.stored_windows import StoredWindow
 
 Links = list[tuple[str, str]]
 """Links, each with what it is called, and its address or its text."""

@@ -26,13 +26,13 @@ from sketchstream.serve.page import comparison, links, pictures, series, wording
 from sketchstream.serve.recent import RecentlyUsed
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service, WindowAnswer
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from sketchstream.query.sealed import Span
-    from sketchstream.serve.store.windows import StoredWindow
+    from sketchstream.serve.store.stored_windows import StoredWindow
     from sketchstream.stream.windows.plans import SketchPlan
 
 GROUPS_OF_A_WINDOW: Final = 40

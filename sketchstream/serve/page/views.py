@@ -32,7 +32,7 @@ from sketchstream.serve.page import calendar, comparison, home, links, rendering
 from sketchstream.serve.page.parts import FORMS, PageParts, further_question, span_of, with_files, zoom
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import NotFoundError, SeveralWindowsError
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sketchstream.query.sealed import Span
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.store.windows import Computed, StoredWindow
+from sketchstream.serve.store.stored_windows import Computed, StoredWindow
 
 Name = tuple[str, Span, int, str]
 """Sketch, window, version of the window, and text of a question."""

@@ -31,7 +31,7 @@ from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.reconstruction.reconstruct import read_computed
 from sketchstream.serve.store.database import DamagedError
 from sketchstream.serve.store.store import Store
-from sketchstream.serve.store.windows import GUARANTEE, Computed, StoredWindow
+from sketchstream.serve.store.stored_windows import GUARANTEE, Computed, StoredWindow
 from sketchstream.stream.monitoring.histogram import Histogram
 
 log = logging.getLogger("sketchstream.serve")

@@ -22,8 +22,8 @@ from sketchstream.query import overlaps
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.differences import Point
 from sketchstream.query.estimates import RowQuestion, Selection, known_names, require_rows
-from sketchstream.serve.store.windows import Computed
-from sketchstream.stream.windows.windows import iso
+from sketchstream.serve.store.stored_windows import Computed
+from sketchstream.stream.windows.calendar import iso
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile_answers import Profile

@@ -32,7 +32,7 @@ from sketchstream.serve.store.database import DamagedError, is_damaged, open_dat
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.source import LATEST, StoreSource
 from sketchstream.serve.store.store import longest_windows
-from sketchstream.serve.store.windows import Computed
+from sketchstream.serve.store.stored_windows import Computed
 
 PR_SET_PDEATHSIG: Final = 1
 """Option of prctl(2): the signal that a process gets when its parent ends."""

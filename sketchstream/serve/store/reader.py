@@ -17,7 +17,7 @@ from sketchstream.log_events import say
 from sketchstream.query.sealed import Span
 from sketchstream.serve.store.database import DamagedError, Readers, is_damaged
 from sketchstream.serve.store.source import IN_RANGE, is_intact, range_of
-from sketchstream.serve.store.windows import INCIDENT, SETTLED, StoredWindow, answer_key
+from sketchstream.serve.store.stored_windows import INCIDENT, SETTLED, StoredWindow, answer_key
 
 log = logging.getLogger("sketchstream.serve")
 

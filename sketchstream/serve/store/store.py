@@ -34,7 +34,7 @@ from sketchstream.serve.store.database import FORMAT, DamagedError, lock, open_d
 from sketchstream.serve.store.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
 from sketchstream.serve.store.reader import SPAN, StoreReader
 from sketchstream.serve.store.source import LATEST, StoreSource, digest_of, read_frontier
-from sketchstream.serve.store.windows import (
+from sketchstream.serve.store.stored_windows import (
     GUARANTEE,
     INCIDENT,
     MISSING,
@@ -48,7 +48,7 @@ from sketchstream.serve.store.windows import (
 )
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.published.frontiers import EVIDENCE
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.wire import claimed_header, noise_names
 
 if TYPE_CHECKING:

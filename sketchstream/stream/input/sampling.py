@@ -23,8 +23,8 @@ from sketchstream.errors import ConfigError, did_you_mean
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.input.listed_values import ListedValues
+from sketchstream.stream.windows.calendar import DAY_MS, NO_TIME
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import DAY_MS, NO_TIME
 
 MIN_RECORDS: Final = 100
 """Records from which a sample without a field is a mistake; below it is a warning."""

@@ -20,8 +20,8 @@ from sketchstream.kinds.interface import Spec
 from sketchstream.privacy.deployments import publications
 from sketchstream.spec import NO_PRIVACY, read_rational
 from sketchstream.stream.published.values import digits, integer, read_signed
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import NO_TIME
 
 Span = tuple[int, int]
 

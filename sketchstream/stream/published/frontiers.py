@@ -12,7 +12,7 @@ from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.published.evidence import PublishedEvidence
 from sketchstream.stream.published.values import integer
 from sketchstream.stream.windows import window_ranges
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 
 REACHED: Final = ("published_through", "partitions", "sequence")
 SPARSE: Final = ("grown_from", "grown_through", "late", "late_draws", "closed_through")

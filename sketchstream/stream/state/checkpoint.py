@@ -36,8 +36,8 @@ from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.stream.state.window_specs import boundary
 from sketchstream.stream.state.work_pace import copying_takes_long
 from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream.stream.windows.window_ranges import Mark
-from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream.wire import Streamed, Unfinished
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.sketch_state import OpenWindow, SketchState
 from sketchstream.stream.state.window_cover import WindowBounds
 from sketchstream.stream.state.window_specs import WindowSpecs
-from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
+from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME
 
 
 class ClosedThrough(NamedTuple):

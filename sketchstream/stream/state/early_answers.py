@@ -22,8 +22,8 @@ from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.sketch_state import OpenWindow, SketchState
 from sketchstream.stream.state.window_cover import covering
 from sketchstream.stream.state.work_pace import WorkPace
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream.stream.windows.plans import EarlyAnswers
-from sketchstream.stream.windows.windows import NO_TIME
 
 
 class EarlyReleases:

@@ -32,8 +32,8 @@ from sketchstream.stream.published.evidence import (
     misplaced_law,
 )
 from sketchstream.stream.published.values import digits, integer, read_signed
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import NO_TIME
 
 Times = npt.NDArray[np.int64]
 

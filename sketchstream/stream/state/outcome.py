@@ -13,7 +13,7 @@ from sketchstream.array_types import Ints
 from sketchstream.items.events import Events
 from sketchstream.stream import kernels
 from sketchstream.stream.state.quorum import Admission
-from sketchstream.stream.windows.windows import EARLIEST_MS
+from sketchstream.stream.windows.calendar import EARLIEST_MS
 
 NO_INTS: Ints = np.zeros(0, np.int64)
 """The empty list of records."""

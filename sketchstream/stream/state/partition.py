@@ -45,7 +45,7 @@ from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.sketch_state import OpenWindow, PartitionGrowth, SketchState
 from sketchstream.stream.state.window_lifecycle import WindowLifecycle
 from sketchstream.stream.state.window_specs import boundary
-from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
+from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME
 
 
 class PartitionState:

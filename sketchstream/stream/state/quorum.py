@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Flags, Ints
 from sketchstream.stream.interfaces import Plain
-from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
+from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME
 
 RUNGS = 34
 """Target times at once: the next multiple of a slice * 2^i after the watermark, i < RUNGS. At 15 s they span the years

@@ -20,9 +20,9 @@ from sketchstream.stream.published.evidence import EvidenceNoise
 from sketchstream.stream.state.evidence import Evidence
 from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW
+from sketchstream.stream.windows.calendar import EARLIEST_MS, NO_TIME
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
-from sketchstream.stream.windows.windows import EARLIEST_MS, NO_TIME
 
 MAX_REFUSED_WINDOWS = 1000
 """Most windows of refused records that one chunk looks for; wrong clocks can give each record a window of its own."""

@@ -15,7 +15,7 @@ from sketchstream.array_types import Ints
 from sketchstream.stream import kernels
 from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.sketch_state import SketchState
-from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME, Calendar
+from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME, Calendar
 
 MANY_WINDOWS = 64
 """Windows of one chunk beyond which they are found by sorting."""

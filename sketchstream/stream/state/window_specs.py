@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from sketchstream.kinds.interface import Spec
 from sketchstream.stream.interfaces import Peer
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.windows.windows import NO_TIME
 
 CHANGE_AHEAD_MS = 600_000
 """How far beyond the latest event time changed sketches begin: time for all workers to be started anew."""

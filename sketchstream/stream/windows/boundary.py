@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from sketchstream.errors import ConfigError, FormatError
-from sketchstream.stream.windows.windows import LATEST_MS, NO_TIME, iso
+from sketchstream.stream.windows.calendar import LATEST_MS, NO_TIME, iso
 
 NO_LIVE_WINDOW: Final = LATEST_MS
 """The start of the first live window, where no live window has begun."""

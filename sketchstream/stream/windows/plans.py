@@ -18,7 +18,7 @@ from sketchstream.image import DEFERRED_PART, is_large
 from sketchstream.kinds import deferring
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.windows.windows import DAY_MS, MINUTE_MS, Calendar, Width
+from sketchstream.stream.windows.calendar import DAY_MS, MINUTE_MS, Calendar, Width
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 
 NAMES = ("partial_through", "partial_from", "diverged_through", "diverged_from")
 """Names of the four numbers of a frontier's two marks, where it is stored or published."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from sketchstream.stream.interfaces import Frontier, Source
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream.stream.worker.assigned_partition import AssignedPartition
 
 LOOK_S = 10.0

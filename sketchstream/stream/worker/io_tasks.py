@@ -29,7 +29,7 @@ from sketchstream.stream.state.outbox import Publications
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.window_specs import boundary
-from sketchstream.stream.windows.windows import NO_TIME, iso
+from sketchstream.stream.windows.calendar import NO_TIME, iso
 
 log = logging.getLogger("sketchstream.worker")
 

@@ -16,7 +16,7 @@ from typing import Final
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.monitoring.metrics import Metrics
 from sketchstream.stream.published.evidence import misplaced_law
-from sketchstream.stream.windows.windows import NO_TIME, iso
+from sketchstream.stream.windows.calendar import NO_TIME, iso
 from sketchstream.stream.worker.assigned_partition import AssignedPartition
 
 REASONS: Final = ("late", "future", "unreadable_times", "undecodable", "invalid", "nulls", "misplaced")

@@ -23,7 +23,7 @@ from sketchstream.stream.monitoring.metrics import Metrics
 from sketchstream.stream.state import checkpoint
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.partition import PartitionState
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.stream.worker import log_lines, policy
 from sketchstream.stream.worker.assigned_partition import AssignedPartition, Computation, Job
 from sketchstream.stream.worker.io_tasks import Done, IoTasks

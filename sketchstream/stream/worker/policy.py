@@ -12,7 +12,7 @@ import numpy as np
 from sketchstream.errors import DataLossError
 from sketchstream.stream.interfaces import Chunk
 from sketchstream.stream.state.rules import Rules
-from sketchstream.stream.windows.windows import LATEST_MS, iso
+from sketchstream.stream.windows.calendar import LATEST_MS, iso
 from sketchstream.stream.worker.assigned_partition import AssignedPartition
 from sketchstream.stream.worker.settings import Settings
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sketchstream.stream.monitoring.metrics import Gauges, PartitionGauge
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream.stream.worker.assigned_partition import AssignedPartition
 
 HEALTHY_SECONDS = 60.0

@@ -42,7 +42,7 @@ from sketchstream.stream.monitoring.metrics import Gauges, Metrics
 from sketchstream.stream.state.outcome import Outcome
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 from sketchstream.stream.worker import log_lines, policy, side_outputs, status
 from sketchstream.stream.worker.assigned_partition import AssignedPartition
 from sketchstream.stream.worker.idleness import Frontiers, IdlePartitions

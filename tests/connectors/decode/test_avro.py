@@ -24,7 +24,7 @@ from helpers.binary_payloads import fields_of, items_of, laid_out, records_of, t
 from sketchstream.config.schema import PayloadTable
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.items.columns import Choices
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.avro import AvroReader, tree
 from sketchstream_connectors.decode.avro.plan import compile_plan

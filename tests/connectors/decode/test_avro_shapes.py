@@ -19,7 +19,7 @@ import pytest
 
 from helpers.binary_payloads import fields_of, items_of, records_of
 from sketchstream.items.columns import Choices
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode.avro import AvroReader
 from sketchstream_connectors.decode.avro.schema import leaf_names, parse
 

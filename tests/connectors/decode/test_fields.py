@@ -21,7 +21,7 @@ from helpers.records import PlainRecord, records_of
 from sketchstream.errors import ConfigError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.packed_maps import ask_msgpack
 from sketchstream_connectors.decode.records import from_client_records

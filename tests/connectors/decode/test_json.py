@@ -25,7 +25,7 @@ from helpers.paths import TESTS
 from helpers.twins import twins_run
 from sketchstream.kernels import check_utf8, plain, read_integers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode import json_scanner, json_values, layouts, time_kernels, times
 from sketchstream_connectors.decode.json_values import find_fields
 from sketchstream_connectors.decode.named_fields import Found

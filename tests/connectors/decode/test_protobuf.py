@@ -20,7 +20,7 @@ from helpers.schema_registry import StandInRegistry
 from sketchstream.config.schema import PayloadTable
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.items.columns import Choices
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.decode.protobuf import FORMATS, ProtobufReader
 from sketchstream_connectors.decode.protobuf.finder import unpack_indexes

@@ -25,7 +25,7 @@ from sketchstream.items.columns import RecordColumn
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream.stream.formats import UNITS_PER_S as PER_S
 from sketchstream.stream.formats import TimeUnit
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode.avro import AvroReader, tree
 from sketchstream_connectors.decode.avro.schema import parse
 from sketchstream_connectors.decode.decoder import Decoder

@@ -28,7 +28,7 @@ from avro.io import DatumWriter
 from helpers.avro_reference import Bad, Schemas, Strict
 from helpers.binary_payloads import items_of, laid_out
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, StoreError
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode.avro.blocks import BlockSplitter
 from sketchstream_connectors.decode.avro.schema import parse
 from sketchstream_connectors.decode.varints import write_zigzag

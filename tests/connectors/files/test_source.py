@@ -23,7 +23,7 @@ import pytest
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, StoreError
 from sketchstream.items.arrays import Items
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors import first_records
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files import rows as file_rows

@@ -30,7 +30,7 @@ from sketchstream.items.arrays import Items
 from sketchstream.items.key import Key
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.ranking import Ranking
-from sketchstream.stream.windows.windows import DAY_MS, Calendar, Width
+from sketchstream.stream.windows.calendar import DAY_MS, Calendar, Width
 from sketchstream_demo.flights import data_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")

@@ -31,7 +31,7 @@ from sketchstream.errors import ConfigError
 from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.input.partitioner import items_kept
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.kafka.cluster import topics
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Log

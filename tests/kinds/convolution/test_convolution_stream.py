@@ -19,7 +19,7 @@ from helpers.configurations import UNKEYED_TOPIC
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.stream.windows.windows import Calendar, Width
+from sketchstream.stream.windows.calendar import Calendar, Width
 from sketchstream.testing.driver import Driver
 
 HOURLY = """[[sketch]]

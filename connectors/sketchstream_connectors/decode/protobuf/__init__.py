@@ -17,7 +17,7 @@ from sketchstream.array_types import Ints
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.kernels.tokens import INTEGER
 from sketchstream.stream.formats import Fields, TimeUnit
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import MAX_DEPTH
 from sketchstream_connectors.decode.named_fields import Found, NamedFormat, nest_fields, wanted_fields
 from sketchstream_connectors.decode.protobuf.finder import Lookup, ProtobufFinder

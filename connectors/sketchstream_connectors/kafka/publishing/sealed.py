@@ -23,7 +23,7 @@ from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.published import frontiers
 from sketchstream.stream.published.values import integer
-from sketchstream.stream.windows.windows import NO_TIME, is_within
+from sketchstream.stream.windows.calendar import NO_TIME, is_within
 from sketchstream.topics import TOPIC_STRIDE
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log

@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass, field
 
 from sketchstream.errors import DataLossError
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.calendar import NO_TIME
 
 MARK = "sketchstream"
 FORMAT = 2

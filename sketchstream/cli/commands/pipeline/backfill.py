@@ -114,7 +114,7 @@ def _require_ended(job: Backfill, now_ms: int) -> None:
     Raises:
         ConfigError: there is such a window.
     """
-    from sketchstream.stream.windows.windows import iso
+    from sketchstream.stream.windows.calendar import iso
 
     for plan in job.plans:
         begun = next((window for window in job.windows(plan) if window[1] > now_ms), None)
@@ -128,7 +128,7 @@ def _require_ended(job: Backfill, now_ms: int) -> None:
 
 def _row(done: WindowDone) -> dict[str, str]:
     """A window and what became of it, or would."""
-    from sketchstream.stream.windows.windows import iso
+    from sketchstream.stream.windows.calendar import iso
 
     begin, stop = map(iso, done.window)
     return {"sketch": done.sketch, "window": begin, "end": stop, "what": done.what}
@@ -137,6 +137,6 @@ def _row(done: WindowDone) -> dict[str, str]:
 def _time(claimed: int) -> str | None:
     """A time that was claimed; None: no window is."""
     from sketchstream.stream.windows.boundary import NO_LIVE_WINDOW
-    from sketchstream.stream.windows.windows import NO_TIME, iso
+    from sketchstream.stream.windows.calendar import NO_TIME, iso
 
     return None if claimed in (NO_TIME, NO_LIVE_WINDOW) else iso(claimed)

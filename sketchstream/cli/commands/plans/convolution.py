@@ -95,7 +95,7 @@ def _axis(
     if (length is not None) + (window is not None) + bool(columns) != 1 or (window is None) != (step is None):
         raise ConfigError("give either --length, or --window and --step, or --column for each column")
     if window is not None and step is not None:
-        from sketchstream.stream.windows.windows import Calendar, Width
+        from sketchstream.stream.windows.calendar import Calendar, Width
 
         step_ms, positions = Calendar(Width.parse(window), timezone).positions(step)
         return {"length": positions, "step_ms": step_ms}

@@ -81,7 +81,7 @@ def command(
     from sketchstream import kinds
     from sketchstream.kinds.profile import planner
     from sketchstream.privacy.deployments.guarantee import Context
-    from sketchstream.stream.windows.windows import Calendar, Width
+    from sketchstream.stream.windows.calendar import Calendar, Width
 
     width = Width.parse(window)
     if NAME.fullmatch(name) is None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.groups.group_list import Groups
     from sketchstream.spec import Unit
     from sketchstream.stream.input.field_survey import Survey
-    from sketchstream.stream.windows.windows import Width
+    from sketchstream.stream.windows.calendar import Width
 
 KIND: Final = "profile"
 """Kind of the sketch that is configured."""
@@ -101,7 +101,7 @@ def command(
     from sketchstream import kinds
     from sketchstream.config.draft import Draft
     from sketchstream.kinds.capabilities import Sizable
-    from sketchstream.stream.windows.windows import Width
+    from sketchstream.stream.windows.calendar import Width
 
     if (topic is None) == (file is None):
         raise click.UsageError("init takes either --topic or --file, not both and not neither")

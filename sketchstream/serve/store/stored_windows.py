@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from sketchstream.query.sealed import Span
-from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.windows.calendar import iso
 
 # States of a window: its row has to be put together again; some partition is missing; nothing more is expected; an
 # incident: nothing of it is shown.

@@ -1,4 +1,4 @@
-"""Windows: every time lies in exactly one, boundaries are where a wall clock says."""
+"""The calendar of windows: every time lies in exactly one, boundaries are where a wall clock says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sketchstream.errors import ConfigError
-from sketchstream.stream.windows.windows import DAY_MS, EARLIEST_MS, HOUR_MS, LATEST_MS, Calendar, Width, hopping, iso
+from sketchstream.stream.windows.calendar import DAY_MS, EARLIEST_MS, HOUR_MS, LATEST_MS, Calendar, Width, hopping, iso
 
 WIDTHS = ["1m", "15m", "30m", "1h", "90m", "2h", "6h", "12h", "1d", "2d", "1w", "1mo", "3mo", "1y"]
 ZONES = [
