@@ -6,7 +6,9 @@ Source: docs/format.md describes every byte.
 
 from sketchstream.wire.envelope import (
     FORMAT_VERSION,
+    HUFFMAN,
     PREFIX_BYTES,
+    RAW,
     Streamed,
     Unfinished,
     aligned_memory,
@@ -19,11 +21,6 @@ from sketchstream.wire.envelope import (
     version_of,
 )
 from sketchstream.wire.header import FIELDS, KINDS, REMEMBERED_BYTES, REMEMBERED_SPECS
-
-RAW = 0
-"""Codec of open states: little-endian counters, fixed size."""
-HUFFMAN = 1
-"""Codec of published objects: near the entropy of the values."""
 
 __all__ = [
     "FIELDS",

@@ -41,7 +41,10 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     3: np.dtype("<i8"),
     _BYTES: np.dtype(np.uint8),
 }
-_RAW, _HUFFMAN = 0, 1
+RAW = 0
+"""Codec of open states: little-endian counters, fixed size."""
+HUFFMAN = 1
+"""Codec of published objects: near the entropy of the values."""
 _MAX_NUMBER = 1 << 40
 _MAX_BINS = 1 << 22
 """Bins of a published histogram in all levels and groups, at most; they are far fewer than the sketch's slots."""
@@ -50,7 +53,7 @@ _MAX_BINS = 1 << 22
 def pack(
     header: Mapping[str, Any],
     body: npt.NDArray[Any] | None = None,
-    codec: int = _RAW,
+    codec: int = RAW,
     key: Key | None = None,
     version: int = 1,
 ) -> bytes:
@@ -91,7 +94,7 @@ class Unfinished:
         key: Key | None,
         room: Callable[[int], bytearray] = bytearray,
     ) -> None:
-        pieces = _pieces(header, body, _RAW, key)
+        pieces = _pieces(header, body, RAW, key)
         self._key = key
         self.body_bytes = body.nbytes
         self._end = sum(map(len, pieces))
@@ -135,7 +138,7 @@ class Streamed:
     """
 
     def __init__(self, header: Mapping[str, Any], described: npt.NDArray[Any], body: Body, key: Key | None) -> None:
-        prefix, head, data = _pieces(header, described, _RAW, key)
+        prefix, head, data = _pieces(header, described, RAW, key)
         self._head = bytes(prefix) + bytes(head)
         self._body = body
         self._key = key
@@ -175,8 +178,8 @@ def _pieces(
     if body is not None:
         code, ndim, shape, flat = _read_description(body)
         _check_codec(fields["kind"], codec, code)
-        data = flat.view(np.uint8).data if codec == _RAW else coding.encode(flat)
-    elif codec != _RAW:
+        data = flat.view(np.uint8).data if codec == RAW else coding.encode(flat)
+    elif codec != RAW:
         raise FormatError("an object without a body has codec 0")
     flags = 0 if key is None else _TAGGED
     number = max(version, heading.version(fields))
@@ -254,7 +257,7 @@ def _verify_header(data: bytes | bytearray | memoryview, key: Key | None) -> tup
             f"the bytes are of format version {version}, this release reads versions 1 to {FORMAT_VERSION}"
         )
     heading.require_length(head)
-    if flags & ~_TAGGED or zero or codec not in (_RAW, _HUFFMAN):
+    if flags & ~_TAGGED or zero or codec not in (RAW, HUFFMAN):
         raise FormatError("the prefix holds flags or a codec that this format version does not have")
     tag = _DIGEST if flags & _TAGGED else 0
     declared = _PREFIX.size + head + length + tag + _DIGEST
@@ -343,7 +346,7 @@ def _read_description(body: npt.NDArray[Any]) -> tuple[int, int, tuple[int, int]
 
 def _check_codec(kind: str, codec: int, code: int) -> None:
     """Refuse codecs whose size depends on the counters of an open state, and integer codecs for bytes."""
-    if codec not in (_RAW, _HUFFMAN) or (codec != _RAW and (kind == "sketch" or code == _BYTES)):
+    if codec not in (RAW, HUFFMAN) or (codec != RAW and (kind == "sketch" or code == _BYTES)):
         raise FormatError(
             f"codec must be 0 (raw) or 1 (Huffman), for an open sketch and for bytes 0, found {codec!r:.20}"
         )
@@ -389,7 +392,7 @@ def _array(
         raise FormatError("the body has a type or a shape that this format version does not have")
     _check_codec(kind, codec, code)
     dtype, n = _DTYPES[code], math.prod((rows, columns))
-    if codec == _RAW:
+    if codec == RAW:
         if n * dtype.itemsize != len(body):
             raise FormatError(f"a raw body of {n} counters has {n * dtype.itemsize} bytes, found {len(body)}")
         values = np.frombuffer(body, dtype)
