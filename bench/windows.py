@@ -35,7 +35,8 @@ from sketchstream.stream.state.quorum import Quorum, Watermark
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.calendar import Calendar, Width
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream.stream.worker.worker import Settings, Worker
+from sketchstream.stream.worker.settings import Settings
+from sketchstream.stream.worker.worker import Worker
 from sketchstream.testing.memory import MemoryPublisher, MemoryStore
 
 # this folder has a kafka.py, which must not be taken for the client

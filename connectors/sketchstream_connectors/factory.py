@@ -15,7 +15,9 @@ from sketchstream.stream.formats import RECORD_TIME
 from sketchstream.stream.input.sampling import Wanted
 from sketchstream.stream.monitoring.metrics import Metrics
 from sketchstream.stream.state.rules import Rules
-from sketchstream.stream.worker.worker import Progress, Settings, Worker
+from sketchstream.stream.worker.settings import Settings
+from sketchstream.stream.worker.status import Progress
+from sketchstream.stream.worker.worker import Worker
 from sketchstream_connectors.decode.decoder import Decoder
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 from sketchstream_connectors.files.source import FileSource, Layout, sample_of

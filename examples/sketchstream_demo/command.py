@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.kinds.profile_answers import Profile
     from sketchstream.spec import Unit
-    from sketchstream.stream.worker.worker import Progress as WorkerProgress
+    from sketchstream.stream.worker.status import Progress as WorkerProgress
     from sketchstream_demo.flights import Flights
     from sketchstream_demo.report import Dials, Row
 

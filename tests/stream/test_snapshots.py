@@ -24,7 +24,8 @@ from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.stream.windows.units import spell_snapshots
 from sketchstream.stream.worker.io_tasks import IoTasks
 from sketchstream.stream.worker.policy import snapshot_every_s
-from sketchstream.stream.worker.worker import Settings, Worker
+from sketchstream.stream.worker.settings import Settings
+from sketchstream.stream.worker.worker import Worker
 from sketchstream.testing.memory import ManualClock, MemorySource, MemoryStore
 from sketchstream.wire import envelope
 

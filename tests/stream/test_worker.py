@@ -31,7 +31,8 @@ from sketchstream.stream.interfaces import (
 from sketchstream.stream.monitoring.endpoint import readiness
 from sketchstream.stream.windows.boundary import Boundary
 from sketchstream.stream.worker import assigned_partition
-from sketchstream.stream.worker.worker import JUDGE_EVERY_S, POLL_WHILE_BUSY_S, Settings, Worker
+from sketchstream.stream.worker.settings import Settings
+from sketchstream.stream.worker.worker import JUDGE_EVERY_S, POLL_WHILE_BUSY_S, Worker
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
 

@@ -23,7 +23,9 @@ from sketchstream.stream.interfaces import Chunk, Publisher, Sink, Source, State
 from sketchstream.stream.state.checkpoint import capture
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.windows.boundary import Boundary, Claim
-from sketchstream.stream.worker.worker import Progress, Settings, Worker
+from sketchstream.stream.worker.settings import Settings
+from sketchstream.stream.worker.status import Progress
+from sketchstream.stream.worker.worker import Worker
 from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.files.publisher import AllPublishers, DirectoryPublisher

@@ -52,8 +52,6 @@ from sketchstream.stream.worker.partition_manager import PartitionManager
 from sketchstream.stream.worker.settings import Settings
 from sketchstream.stream.worker.status import Progress
 
-__all__ = ["Progress", "Settings", "SystemClock", "Worker"]
-
 log = logging.getLogger("sketchstream.worker")
 
 JUDGE_EVERY_S = 15.0

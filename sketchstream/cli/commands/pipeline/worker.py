@@ -21,7 +21,8 @@ from sketchstream.log_events import begin, say
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.stream.worker.worker import Progress, Worker
+    from sketchstream.stream.worker.status import Progress
+    from sketchstream.stream.worker.worker import Worker
 
 
 @click.command()
