@@ -59,6 +59,7 @@ _HOMES = {
     "sketchstream.storage": ("load",),
     "sketchstream.privacy.deployments.guarantee": ("Guarantee",),
     "sketchstream.privacy.ledgers.ledger": ("Ledger",),
+    "sketchstream.query.differences": ("Difference",),
     "sketchstream.query.window_sequence": ("Window", "Windows"),
     "sketchstream_connectors.lake.table": ("backfill",),
     "sketchstream_connectors.readers": ("windows",),
@@ -70,20 +71,20 @@ _HOMES = {
     "sketchstream.kinds.forecast": ("Forecast", "forecast"),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
     "sketchstream.denoising.methods": ("Denoised", "denoise"),
-    "sketchstream.kinds.gaussian.answers": ("GaussianEstimate",),
+    "sketchstream.kinds.gaussian.answers": ("GaussianEstimate", "Ranked"),
     "sketchstream.kinds.convolution.reading.series": ("Series",),
     "sketchstream.kinds.convolution.reading.answers": ("FilterAnswers",),
     "sketchstream.kinds.hierarchy.answers": ("HierarchyAnswers",),
     "sketchstream.kinds.projection.reading.answers": ("RowAnswer",),
-    "sketchstream.kinds.projection.reading.rows": ("PublishedRows",),
+    "sketchstream.kinds.projection.reading.rows": ("PublishedRows", "RowEstimates"),
     "sketchstream.kinds.workload.answers": ("WorkloadAnswers",),
-    "sketchstream.kinds.groups.overlap": ("Overlap",),
+    "sketchstream.kinds.groups.overlap": ("Overlap", "SetEstimate"),
     "sketchstream.kinds.gaussian.spec": ("GaussianSpec",),
     "sketchstream.privacy.calibration.continuous": ("calibrate", "delta_of", "epsilon_of"),
     "sketchstream.privacy.calibration.discrete": ("DiscreteCalibration", "calibrate_discrete"),
     "sketchstream.kinds.workload.spec": ("WorkloadSpec",),
     "sketchstream.kinds.workload.queries.universe": ("Column", "Universe"),
-    "sketchstream.kinds.projection.spec": ("ProjectionSpec",),
+    "sketchstream.kinds.projection.spec": ("IdentityRowsWarning", "ProjectionSpec"),
     "sketchstream.kinds.hierarchy.spec": ("HierarchySpec",),
     "sketchstream.items.arrays": ("Pairs",),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
@@ -104,18 +105,21 @@ if TYPE_CHECKING:
     from sketchstream.kinds.convolution.spec import ConvolutionSpec as ConvolutionSpec
     from sketchstream.kinds.estimates import Estimate as Estimate
     from sketchstream.kinds.forecast import Forecast as Forecast, forecast as forecast
-    from sketchstream.kinds.gaussian.answers import GaussianEstimate as GaussianEstimate
+    from sketchstream.kinds.gaussian.answers import GaussianEstimate as GaussianEstimate, Ranked as Ranked
     from sketchstream.kinds.gaussian.spec import GaussianSpec as GaussianSpec
     from sketchstream.kinds.groups.group_list import Groups as Groups
-    from sketchstream.kinds.groups.overlap import Overlap as Overlap
+    from sketchstream.kinds.groups.overlap import Overlap as Overlap, SetEstimate as SetEstimate
     from sketchstream.kinds.hierarchy.answers import HierarchyAnswers as HierarchyAnswers
     from sketchstream.kinds.hierarchy.spec import HierarchySpec as HierarchySpec
     from sketchstream.kinds.profile.planner import Plan as Plan, plan as plan, required as required
     from sketchstream.kinds.profile.spec import ProfileSpec as ProfileSpec
     from sketchstream.kinds.profile_answers import Profile as Profile
     from sketchstream.kinds.projection.reading.answers import RowAnswer as RowAnswer
-    from sketchstream.kinds.projection.reading.rows import PublishedRows as PublishedRows
-    from sketchstream.kinds.projection.spec import ProjectionSpec as ProjectionSpec
+    from sketchstream.kinds.projection.reading.rows import PublishedRows as PublishedRows, RowEstimates as RowEstimates
+    from sketchstream.kinds.projection.spec import (
+        IdentityRowsWarning as IdentityRowsWarning,
+        ProjectionSpec as ProjectionSpec,
+    )
     from sketchstream.kinds.workload.answers import WorkloadAnswers as WorkloadAnswers
     from sketchstream.kinds.workload.queries.queries import Workload as Workload
     from sketchstream.kinds.workload.queries.universe import Column as Column, Universe as Universe
@@ -140,6 +144,7 @@ if TYPE_CHECKING:
         Stack as Stack,
         stack as stack,
     )
+    from sketchstream.query.differences import Difference as Difference
     from sketchstream.query.window_sequence import Window as Window, Windows as Windows
     from sketchstream.sketch import Sketch as Sketch, merge as merge
     from sketchstream.spec import (

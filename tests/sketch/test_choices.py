@@ -45,7 +45,8 @@ ALSO = {"method", "law", "objective", "number", "vary", "mode"}
 NOT_PUBLIC = re.compile(
     r"(from_header|from_dict|to_dict|rows)$|^(Release|SealedState|Stack|Sketch|Guarantee|Ledger|Plan|Profile|Estimate|"
     r"Answers|Overlap|Series|FilterAnswers|WorkloadAnswers|HierarchyAnswers|PublishedRows|RowAnswer|GaussianEstimate|"
-    r"Denoised|DiscreteCalibration|Hardened|Origin|Window|Windows)\.__init__$|^Key\.(item|ranking)_key$|^(Ledger|Guarantee)\.|"
+    r"Denoised|Difference|DiscreteCalibration|Hardened|Origin|Ranked|RowEstimates|SetEstimate|Window|Windows)\.__init__$|"
+    r"^Key\.(item|ranking)_key$|^(Ledger|Guarantee)\.|"
     r"^Sketch\.(from_bytes|to_bytes)$|^WorkloadSpec\.cost$"
 )
 """Made by the engine and not by users: parts of files, results, account entries."""

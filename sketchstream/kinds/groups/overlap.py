@@ -55,16 +55,13 @@ class Covariance(Protocol):
 class SetEstimate(Estimate):
     """A number of items, or a ratio of two, with its interval."""
 
-    @property
-    def sd(self) -> float:
-        """The standard error, as the plain data of sets call it."""
-        return math.nan if self.stderr is None else self.stderr
+    stderr: float = math.nan
 
     def to_dict(self) -> dict[str, Any]:
-        """The object as plain data."""
-        found = super().to_dict()
-        del found["stderr"]
-        return {**found, "sd": self.sd}
+        """The object as plain data, in which `sd` is the standard error."""
+        fields = super().to_dict()
+        standard_error = fields.pop("stderr")
+        return {**fields, "sd": standard_error}
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,7 +69,12 @@ class OverlapForecast:
             ]
         answers = [(name, self.overlap.query(one)) for name, one in sets]
         return [
-            {"set": name, "expected": one.value, "sd": one.sd, "relative": one.sd / one.value if one.value else None}
+            {
+                "set": name,
+                "expected": one.value,
+                "sd": one.stderr,
+                "relative": one.stderr / one.value if one.value else None,
+            }
             for name, one in answers
         ]
 

@@ -58,8 +58,8 @@ def test_an_interval_comes_from_the_covariance_of_all_regions() -> None:
     o = answers()
     chosen = o.query("a & b")
     variance = 60 + 10 + 4  # two regions, and a covariance of 1 between any two
-    assert chosen.sd == pytest.approx(math.sqrt(variance))
-    assert (chosen.high - chosen.low) / 2 == pytest.approx(1.959964 * chosen.sd, rel=1e-6)
+    assert chosen.stderr == pytest.approx(math.sqrt(variance))
+    assert (chosen.high - chosen.low) / 2 == pytest.approx(1.959964 * chosen.stderr, rel=1e-6)
     assert o.query("a", level=0.5).high < o.query("a").high
 
 
@@ -77,7 +77,7 @@ def test_a_closed_domain_bounds_intervals_and_a_sample_scales_them_up() -> None:
     half = answers(rate=0.5)
     assert half.people.value == 820
     sampled = math.sqrt(4 * 74 + 2 * 70 * 0.5 / 0.5)
-    assert half.query("a & b").sd == pytest.approx(sampled)
+    assert half.query("a & b").stderr == pytest.approx(sampled)
 
 
 def test_a_share_has_fiellers_interval() -> None:
@@ -140,7 +140,7 @@ def test_at_a_huge_epsilon_every_set_is_what_the_stream_holds(domain: Any) -> No
     for expression in ("a", "b", "c", "a | b", "a & b", "a & b & c", "a - b"):
         found = o.query(expression)
         wanted = truth(expression)
-        assert found.low - 5 * found.sd <= wanted <= found.high + 5 * found.sd
+        assert found.low - 5 * found.stderr <= wanted <= found.high + 5 * found.stderr
         if isinstance(domain, ss.ClosedDomain):
             assert found.value == pytest.approx(wanted, abs=0.01)
 
@@ -172,7 +172,7 @@ def test_some_of_many_groups_are_combined_at_a_time() -> None:
     assert o.groups == ("g11", "g3", "g0")
     for expression, number in (("g11", 700), ("g3 & g11", 700), ("g0", 0)):
         found = o.query(expression)
-        assert abs(found.value - number) < 6 * found.sd
+        assert abs(found.value - number) < 6 * found.stderr
     with pytest.raises(SpecError, match="no group"):
         sealed.overlap(["g3", "x"])
     with pytest.raises(SpecError, match="each once"):
@@ -200,9 +200,9 @@ def test_partitions_are_one_whole_and_as_good_as_few() -> None:
     whole = ss.stack([sealed(half, seed, key=key) for seed, half in enumerate(halves)]).overlap()
     for expression in ("a", "a | b", "a & b"):
         found = whole.query(expression)
-        assert abs(found.value - truth(expression)) < 6 * found.sd
+        assert abs(found.value - truth(expression)) < 6 * found.stderr
     unlike = ss.stack([sealed(SIZES, key=key), sealed({"a": 10}, key=key)]).overlap()
-    assert abs(unlike.query("a").value - 2710) < 6 * unlike.query("a").sd
+    assert abs(unlike.query("a").value - 2710) < 6 * unlike.query("a").stderr
 
 
 @pytest.mark.statistics
@@ -228,7 +228,7 @@ def test_the_predicted_errors_are_those_of_the_library() -> None:
     found = [[o.query(one) for one in expressions] for o in (sealed(SIZES, run).overlap() for run in range(80))]
     for at, expression in enumerate(expressions):
         values = np.array([row[at].value for row in found])
-        predicted = np.mean([row[at].sd for row in found])
+        predicted = np.mean([row[at].stderr for row in found])
         assert abs(values.mean() - truth(expression)) < 5 * predicted / math.sqrt(80) + 0.1 * predicted
         assert 0.6 < values.std(ddof=1) / predicted < 1.4
 

@@ -409,7 +409,7 @@ def test_answers_are_unbiased_and_as_exact_as_they_say(more: dict[str, Any]) -> 
         o = sketch.seal().overlap()
         found = [o.query(one) for one in true]
         values.append([one.value for one in found])
-        sds.append([one.sd for one in found])
+        sds.append([one.stderr for one in found])
         held += sum(one.low <= number <= one.high for one, number in zip(found, true.values(), strict=True))
     sd, mean = np.mean(sds, axis=0), np.mean(values, axis=0)
     assert (np.abs(mean - list(true.values())) < 5 * sd / math.sqrt(40)).all()
