@@ -159,20 +159,12 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> object:
     """Import the module of a public name on first use."""
-    home = _HOME_OF.get(name) or _home_of_spec(name)
+    home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'sketchstream' has no attribute {name!r}")
     value: object = getattr(import_module(home), name)
     globals()[name] = value
     return value
-
-
-def _home_of_spec(name: str) -> str | None:
-    """Module of the spec of a registered kind that has no line above: `spec` of the package of that name."""
-    if not name.endswith("Spec"):
-        return None
-    homes: tuple[str, ...] = import_module("sketchstream.kinds").homes_of_specs()
-    return next((home for home in homes if name == f"{home.split('.')[-2].capitalize()}Spec"), None)
 
 
 def __dir__() -> list[str]:

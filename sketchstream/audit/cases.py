@@ -115,7 +115,7 @@ class Audit(Protocol):
 def audits() -> Iterator[tuple[str, Audit | None]]:
     """Each kind of the registry with its audit: the module of its name here, or its `oracle`; None if it has none."""
     for kind in kinds.names():
-        own, oracle = f"sketchstream.audit.kinds.{kind}", kinds.part(kind, "oracle")
+        own, oracle = f"sketchstream.audit.kinds.{kind}", kinds.module_of_kind(kind, "oracle")
         if find_spec(own) is not None:
             yield kind, import_module(own).AUDIT
         elif oracle is not None:

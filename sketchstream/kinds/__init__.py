@@ -44,22 +44,17 @@ def names() -> tuple[str, ...]:
     return tuple({**dict.fromkeys(_HOMES), **dict.fromkeys(_LOADED)})
 
 
-def part(name: str, what: str) -> str | None:
-    """A module of a kind's package by its name; None if the package has none of that name.
+def module_of_kind(name: str, module: str) -> str | None:
+    """Full name of a module of a kind's package; None if the package has no such module.
 
     Args:
         name: name of the kind.
-        what: "table", whose `TABLE` is the model of its `[[sketch]]`; "pictures", which shows its answers
+        module: "table", whose `TABLE` is the model of its `[[sketch]]`; "pictures", which shows its answers
             (`sketchstream.kinds.presentation`); "oracle", for its audit (`sketchstream.audit.kinds.linear`).
     """
     home = _HOMES.get(name) or type(by_name(name)).__module__
-    module = f"{home.rpartition('.')[0]}.{what}"
-    return module if find_spec(module) is not None else None
-
-
-def homes_of_specs() -> tuple[str, ...]:
-    """Module of the spec of each kind of this package."""
-    return tuple(f"{home.rpartition('.')[0]}.spec" for home in _HOMES.values())
+    full_name = f"{home.rpartition('.')[0]}.{module}"
+    return full_name if find_spec(full_name) is not None else None
 
 
 def by_name(name: object) -> Kind[Any]:

@@ -228,7 +228,7 @@ class LinearTable(SketchTable):
 
 def table_of(kind: object) -> type[SketchTable] | None:
     """The model of a block of this kind; None where no such kind can be configured."""
-    module = kinds.part(kind, "table") if isinstance(kind, str) and kind in kinds.names() else None
+    module = kinds.module_of_kind(kind, "table") if isinstance(kind, str) and kind in kinds.names() else None
     if not module:
         return None
     table: type[SketchTable] = import_module(module).TABLE
@@ -237,7 +237,7 @@ def table_of(kind: object) -> type[SketchTable] | None:
 
 def configurable() -> tuple[str, ...]:
     """Names of the kinds that can be configured."""
-    return tuple(name for name in kinds.names() if kinds.part(name, "table"))
+    return tuple(name for name in kinds.names() if kinds.module_of_kind(name, "table"))
 
 
 def read_block(value: object) -> SketchTable:

@@ -128,7 +128,7 @@ def of_kind(kind: str) -> Presentation:
         SpecError: there is none.
     """
     view = Presentation()
-    if module := kinds.part(kind, "pictures"):
+    if module := kinds.module_of_kind(kind, "pictures"):
         own = vars(import_module(module))
         vars(view).update({name: own[name] for name in own.keys() & vars(Presentation).keys() if name[0] != "_"})
     return view

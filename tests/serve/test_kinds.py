@@ -532,7 +532,7 @@ def test_every_kind_has_numbers_in_series_tables_metrics_and_pages(site) -> None
 
 def unconfigured() -> list[str]:
     """Kinds of other tests, which no configuration has."""
-    return [name for name in kinds.names() if kinds.part(name, "table") is None]
+    return [name for name in kinds.names() if kinds.module_of_kind(name, "table") is None]
 
 
 @pytest.mark.parametrize("sketch", pages.KINDS)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sketchstream as ss
+from sketchstream import kinds
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import NoPrivacyWarning, exact_epsilon
 
@@ -195,6 +196,11 @@ def test_every_public_name_exists_and_is_listed() -> None:
     assert set(ss.__all__) <= set(dir(ss))
     with pytest.raises(AttributeError, match="no attribute"):
         _ = ss.no_such_name
+
+
+def test_the_spec_of_every_kind_has_a_public_name() -> None:
+    public = {getattr(getattr(ss, name), "kind", None) for name in ss.__all__ if name.endswith("Spec")}
+    assert public == set(kinds.names())
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
