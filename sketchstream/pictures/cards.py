@@ -73,7 +73,7 @@ def guarantee(statement: Any) -> str:
     lists = [
         ("Protected", statement.protects),
         ("How much, at most", statement.seen),
-        ("Not protected", statement.lost),
+        ("Not protected", statement.not_protected),
         ("Assumed", statement.assumes),
     ]
     measure = " (epsilon)" if fields["measure"] == "epsilon" else ""

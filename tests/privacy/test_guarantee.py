@@ -108,7 +108,7 @@ def test_retention_is_compared_with_the_window(retention: float | None, words: s
 def test_items_add_over_windows_sketches_and_partitions_where_they_are_not_keyed() -> None:
     hourly = Context(window_ms=HOUR, published_ms=30 * DAY_MS, partitions=16)
     found = guarantee("item", hourly, epsilon="1/10")
-    assert (found.published, found.total.pure, found.kept.pure) == (F(1, 10), F(24, 10), F(72))
+    assert (found.published, found.total.pure, found.total_kept.pure) == (F(1, 10), F(24, 10), F(72))
     assert found.total.rho == F(24, 200)
     unkeyed = Context(window_ms=HOUR, published_ms=30 * DAY_MS, partitions=16, keyed=False)
     assert guarantee("item", unkeyed, epsilon="1/10").total.pure == F(24 * 16, 10)
@@ -123,8 +123,8 @@ def test_items_add_over_windows_sketches_and_partitions_where_they_are_not_keyed
     day = OtherSketch("day", Losses(F(1), F(1, 2)), Losses(F(1), F(1, 2)), DAY_MS)
     beside = Context(window_ms=HOUR, published_ms=30 * DAY_MS, partitions=16, others=(day,))
     assert guarantee("item", beside, epsilon="1/10").total.pure == F(34, 10)
-    assert guarantee("item", beside, epsilon="1/10").kept.pure == F(102)
-    assert guarantee("item", Context(window_ms=HOUR), epsilon="1/10").kept.pure == math.inf
+    assert guarantee("item", beside, epsilon="1/10").total_kept.pure == F(102)
+    assert guarantee("item", Context(window_ms=HOUR), epsilon="1/10").total_kept.pure == math.inf
     assert "every window adds its loss" in str(guarantee("item", Context(window_ms=HOUR)))
 
 
@@ -132,7 +132,7 @@ def test_an_event_lies_in_one_window_of_each_sketch() -> None:
     spec = spec_of("event")
     other = OtherSketch.of("day", ledger_of(spec_of("event", epsilon="1/4")), DAY_MS)
     found = statement(spec, ledger_of(spec), Context(window_ms=HOUR, others=(other,)))
-    assert (found.total.pure, found.kept.pure) == (F(5, 4), F(5, 4))
+    assert (found.total.pure, found.total_kept.pure) == (F(5, 4), F(5, 4))
     item = OtherSketch.of("people", ledger_of(spec_of("item", epsilon="2", epsilon_publish="1/2")), DAY_MS)
     assert (item.event.pure, item.item.pure) == (F(1, 2), F(1, 2))
     assert other.item.pure == math.inf
@@ -179,7 +179,7 @@ def test_no_privacy_is_said_about_the_loss_that_it_is_true_of(number: int, epsil
     found = statement(spec, initial_ledger(spec))
     said = found.to_dict()
     readers, thief = number * min(F(epsilon), F(publish)), number * (F(epsilon) + F(publish))
-    assert (found.published, found.looked) == (readers, thief)
+    assert (found.published, found.published_and_one_copy) == (readers, thief)
     assert (said["no_privacy"], said["no_privacy_with_copy"]) == (readers > 10, thief > 10)
     assert said["warning"] == (WARNING if readers > 10 else WARNING_OF_COPIES if thief > 10 else None)
     assert bool(caught) == (number * max(F(epsilon), F(publish)) > 10)
@@ -260,7 +260,7 @@ def test_groups_cost_what_the_theory_says_and_the_statement_says_so(
     found = grouped(unit, **promise)
     # one group: 1/2 to readers; with a copy max(1, 1/2) for an event, 1 + 1/2 for an item
     copied = pays * (F(1) if unit == "event" else F(3, 2))
-    assert (found.published, found.looked) == (F(pays, 2), copied)
+    assert (found.published, found.published_and_one_copy) == (F(pays, 2), copied)
     assert sentence in found.protects[0]
     assert any(said.startswith("its group: part of a record's payload") for said in found.protects)
     assert any(said.startswith("which groups had records: all groups of a window exist") for said in found.protects)
@@ -285,7 +285,7 @@ def test_a_copy_of_the_machine_takes_all_windows_that_overlap(
     """Windows of a week every day; one event is in 7, a day that clocks change might touch 9."""
     found = grouped(unit, Context(window_ms=7 * DAY_MS, overlap=7, a_day=9))
     one = loss_words(F(published))
-    assert (show(found.published), show(found.looked)) == (published, copied)
+    assert (show(found.published), show(found.published_and_one_copy)) == (published, copied)
     assert found.seen[0].startswith("someone who sees everything that one window of this sketch publishes: ")
     assert found.seen[0].endswith(f"loses at most {one}")
     assert found.seen[1].startswith("someone who once copied the open state of one window of this sketch, ")

@@ -345,7 +345,7 @@ def test_a_planned_event_pays_once_for_each_window_that_holds_it() -> None:
     )
     plan = config.sketches[0]
     said = statement(plan.spec, initial_ledger(plan.spec), context(config, plan))
-    assert (said.published, said.total.pure, said.kept.pure) == (F(1, 7), F(1), F(1))
+    assert (said.published, said.total.pure, said.total_kept.pure) == (F(1, 7), F(1), F(1))
     assert "everything that one window of this sketch publishes: an event loses at most 1/7" in str(said)
     assert "over 7 overlapping windows that hold it: an event loses at most 1" in str(said)
     assert event_losses(config._planned()).pure == 1
@@ -421,7 +421,7 @@ def test_the_ledger_finds_what_each_event_and_item_lost(unit: str, steps: int, s
         whole = [PlannedLoss(plan.name, plan.starts, initial_ledger(made), r)]
         assert item_losses(whole, Calendar(Width(20, "minute"))).pure == found.total().item
         surroundings = Context(window_ms=steps * MINUTE, published_ms=20 * MINUTE, overlap=r, every_ms=stride * MINUTE)
-        assert statement(made, initial_ledger(made), surroundings).kept.pure == found.total().item
+        assert statement(made, initial_ledger(made), surroundings).total_kept.pure == found.total().item
 
 
 # Answers.

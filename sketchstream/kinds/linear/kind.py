@@ -178,7 +178,10 @@ class LinearKind(Kind[L]):
             context,
             delta=Fraction(0) if spec.pure else spec.delta,
             protects=(self.unit_in_words(spec), *self.relation(spec), *merged_from(ledger)),
-            lost=(*self.exposes(spec), *not_protected(spec, ledger, context, states=True, bare=not spec.intrusion)),
+            not_protected=(
+                *self.exposes(spec),
+                *not_protected(spec, ledger, context, states=True, bare=not spec.intrusion),
+            ),
             assumes=self.assumes(spec, ledger, context),
             whole=self.promised_for_all_partitions,
         )

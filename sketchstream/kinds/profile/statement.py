@@ -36,7 +36,7 @@ def statement(spec: ProfileSpec, ledger: Ledger, context: Context | None = None)
         context,
         delta=Fraction(0),
         protects=_protects(spec, ledger),
-        lost=not_protected(spec, ledger, context, states=states, bare=bare),
+        not_protected=not_protected(spec, ledger, context, states=states, bare=bare),
         assumes=(*assumptions(spec, context), *assumed_of_groups(spec)),
     )
 

@@ -73,17 +73,97 @@ class CountingSpec(Protocol):
         """Largest sum of one item's absolute weights, as the source promises."""
 
 
-class PrintedStatement:
-    """Base of the guarantees of all kinds: sentences under four titles, as text and for notebooks."""
+@dataclass(frozen=True)
+class Guarantee:
+    """What one sketch guarantees. Losses are pure epsilons, or losses to Gaussian noise.
 
+    Args:
+        unit: "event" or "item".
+        delta: delta at which losses that are not pure are stated; 0 if those of the sketch are.
+        published: largest loss of an event, or item, to everything that is published.
+        published_and_one_copy: the same with one unannounced copy of the open state.
+        total: over all sketches on the topic and the windows of a day; for items also over partitions.
+        total_kept: over all windows whose publications are kept; infinite if they are kept for ever.
+        protects: sentences: what is protected.
+        seen: sentences: what an observer may see.
+        not_protected: sentences: what is not protected.
+        assumes: sentences: what the guarantee rests on.
+        table: name and snapshot of the table that was counted; nothing is claimed against who can read it.
+    """
+
+    unit: str
+    delta: Fraction
+    published: Loss | GaussianLoss
+    published_and_one_copy: Loss | GaussianLoss
+    total: Losses
+    total_kept: Losses
     protects: tuple[str, ...]
     seen: tuple[str, ...]
-    lost: tuple[str, ...]
+    not_protected: tuple[str, ...]
     assumes: tuple[str, ...]
+    table: tuple[str, str] | None = None
+
+    @classmethod
+    def build(
+        cls,
+        spec: CountingSpec,
+        ledger: SketchHistory,
+        context: Context,
+        *,
+        delta: Fraction,
+        protects: Sequence[str],
+        not_protected: Sequence[str],
+        assumes: Sequence[str],
+        whole: bool = False,
+    ) -> Guarantee:
+        """The guarantee of a sketch of any kind.
+
+        Args:
+            spec: spec of the sketch.
+            ledger: history of the sketch.
+            context: deployment of the sketch.
+            delta: delta at which losses that are not pure are stated; 0 if those of the sketch are.
+            protects: sentences: what is protected.
+            not_protected: sentences: what is not protected, of this kind.
+            assumes: sentences: what the guarantee rests on.
+            whole: whether one promise bounds an item over all partitions of a window together.
+        """
+        published, with_copy = ledger.loss(), ledger.loss(intrusion=True)
+        if context.table is not None:
+            with_copy = math.inf
+            not_protected = ("raw data: they are kept in the table that was counted", *not_protected)
+            if spec.unit == "event":
+                assumes = (*assumes, "an event is one row of the table, as it was read, whatever it was made from")
+        total, all_windows = over_a_day(ledger, context, whole=whole), over_all_windows(ledger, context, whole=whole)
+        mixed = [isinstance(published, GaussianLoss), bool(total.gaussian.mu2)]
+        return cls(
+            unit=spec.unit,
+            delta=delta,
+            published=published,
+            published_and_one_copy=with_copy,
+            total=total,
+            total_kept=all_windows,
+            protects=tuple(protects),
+            seen=(
+                *_losses_in_words(spec, delta, published, with_copy, total, all_windows, context, whole),
+                *_early_publications(context),
+                *[MEANING] * any(mixed),
+            ),
+            not_protected=(*publications.tell_uncovered(spec, context), *not_protected),
+            assumes=tuple(assumes),
+            table=context.table,
+        )
 
     def epsilons(self) -> tuple[float | Fraction, float | Fraction]:
-        """Epsilon that readers of publications learn at most, and readers who also copied the open state once."""
-        raise NotImplementedError
+        """Epsilon that readers of publications learn at most, and readers who also copied the open state once.
+
+        Losses that are not pure are stated at the delta of the guarantee.
+        """
+        published, with_copy = (
+            loss.epsilon(self.delta) if isinstance(loss, GaussianLoss) else loss
+            for loss in (self.published, self.published_and_one_copy)
+        )
+        return published, with_copy
 
     @property
     def no_privacy(self) -> bool:
@@ -97,142 +177,20 @@ class PrintedStatement:
 
     @property
     def warning(self) -> str | None:
-        """NO PRIVACY, and against whom; None where neither loss is too large."""
-        return no_privacy_warning(*self.epsilons())
+        """NO PRIVACY, and against whom; None where no loss is too large.
 
-    def sentences(self) -> dict[str, Any]:
-        """The sentences and the warning as plain data: the end of every `to_dict`."""
-        return {
-            "no_privacy": self.no_privacy,
-            "no_privacy_with_copy": self.no_privacy_with_copy,
-            "warning": self.warning,
-            "protects": list(self.protects),
-            "seen": list(self.seen),
-            "not_protected": list(self.lost),
-            "assumes": list(self.assumes),
-        }
-
-    def _repr_html_(self) -> str:
-        """HTML for notebooks."""
-        from sketchstream.pictures import cards
-
-        return cards.guarantee(self)
-
-    def __str__(self) -> str:
-        """The statement for people."""
-        lines = [] if self.warning is None else [self.warning]
-        for title, sentences in (
-            ("Protected", self.protects),
-            ("How much", self.seen),
-            ("Not protected", self.lost),
-            ("Assumes", self.assumes),
-        ):
-            lines += [title, *(f"  - {sentence}" for sentence in sentences)]
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class Guarantee(PrintedStatement):
-    """What one sketch guarantees. Losses are pure epsilons, or losses to Gaussian noise.
-
-    Args:
-        unit: "event" or "item".
-        delta: delta at which losses that are not pure are stated; 0 if those of the sketch are.
-        published: largest loss of an event, or item, to everything that is published.
-        looked: the same with one unannounced copy of the open state.
-        total: over all sketches on the topic and the windows of a day; for items also over partitions.
-        kept: over all windows whose publications are kept; infinite if they are kept for ever.
-        protects: sentences: what is protected.
-        seen: sentences: what an observer may see.
-        lost: sentences: what is not protected.
-        assumes: sentences: what the guarantee rests on.
-        table: name and snapshot of the table that was counted; nothing is claimed against who can read it.
-    """
-
-    unit: str
-    delta: Fraction
-    published: Loss | GaussianLoss
-    looked: Loss | GaussianLoss
-    total: Losses
-    kept: Losses
-    protects: tuple[str, ...]
-    seen: tuple[str, ...]
-    lost: tuple[str, ...]
-    assumes: tuple[str, ...]
-    table: tuple[str, str] | None = None
-
-    @classmethod
-    def build(
-        cls,
-        spec: CountingSpec,
-        ledger: SketchHistory,
-        context: Context,
-        *,
-        delta: Fraction,
-        protects: Sequence[str],
-        lost: Sequence[str],
-        assumes: Sequence[str],
-        whole: bool = False,
-    ) -> Guarantee:
-        """The guarantee of a sketch of any kind.
-
-        Args:
-            spec: spec of the sketch.
-            ledger: history of the sketch.
-            context: deployment of the sketch.
-            delta: delta at which losses that are not pure are stated; 0 if those of the sketch are.
-            protects: sentences: what is protected.
-            lost: sentences: what is not protected, of this kind.
-            assumes: sentences: what the guarantee rests on.
-            whole: whether one promise bounds an item over all partitions of a window together.
+        Of a history it says what readers of publications alone may learn: nothing is claimed against others.
         """
-        published, looked = ledger.loss(), ledger.loss(intrusion=True)
-        if context.table is not None:
-            looked = math.inf
-            lost = ("raw data: they are kept in the table that was counted", *lost)
-            if spec.unit == "event":
-                assumes = (*assumes, "an event is one row of the table, as it was read, whatever it was made from")
-        total, all_windows = over_a_day(ledger, context, whole=whole), over_all_windows(ledger, context, whole=whole)
-        mixed = [isinstance(published, GaussianLoss), bool(total.gaussian.mu2)]
-        return cls(
-            unit=spec.unit,
-            delta=delta,
-            published=published,
-            looked=looked,
-            total=total,
-            kept=all_windows,
-            protects=tuple(protects),
-            seen=(
-                *_losses_in_words(spec, delta, published, looked, total, all_windows, context, whole),
-                *_early_publications(context),
-                *[MEANING] * any(mixed),
-            ),
-            lost=(*publications.tell_uncovered(spec, context), *lost),
-            assumes=tuple(assumes),
-            table=context.table,
-        )
-
-    def epsilons(self) -> tuple[float | Fraction, float | Fraction]:
-        """Losses as epsilons, those that are not pure at the delta of the statement."""
-        published, looked = (
-            loss.epsilon(self.delta) if isinstance(loss, GaussianLoss) else loss
-            for loss in (self.published, self.looked)
-        )
-        return published, looked
-
-    @property
-    def warning(self) -> str | None:
-        """Say of a history what readers of publications alone may learn: nothing is claimed against others."""
-        published, looked = self.epsilons()
-        return no_privacy_warning(published, looked if self.table is None else published)
+        published, with_copy = self.epsilons()
+        return no_privacy_warning(published, with_copy if self.table is None else published)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: losses as text (`privacy.losses.loss_texts`), and in full."""
         named = (
             ("published", self.published),
-            ("published_and_one_copy", self.looked),
+            ("published_and_one_copy", self.published_and_one_copy),
             ("total", self.total),
-            ("total_kept", self.kept),
+            ("total_kept", self.total_kept),
         )
         out: dict[str, Any] = {
             "unit": self.unit,
@@ -247,9 +205,18 @@ class Guarantee(PrintedStatement):
         if self.table is not None:
             out["published_and_one_copy"] = NOT_CLAIMED
             out["table"] = dict(zip(("name", "snapshot"), self.table, strict=True))
-        if isinstance(self.published, GaussianLoss) and isinstance(self.looked, GaussianLoss):
-            out |= {"mu2": show(self.published.known), "mu2_and_one_copy": show(self.looked.known)}
-        return {**out, **self.sentences()}
+        if isinstance(self.published, GaussianLoss) and isinstance(self.published_and_one_copy, GaussianLoss):
+            out |= {"mu2": show(self.published.known), "mu2_and_one_copy": show(self.published_and_one_copy.known)}
+        return {
+            **out,
+            "no_privacy": self.no_privacy,
+            "no_privacy_with_copy": self.no_privacy_with_copy,
+            "warning": self.warning,
+            "protects": list(self.protects),
+            "seen": list(self.seen),
+            "not_protected": list(self.not_protected),
+            "assumes": list(self.assumes),
+        }
 
     @property
     def measure(self) -> str:
@@ -261,8 +228,26 @@ class Guarantee(PrintedStatement):
     @property
     def summary(self) -> str:
         """The statement in one sentence."""
-        texts = loss_text(self.published, self.delta), loss_text(self.looked, self.delta)
+        texts = loss_text(self.published, self.delta), loss_text(self.published_and_one_copy, self.delta)
         return summary(self.unit, texts[0], texts[1] if self.table is None else NOT_CLAIMED, self.warning)
+
+    def _repr_html_(self) -> str:
+        """HTML for notebooks."""
+        from sketchstream.pictures import cards
+
+        return cards.guarantee(self)
+
+    def __str__(self) -> str:
+        """The statement for people."""
+        lines = [] if self.warning is None else [self.warning]
+        for title, sentences in (
+            ("Protected", self.protects),
+            ("How much", self.seen),
+            ("Not protected", self.not_protected),
+            ("Assumes", self.assumes),
+        ):
+            lines += [title, *(f"  - {sentence}" for sentence in sentences)]
+        return "\n".join(lines)
 
 
 def _in_full(loss: AnyLoss, delta: Fraction) -> dict[str, Any]:
@@ -286,20 +271,20 @@ STATED: Final = re.compile(r"\(epsilon ([^,]+), delta ([^;)]+)")
 """Beginning of the text of `loss_text` for a loss that is not pure."""
 
 
-def summary(unit: str, published: str, looked: str, warning: str | None = None) -> str:
+def summary(unit: str, published: str, with_copy: str, warning: str | None = None) -> str:
     """A guarantee in one sentence.
 
     Args:
         unit: "event" or "item".
         published: largest loss to what is published, as text.
-        looked: the same with one copy of the open state.
+        with_copy: the same with one copy of the open state.
         warning: NO PRIVACY, and against whom; the sentence begins with it.
     """
     text = f"The loss of one {unit} {_bound_text(published)} against readers of what is published; "
-    if looked == NOT_CLAIMED:
+    if with_copy == NOT_CLAIMED:
         text += "nothing is claimed against who can read the table that was counted."
     else:
-        text += f"against somebody who also copied the open state once, it {_bound_text(looked)}."
+        text += f"against somebody who also copied the open state once, it {_bound_text(with_copy)}."
     return text if warning is None else f"{warning}. {text}"
 
 
@@ -371,7 +356,7 @@ def _losses_in_words(
     spec: CountingSpec,
     delta: Fraction,
     published: AnyLoss,
-    looked: Loss | GaussianLoss,
+    with_copy: Loss | GaussianLoss,
     total: Losses,
     all_windows: Losses,
     context: Context,
@@ -380,7 +365,7 @@ def _losses_in_words(
     """Sentences with the losses."""
     unit = "an event" if spec.unit == "event" else "an item"
     lines = [f"{reader_of(context)}: {unit} loses at most {loss_words(published, delta)}"]
-    reader, copied = intruder_of(context), loss_words(looked, delta)
+    reader, copied = intruder_of(context), loss_words(with_copy, delta)
     if context.table is not None:
         lines.append(table_kept(context.table))
     elif copied == UNLIMITED:
@@ -403,7 +388,7 @@ def _losses_in_words(
         lines.append(f"over {', '.join(what) or 'a day'}: {lost}")
     if context.overlap > 1 and copied != UNLIMITED:
         number = context.overlap if spec.unit == "event" else windows_a_day(context)
-        seized = Losses.of_sketch(looked).times(number * copies)
+        seized = Losses.of_sketch(with_copy).times(number * copies)
         lines.append(
             f"someone who once copied the open states of all these windows of this sketch ({number}), and sees "
             f"everything that they publish: {unit} loses at most {loss_words(seized, delta)}"

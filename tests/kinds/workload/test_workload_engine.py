@@ -192,7 +192,7 @@ def test_guarantees_state_what_is_lost() -> None:
     ledger = ss.Sketch.create(item).ledger
     day = KIND.guarantee(item, ledger, Context(window_ms=3_600_000, published_ms=7_200_000))
     assert day.total.gaussian.mu2 == 24 * ledger.loss().mu2  # type: ignore[union-attr]
-    assert day.kept.gaussian.mu2 == 2 * ledger.loss().mu2  # type: ignore[union-attr]
+    assert day.total_kept.gaussian.mu2 == 2 * ledger.loss().mu2  # type: ignore[union-attr]
     assert "at most 4 over all partitions" in str(day)
     with pytest.warns(ss.NoPrivacyWarning):
         loud = tables(epsilon="11")
