@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sketchstream.config.schema import FileTable
 
-Path = tuple[int | str, ...]
+KeyPath = tuple[int | str, ...]
 MAX_READINGS: Final = 8
 """Most times that a file is read: first for names, then for types, then for what these left open."""
 STAND_IN: Final[Mapping[str, Any]] = {
@@ -99,11 +99,11 @@ def read_tables(written: Mapping[str, Any]) -> tuple[FileTable | None, list[str]
 def _in_the_file(errors: Iterable[Any], data: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The errors with their places in the file: of a key with alternatives, pydantic has an error for each of them."""
     placed: list[dict[str, Any]] = []
-    alternatives: dict[Path, list[dict[str, Any]]] = {}
+    alternatives: dict[KeyPath, list[dict[str, Any]]] = {}
     for error in errors:
         place: Any = data
-        loc: Path = ()
-        key: Path | None = None
+        loc: KeyPath = ()
+        key: KeyPath | None = None
         for part in error["loc"]:
             present = part in place if isinstance(place, dict) else isinstance(place, list) and isinstance(part, int)
             if present or (error["type"] == "missing" and part == error["loc"][-1]):
@@ -153,7 +153,7 @@ def _explain(error: Any, written: Mapping[str, Any], data: Mapping[str, Any]) ->
     return f"{path} must be {error.get('expected') or EXPECTED.get(kind, 'something else')}{value_text}"
 
 
-def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None:
+def _mend(data: dict[str, Any], kind: str, loc: KeyPath, unclear: set[str]) -> None:
     """Remove a wrong key from the data, rename a misspelled one, or insert a value for a required one."""
     place: Any = data
     for part in loc[:-1]:
@@ -198,26 +198,26 @@ def _mend_kind(block: dict[str, Any]) -> None:
     block["kind"] = near or max(fits, key=lambda name: fits[name])
 
 
-def _key(loc: Path) -> str:
+def _key(loc: KeyPath) -> str:
     """The uncertain key; of a sketch, the whole block."""
     if loc[0] == "sketch":
         return ".".join(str(part) for part in loc[:2])
     return ".".join(str(part) for part in loc)
 
 
-def _is_required(loc: Path, data: Mapping[str, Any]) -> bool:
+def _is_required(loc: KeyPath, data: Mapping[str, Any]) -> bool:
     """Whether the key at this place has no default."""
     model = _model(loc[:-1], data)
     field = model.model_fields.get(str(loc[-1]))
     return field is not None and field.is_required()
 
 
-def _nearest_key(loc: Path, data: Mapping[str, Any]) -> str | None:
+def _nearest_key(loc: KeyPath, data: Mapping[str, Any]) -> str | None:
     """The known key that an unknown one probably stands for."""
     return nearest(str(loc[-1]), _model(loc[:-1], data).model_fields)
 
 
-def _spell_place(loc: Path, data: Mapping[str, Any]) -> str:
+def _spell_place(loc: KeyPath, data: Mapping[str, Any]) -> str:
     """`input.topic`, or `sketch "hourly".epsilon` for a block."""
     parts = [str(part) for part in loc]
     if len(loc) > 1 and loc[0] == "sketch" and isinstance(loc[1], int):
@@ -228,7 +228,7 @@ def _spell_place(loc: Path, data: Mapping[str, Any]) -> str:
     return ".".join(parts)
 
 
-def _model(loc: Path, data: Mapping[str, Any]) -> type[BaseModel]:
+def _model(loc: KeyPath, data: Mapping[str, Any]) -> type[BaseModel]:
     """The table at this place of the file; of a sketch, that of its kind."""
     from sketchstream.config import schema
     from sketchstream.kinds.config_tables import table_of

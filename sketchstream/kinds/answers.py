@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-Column = Sequence[Any] | npt.NDArray[Any]
+ColumnValues = Sequence[Any] | npt.NDArray[Any]
 
 LEVEL: Final = 0.95
 """Level of intervals, unless another one is asked for."""
@@ -100,7 +100,7 @@ class Answers(ABC):
 
     @property
     @abstractmethod
-    def labels(self) -> Mapping[str, Column]:
+    def labels(self) -> Mapping[str, ColumnValues]:
         """Columns that say what each number is, by their names; d values each."""
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Answers(ABC):
     def layers(self) -> list[dict[str, str]]:
         """Law and parameter of each layer of noise in the numbers."""
 
-    def extra_columns(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, ColumnValues]:
         """Further columns of the rows, by their names; d values each.
 
         Args:
@@ -269,7 +269,7 @@ class Answers(ABC):
         return figure
 
 
-def plain_column(column: Column) -> Sequence[Any]:
+def plain_column(column: ColumnValues) -> Sequence[Any]:
     """A column as a sequence of plain values."""
     values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
     return values

@@ -15,8 +15,8 @@ from sketchstream.errors import EstimateError
 Method = Literal["likelihood", "circulant", "inverse", "monotone"]
 """Methods by which profiles are estimated; the default first."""
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
-Norm = Literal["1", "2", "inf"]
-NORMS: Final[Mapping[str, float]] = dict(zip(get_args(Norm), (1, 2, math.inf), strict=True))
+NormName = Literal["1", "2", "inf"]
+NORMS: Final[Mapping[str, float]] = dict(zip(get_args(NormName), (1, 2, math.inf), strict=True))
 """Norms of the correction of method "circulant", by their names; the norm of a projection is no such option."""
 
 

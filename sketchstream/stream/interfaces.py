@@ -208,7 +208,7 @@ class Source(Protocol):
 # ---------------------------------------------------------------------------------------------------- state
 
 
-Bytes = bytes | memoryview
+BytesOrView = bytes | memoryview
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class Snapshot:
     partition: int
     position: int
     manifest: dict[str, Plain] = field(repr=False)
-    blobs: Mapping[str, Bytes] = field(repr=False)
+    blobs: Mapping[str, BytesOrView] = field(repr=False)
     keep: frozenset[str] = field(repr=False)
     revision: int = 0
     spec_fingerprint: bytes = field(default=b"", repr=False)
@@ -249,11 +249,11 @@ class Snapshot:
     copied_bytes: int = 0
     release: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
-    def pieces(self, name: str) -> tuple[int, Iterator[Bytes]]:
+    def pieces(self, name: str) -> tuple[int, Iterator[BytesOrView]]:
         """Size of a new blob, and its bytes in order, each piece good until the next one is asked for."""
         streamed = getattr(self.blobs, "pieces", None)
         if streamed is not None:
-            found: tuple[int, Iterator[Bytes]] = streamed(name)
+            found: tuple[int, Iterator[BytesOrView]] = streamed(name)
             return found
         whole = self.blobs[name]
         return len(whole), iter((whole,))
@@ -280,7 +280,7 @@ class Restored:
 
     position: int
     manifest: dict[str, Plain] = field(repr=False)
-    blobs: Mapping[str, Bytes] = field(repr=False)
+    blobs: Mapping[str, BytesOrView] = field(repr=False)
 
 
 @dataclass(frozen=True)

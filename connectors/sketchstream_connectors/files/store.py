@@ -32,7 +32,7 @@ import msgpack
 
 from sketchstream import faults, files, wire
 from sketchstream.errors import DataLossError, StoreError
-from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
+from sketchstream.stream.interfaces import BytesOrView, Fresh, Peer, Restored, Snapshot
 from sketchstream.stream.state import checkpoint
 
 FORMAT = 1
@@ -301,14 +301,14 @@ def open_windows(root: Path) -> dict[str, list[tuple[int, int]]]:
     return checkpoint.open_windows(header["manifest"] for header in headers if header is not None)
 
 
-def _digest_pieces(pieces: Iterator[Bytes], digest: hashlib.blake2b) -> Iterator[Bytes]:
+def _digest_pieces(pieces: Iterator[BytesOrView], digest: hashlib.blake2b) -> Iterator[BytesOrView]:
     """Yield the pieces, and update the digest with them."""
     for piece in pieces:
         digest.update(piece)
         yield piece
 
 
-def read_blobs(root: Path, partition: int, header: Mapping[str, Any]) -> dict[str, Bytes]:
+def read_blobs(root: Path, partition: int, header: Mapping[str, Any]) -> dict[str, BytesOrView]:
     """The blobs that a snapshot names. Raises DataLossError where one is missing or damaged."""
     folder = root / f"p{partition:05d}"
     return {name: _read_blob(folder, name, digest, partition) for name, digest in header["blobs"].items()}
@@ -327,9 +327,9 @@ def _read_snapshot(path: Path, partition: int) -> dict[str, Any]:
     return header
 
 
-def _read_blob(folder: Path, name: str, digest: bytes, partition: int) -> Bytes:
+def _read_blob(folder: Path, name: str, digest: bytes, partition: int) -> BytesOrView:
     """One blob, or DataLossError."""
-    data: Bytes = b""
+    data: BytesOrView = b""
     with contextlib.suppress(FileNotFoundError), (folder / f"{name}.blob").open("rb") as file:
         first = file.read(wire.PREFIX_BYTES)
         room = wire.aligned_memory(os.fstat(file.fileno()).st_size, first)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sketchstream.array_types import Floats, Ints
 from sketchstream.denoising.methods import METHODS, MIN_VARIANCE, Denoised, apply_facts, denoise_by
 from sketchstream.errors import DomainError, EstimateError
-from sketchstream.kinds.answers import LEVEL, Column
+from sketchstream.kinds.answers import LEVEL, ColumnValues
 from sketchstream.kinds.estimates import Estimate, checked_level
 from sketchstream.kinds.gaussian.quantiles import interval_reach, sure_width
 from sketchstream.kinds.gaussian.spec import GaussianSpec
@@ -140,7 +140,7 @@ class GaussianEstimate(LinearAnswers):
         return np.full(len(self._state), self._error)
 
     @cached_property
-    def labels(self) -> Mapping[str, Column]:
+    def labels(self) -> Mapping[str, ColumnValues]:
         """The position in the domain of each slot's item, and the item itself; None where its name is not at hand."""
         places = np.arange(len(self._state)) if self._positions is None else self._positions
         if not self.spec.domain.listed:
@@ -152,7 +152,7 @@ class GaussianEstimate(LinearAnswers):
     def _parameters(self) -> Sequence[Fraction]:
         return self.variances
 
-    def extra_columns(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, ColumnValues]:
         return {"raw": self.raw}
 
     @property

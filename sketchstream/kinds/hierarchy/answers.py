@@ -19,7 +19,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import DomainError, EstimateError
-from sketchstream.kinds.answers import LEVEL, Column
+from sketchstream.kinds.answers import LEVEL, ColumnValues
 from sketchstream.kinds.estimates import Estimate, checked_level
 from sketchstream.kinds.hierarchy.fit import fit_unbiased, nonnegative
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
@@ -60,17 +60,17 @@ class HierarchyAnswers(LinearAnswers):
     negative: bool = False
 
     @cached_property
-    def labels(self) -> Mapping[str, Column]:
+    def labels(self) -> Mapping[str, ColumnValues]:
         """The level of each node, and the names on its way; None below it."""
         tree, depths = self.spec.tree, self.spec.tree.depths[self.nodes].tolist()
         paths = [tree.path(node) for node in self.nodes.tolist()]
         named = (ROOT, *tree.levels)
-        columns: dict[str, Column] = {"level": [named[depth] for depth in depths]}
+        columns: dict[str, ColumnValues] = {"level": [named[depth] for depth in depths]}
         for depth, name in enumerate(tree.levels):
             columns[name] = [path[depth] if len(path) > depth else None for path in paths]
         return columns
 
-    def extra_columns(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, ColumnValues]:
         """The unbiased estimates, as a further column of the rows."""
         return {"unbiased": self.unbiased}
 

@@ -21,7 +21,7 @@ from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.items.columns import Choices, RecordColumn
 
-Path = tuple[str, ...]
+NodePath = tuple[str, ...]
 
 MAX_LEVELS: Final = 16
 MAX_NODES: Final = 1 << 22
@@ -63,7 +63,7 @@ class Tree:
             )
         names: list[tuple[str, ...]] = []
         children: list[tuple[int, ...]] = []
-        above: list[Path] = [()]
+        above: list[NodePath] = [()]
         for depth in range(1, len(named) + 1):
             nodes = list(dict.fromkeys(leaf[:depth] for leaf in leaves))
             number = dict.fromkeys(above, 0)
@@ -147,7 +147,7 @@ class Tree:
         """(nodes,) level of each node, 0 for the root."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
-    def path(self, node: int) -> Path:
+    def path(self, node: int) -> NodePath:
         """Names on the way to a node from the top; none for the root."""
         depth = int(self.depths[node])
         place, names = node - self.starts[depth], []
@@ -236,7 +236,7 @@ def _level_names(levels: object) -> tuple[str, ...]:
     return named
 
 
-def _path(written: Sequence[str] | str, depth: int) -> Path:
+def _path(written: Sequence[str] | str, depth: int) -> NodePath:
     """The names of a path, checked."""
     path = tuple(written.split(BETWEEN)) if isinstance(written, str) else tuple(written)
     if len(path) != depth or any(not isinstance(name, str) or not name or BETWEEN in name for name in path):

@@ -15,9 +15,9 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.spec import Domain, Epsilon, exact_epsilon, flag, require_choice
 
-Counts = Literal["modulus", "presence"]
+PatternCounts = Literal["modulus", "presence"]
 """What counters hold: sums of weights modulo p, or whether an item was there."""
-Noise = Literal["groups", "joint"]
+PatternNoise = Literal["groups", "joint"]
 """Whether each group's counters have noise of their own, or a slot's counters have it together."""
 MAX_JOINT = 4
 """Groups whose noise is drawn together."""
@@ -44,8 +44,8 @@ class OverlapRule:
     groups: tuple[str, ...]
     epsilon: Fraction
     histograms: bool = True
-    counts: Counts = "modulus"
-    noise: Noise = "groups"
+    counts: PatternCounts = "modulus"
+    noise: PatternNoise = "groups"
 
     @classmethod
     def of(
@@ -54,8 +54,8 @@ class OverlapRule:
         epsilon: Epsilon | None,
         histograms: bool | None,
         *,
-        counts: Counts,
-        noise: Noise,
+        counts: PatternCounts,
+        noise: PatternNoise,
         groups: Groups | None,
         unit: str,
         publish: str,
@@ -77,8 +77,8 @@ class OverlapRule:
         Raises:
             SpecError: the groups cannot be combined, or a field is given without `overlap`.
         """
-        content: Counts = require_choice(counts, "counts", get_args(Counts))
-        drawn: Noise = require_choice(noise, "noise", get_args(Noise))
+        content: PatternCounts = require_choice(counts, "counts", get_args(PatternCounts))
+        drawn: PatternNoise = require_choice(noise, "noise", get_args(PatternNoise))
         plain = (content, drawn) == ("modulus", "groups")
         own_histograms = plain if histograms is None else flag(histograms, "histograms")
         if overlap is None or overlap is False:

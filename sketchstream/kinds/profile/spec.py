@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.groups.group_list import GroupRule, Groups, GroupSample, OneOfGroups
-from sketchstream.kinds.profile.overlap_rule import Counts, Noise, OverlapRule
+from sketchstream.kinds.profile.overlap_rule import OverlapRule, PatternCounts, PatternNoise
 from sketchstream.kinds.profile.presence import best_modulus
 from sketchstream.spec import (
     MAX_MODULUS,
@@ -165,8 +165,8 @@ class ProfileSpec:
         overlap: bool | Sequence[str | int] | None = None,
         epsilon_overlap: Epsilon | None = None,
         histograms: bool | None = None,
-        counts: Counts = "modulus",
-        noise: Noise = "groups",
+        counts: PatternCounts = "modulus",
+        noise: PatternNoise = "groups",
     ) -> None:
         if not isinstance(domain, (ClosedDomain, OpenDomain)):
             raise SpecError(f"domain must be a ClosedDomain or an OpenDomain, found {type(domain).__name__}")
@@ -303,8 +303,8 @@ class ProfileSpec:
         overlap: bool | Sequence[str | int] | None,
         epsilon: Epsilon | None,
         histograms: bool | None,
-        counts: Counts,
-        noise: Noise,
+        counts: PatternCounts,
+        noise: PatternNoise,
         epsilon_publish: Epsilon | None,
     ) -> None:
         """Check and set what is published of several groups together."""

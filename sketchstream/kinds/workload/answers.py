@@ -17,7 +17,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import Column
+from sketchstream.kinds.answers import ColumnValues
 from sketchstream.kinds.linear.answers import BELOW_ZERO, LinearAnswers, below_zero, quantiles
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.workload import pictures
@@ -121,7 +121,7 @@ class WorkloadAnswers(LinearAnswers):
         raise EstimateError(f"no table of this name; there are {', '.join(table.name for table in self.tables)}")
 
     @cached_property
-    def labels(self) -> Mapping[str, Column]:
+    def labels(self) -> Mapping[str, ColumnValues]:
         """Each answer's table and its cell in it; None in columns that the table sums over."""
         names = dict.fromkeys(axis.column for table in self.tables for axis in table.axes)
         columns: dict[str, list[Any]] = {"table": [], **{name: [] for name in names}}

@@ -24,7 +24,7 @@ from sketchstream.privacy.deployments.deployment import (
     Periods,
     Record,
     Total,
-    Window,
+    WindowSpan,
     days_of,
     event_sum,
     gaussian_total,
@@ -60,13 +60,13 @@ class Census(Deployment):
         kinds: the records of one window of each kind.
     """
 
-    windows: Sequence[tuple[WindowClass, Window]] = ()
+    windows: Sequence[tuple[WindowClass, WindowSpan]] = ()
     kinds: Mapping[WindowClass, tuple[Record, ...]] = field(default_factory=dict)
 
     @classmethod
     def count(
         cls,
-        windows: Iterable[tuple[WindowClass, Window]],
+        windows: Iterable[tuple[WindowClass, WindowSpan]],
         kinds: Mapping[WindowClass, Sequence[Record]],
         *,
         keyed: bool = True,
@@ -88,7 +88,7 @@ class Census(Deployment):
         at_once = {kind: tuple(replace(record, window=INSTANT) for record in found) for kind, found in kinds.items()}
         return cls(tuple(records), keyed, limit, budget, evidence or {}, list(windows), at_once)
 
-    def total(self, records: Sequence[Record] | None = None, within: Window | None = None) -> Total:
+    def total(self, records: Sequence[Record] | None = None, within: WindowSpan | None = None) -> Total:
         """See `Deployment.total`."""
         return self._everything if records is None and within is None else super().total(records, within)
 
@@ -102,7 +102,7 @@ class Census(Deployment):
 
     @cached_property
     def _days(self) -> dict[str, Total]:
-        days: dict[int, list[tuple[WindowClass, Window]]] = defaultdict(list)
+        days: dict[int, list[tuple[WindowClass, WindowSpan]]] = defaultdict(list)
         for kind, (start, end) in self.windows:
             for day in days_of((start, end)):
                 begins = day * DAY_MS
@@ -122,7 +122,7 @@ class Census(Deployment):
 
     @cached_property
     def _rows(self) -> list[dict[str, str]]:
-        groups: dict[tuple[str, int], list[tuple[WindowClass, Window]]] = defaultdict(list)
+        groups: dict[tuple[str, int], list[tuple[WindowClass, WindowSpan]]] = defaultdict(list)
         for kind, window in self.windows:
             groups[kind[0], kind[1]].append((kind, window))
         return [
@@ -135,7 +135,7 @@ class Census(Deployment):
             for place, windows in sorted(groups.items())
         ]
 
-    def _total(self, windows: Sequence[tuple[WindowClass, Window]]) -> Total:
+    def _total(self, windows: Sequence[tuple[WindowClass, WindowSpan]]) -> Total:
         """Total loss to some windows."""
         counts = Counter(kind for kind, _ in windows)
         instants = self._instants(windows)
@@ -158,9 +158,9 @@ class Census(Deployment):
             sum((times * self.misplaced_item(self.kinds[kind]) for kind, times in counts.items()), Fraction(0)),
         )
 
-    def _record(self, windows: Sequence[tuple[WindowClass, Window]]) -> Fraction:
+    def _record(self, windows: Sequence[tuple[WindowClass, WindowSpan]]) -> Fraction:
         """Loss of one record to the numbers of records, as in `deployment.most_of_record`."""
-        by_sketch: dict[tuple[str, int], list[tuple[WindowClass, Window]]] = defaultdict(list)
+        by_sketch: dict[tuple[str, int], list[tuple[WindowClass, WindowSpan]]] = defaultdict(list)
         for kind, window in windows:
             by_sketch[kind[0], kind[1]].append((kind, window))
         total = Fraction(0)
@@ -182,7 +182,7 @@ class Census(Deployment):
         ]
         return gaussian_total(measured, total)
 
-    def _instants(self, windows: Sequence[tuple[WindowClass, Window]]) -> set[Instant]:
+    def _instants(self, windows: Sequence[tuple[WindowClass, WindowSpan]]) -> set[Instant]:
         """The sets of windows that are open at an instant before something ends, each set once."""
         begins: dict[int, list[WindowClass]] = defaultdict(list)
         ends: dict[int, list[WindowClass]] = defaultdict(list)
@@ -225,8 +225,8 @@ class Census(Deployment):
         """Most that an item has lost in any one period of the budget, to sketches of one measure."""
         assert self.budget is not None
         lost = {kind: self._window_item(kind, loss, gaussian) for kind in self.kinds}
-        spans: dict[Window, Window] = {}
-        sums: dict[Window, Loss] = defaultdict(Fraction)
+        spans: dict[WindowSpan, WindowSpan] = {}
+        sums: dict[WindowSpan, Loss] = defaultdict(Fraction)
         for kind, window in self.windows:
             if lost[kind]:
                 if window not in spans:

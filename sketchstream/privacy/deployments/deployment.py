@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _DELTA = str(DELTA)
 _NOTHING = GaussianLoss.none()
-Window = tuple[int, int]
+WindowSpan = tuple[int, int]
 
 
 class Periods(Protocol):
@@ -57,7 +57,7 @@ class Periods(Protocol):
     def delta(self) -> Fraction | None:
         """The delta that epsilon is stated for; None: pure losses only."""
 
-    def span_of(self, window: Window) -> Window:
+    def span_of(self, window: WindowSpan) -> WindowSpan:
         """The periods that a window overlaps, from the beginning of the first to the end of the last."""
 
 
@@ -86,7 +86,7 @@ class Record:
 
     name: str
     revision: int
-    window: Window | None
+    window: WindowSpan | None
     partition: int | None
     counts: tuple[int, ...]
     ledger: AnyLedger
@@ -111,7 +111,7 @@ class Record:
         return cls(*place, ledger, published.seal_id, publications.cost_of_record(published.spec), positions)
 
     @property
-    def place(self) -> tuple[str, int, Window | None, int | None]:
+    def place(self) -> tuple[str, int, WindowSpan | None, int | None]:
         """The record's place: name, revision, window and partition."""
         return self.name, self.revision, self.window, self.partition
 
@@ -270,7 +270,7 @@ class Deployment:
         distinct = [replace(record, conflicts=by_place[record.place] - 1 if record.name else 0) for record in distinct]
         return cls(tuple(in_order(distinct)), keyed, limit, budget, evidence or {})
 
-    def total(self, records: Sequence[Record] | None = None, within: Window | None = None) -> Total:
+    def total(self, records: Sequence[Record] | None = None, within: WindowSpan | None = None) -> Total:
         """Total losses to some of the records, or to all of them.
 
         Args:
@@ -525,7 +525,7 @@ class Deployment:
         """Loss of an item to all windows: its losses in them add up."""
         return sum((lost for _, lost in self._item_windows(records, loss)), Fraction(0))
 
-    def _item_windows(self, records: Sequence[Record], loss: Measured) -> Iterator[tuple[Window | None, Loss]]:
+    def _item_windows(self, records: Sequence[Record], loss: Measured) -> Iterator[tuple[WindowSpan | None, Loss]]:
         """Loss of an item in each window of each sketch, over the partitions that can hold it."""
         windows: dict[Any, dict[Any, Loss]] = {}
         counts: dict[Any, set[int]] = {}
@@ -580,7 +580,7 @@ def _record_fields(record: Record) -> dict[str, Any]:
 def in_order(records: Iterable[Record]) -> list[Record]:
     """Records by name, revision, window, partition; those without a window or a partition first."""
 
-    def order(record: Record) -> tuple[str, int, Window, int]:
+    def order(record: Record) -> tuple[str, int, WindowSpan, int]:
         partition = -1 if record.partition is None else record.partition
         return record.name, record.revision, record.window or (0, 0), partition
 
@@ -623,7 +623,7 @@ def most_of_item(records: Sequence[Record]) -> Losses:
 
 
 def most_of_record(
-    records: Sequence[Record], within: Window | None = None, evidence: Mapping[str, FrontierNoise] | None = None
+    records: Sequence[Record], within: WindowSpan | None = None, evidence: Mapping[str, FrontierNoise] | None = None
 ) -> Fraction:
     """Largest loss of one record to the numbers of records of these sketches, whatever it does to each of them.
 
@@ -653,7 +653,7 @@ def most_of_record(
     return total
 
 
-def event_sum(records: Sequence[Record], loss: Measured, within: Window | None = None) -> Loss:
+def event_sum(records: Sequence[Record], loss: Measured, within: WindowSpan | None = None) -> Loss:
     """The largest sum of losses to sketches that count the same event, over all instants and partitions."""
     first, last = within or (-math.inf, math.inf)
     always = sum((loss(record) for record in records if record.window is None), Fraction(0))
@@ -684,7 +684,7 @@ def sweep(steps: Sequence[tuple[float, int, Loss]]) -> Loss:
     return worst
 
 
-def days_of(window: Window) -> range:
+def days_of(window: WindowSpan) -> range:
     """Numbers of the UTC days that a window has a part in, counted from 1970."""
     return range(window[0] // DAY_MS, (window[1] - 1) // DAY_MS + 1)
 

@@ -23,7 +23,7 @@ from sketchstream.privacy.losses.history import LOOK, Entry, Gap, History, Layer
 from sketchstream.privacy.losses.measures import PURE, Measure
 
 Cost = TypeVar("Cost")
-Path = tuple[int, ...]
+PartPath = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class GapCosts(Generic[Cost]):
         later: cost of hiding it behind what follows: views that see it, layers after it, layers of other parts.
     """
 
-    part: Path
+    part: PartPath
     after: int
     before: Cost
     later: Cost
@@ -55,7 +55,7 @@ def sides(history: History, measure: Measure[Cost], earlier: Measure[Cost] | Non
 
 
 def _sides(
-    history: History, measure: Measure[Cost], earlier: Measure[Cost], path: Path, end: Cost
+    history: History, measure: Measure[Cost], earlier: Measure[Cost], path: PartPath, end: Cost
 ) -> Iterator[GapCosts[Cost]]:
     """The places of `sides`, for a part after whose end a shift costs `end`."""
     before, later = _before(history, earlier), [end]

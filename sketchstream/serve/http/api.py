@@ -48,8 +48,7 @@ from sketchstream.serve.http.parameters import (
     WindowsQuery,
     read_form,
 )
-from sketchstream.serve.http.routing import Path as Route
-from sketchstream.serve.http.routing import describe_answer, get, plain_path
+from sketchstream.serve.http.routing import DocumentedRoute, describe_answer, get, plain_path
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service, WindowAnswer
 from sketchstream.serve.store.stored_windows import Computed, StoredWindow
@@ -341,7 +340,7 @@ class Api:
             get(f"{sketch}/profile", self.profile, shapes.Profile, table=True, **dependencies),
             get(f"{sketch}/overlap", self.overlap, shapes.Overlap, table=True, **dependencies),
             get(f"{sketch}/estimate", self.estimate, shapes.Estimate, table=True, **dependencies),
-            Route(
+            DocumentedRoute(
                 f"{sketch}/estimate",
                 self.estimate_form,
                 methods=["POST"],
@@ -354,12 +353,14 @@ class Api:
             get(f"{sketch}/series", self.series, shapes.Series | shapes.SeriesByGroup, table=True, **dependencies),
             get(f"{sketch}/difference", self.difference, shapes.Difference, **dependencies),
             get("/v1/tables", self.table_list, shapes.Tables),
-            Route("/v1/tables/{name}/{table}.parquet", self.table, **dependencies, **parquet, response_class=Response),
+            DocumentedRoute(
+                "/v1/tables/{name}/{table}.parquet", self.table, **dependencies, **parquet, response_class=Response
+            ),
             get("/v1/ledger", self.ledger, shapes.Ledger, table=True),
             get("/v1/incidents", self.incidents, shapes.Incidents, table=True),
             get("/v1/status", self.status, shapes.Status),
-            Route("/metrics", self.metrics, include_in_schema=False),
-            Route("/openapi.json", self.openapi, include_in_schema=False),
+            DocumentedRoute("/metrics", self.metrics, include_in_schema=False),
+            DocumentedRoute("/openapi.json", self.openapi, include_in_schema=False),
             plain_path("/healthz", self.healthz),
             plain_path("/readyz", self.readyz),
         ]

@@ -28,7 +28,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from sketchstream.errors import ConfigError
 from sketchstream.kinds.answers import MAX_LISTED_ROWS
-from sketchstream.kinds.options import METHODS, Method, Norm
+from sketchstream.kinds.options import METHODS, Method, NormName
 from sketchstream.query.estimates import RowQuestion, vector_of
 from sketchstream.query.times import read_time, require_order
 from sketchstream.serve.reconstruction.questions import Question
@@ -123,7 +123,7 @@ class ProfileQuery(Ranged):
     group: Group | SkipJsonSchema[None] = Field(None, description="Of a sketch with groups: the one to show.")
     method: Method = Field("likelihood", description="Estimator.")
     max_count: int | SkipJsonSchema[None] = Field(None, ge=0, le=10_000_000, description="Largest count.")
-    norm: Norm | SkipJsonSchema[None] = Field(None, description="With method=circulant: norm of the correction.")
+    norm: NormName | SkipJsonSchema[None] = Field(None, description="With method=circulant: norm of the correction.")
 
     @property
     def question(self) -> Question:

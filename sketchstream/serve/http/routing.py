@@ -21,7 +21,7 @@ from sketchstream.serve.http.parameters import Parameters, question_for_log, ref
 TEXT: Final = {"description": "Lines of text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
-class Path(APIRoute):
+class DocumentedRoute(APIRoute):
     """A path of the API.
 
     Args:
@@ -75,17 +75,17 @@ def _model(query: Sequence[Any]) -> type[Parameters] | None:
     return None
 
 
-def get(path: str, endpoint: Callable[..., Any], shape: Any, *, table: bool = False, **checks: Any) -> Path:
+def get(path: str, endpoint: Callable[..., Any], shape: Any, *, table: bool = False, **checks: Any) -> DocumentedRoute:
     """A path that answers GET in JSON, and in the other formats if it has a table.
 
     Args:
-        path: see `Path`.
-        endpoint: see `Path`; its docstring is the summary.
+        path: see `DocumentedRoute`.
+        endpoint: see `DocumentedRoute`; its docstring is the summary.
         shape: model of the JSON.
         table: whether there are other formats.
-        checks: `admit`; see `Path`.
+        checks: `admit`; see `DocumentedRoute`.
     """
-    return Path(path, endpoint, **checks, **describe_answer(endpoint, shape, table=table))
+    return DocumentedRoute(path, endpoint, **checks, **describe_answer(endpoint, shape, table=table))
 
 
 def describe_answer(endpoint: Callable[..., Any], shape: Any, *, table: bool) -> dict[str, Any]:
@@ -109,10 +109,10 @@ def describe_answer(endpoint: Callable[..., Any], shape: Any, *, table: bool) ->
     }
 
 
-def plain_path(path: str, endpoint: Callable[..., Any]) -> Path:
+def plain_path(path: str, endpoint: Callable[..., Any]) -> DocumentedRoute:
     """A path that answers in lines of text, to everybody."""
     document: dict[str, Any] = {"summary": _summary(endpoint), "description": "", "responses": {200: TEXT, 503: TEXT}}
-    return Path(path, endpoint, response_class=PlainTextResponse, openapi_extra={"security": []}, **document)
+    return DocumentedRoute(path, endpoint, response_class=PlainTextResponse, openapi_extra={"security": []}, **document)
 
 
 def _summary(endpoint: Callable[..., Any]) -> str:

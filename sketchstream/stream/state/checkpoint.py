@@ -16,7 +16,7 @@ from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamErr
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.input.partition_counts import Steps, perform, run_without_cluster
-from sketchstream.stream.interfaces import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream.interfaces import BytesOrView, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
 from sketchstream.stream.published import frontiers
 from sketchstream.stream.published.values import digits, integer, read_signed, require_list, table, tables
 from sketchstream.stream.state.buffers import Buffers
@@ -50,7 +50,7 @@ EARLY_FORMAT = 4
 as those of sealed ones."""
 
 
-class Blobs(Mapping[str, Bytes]):
+class Blobs(Mapping[str, BytesOrView]):
     """The new blobs of a snapshot, in memory that `release` returns.
 
     Tags and checksums are computed when a blob is read, so not by the thread that counts. A large state is not copied:
@@ -61,10 +61,10 @@ class Blobs(Mapping[str, Bytes]):
         self._held = dict(blobs)
         self._buffers = buffers
 
-    def __getitem__(self, name: str) -> Bytes:
+    def __getitem__(self, name: str) -> BytesOrView:
         return b"".join(blob.pieces()) if isinstance(blob := self._held[name], Streamed) else _in_memory(blob)
 
-    def pieces(self, name: str) -> tuple[int, Iterator[Bytes]]:
+    def pieces(self, name: str) -> tuple[int, Iterator[BytesOrView]]:
         """Size of a blob, and its bytes in order, each piece good until the next one is asked for."""
         blob = self._held[name]
         if isinstance(blob, Streamed):
@@ -100,7 +100,7 @@ class Blobs(Mapping[str, Bytes]):
                     self._buffers.give(blob.buffer)
 
 
-def _in_memory(blob: bytes | Unfinished) -> Bytes:
+def _in_memory(blob: bytes | Unfinished) -> BytesOrView:
     """A blob that lies in memory."""
     return blob if isinstance(blob, bytes) else blob.finish()
 
@@ -326,7 +326,12 @@ def restore(
 
 
 def _restore_sketch_state(
-    state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists, of: int
+    state: PartitionState,
+    name: str,
+    fields: dict[str, Any],
+    blobs: Mapping[str, BytesOrView],
+    lists: SavedLists,
+    of: int,
 ) -> None:
     """Restore what a snapshot holds about one sketch.
 
@@ -388,7 +393,7 @@ def _restore_window(
     state: PartitionState,
     sketch_state: SketchState,
     fields: dict[str, Any],
-    blobs: Mapping[str, Bytes],
+    blobs: Mapping[str, BytesOrView],
     lists: SavedLists,
 ) -> OpenWindow:
     """Restore an open window from what `_window_fields` wrote and from its blob."""
@@ -439,7 +444,7 @@ def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLis
 
 
 def _restore_sketch(
-    state: PartitionState, sketch_state: SketchState, data: Bytes, slots_for: tuple[int, ...], lists: SavedLists
+    state: PartitionState, sketch_state: SketchState, data: BytesOrView, slots_for: tuple[int, ...], lists: SavedLists
 ) -> WindowSketch:
     """Read an open sketch from its bytes; the configuration or the snapshot has the list of items of its domain."""
     plan, key = sketch_state.plan, state.rules.key
@@ -457,7 +462,7 @@ def _restore_sketch(
     )
 
 
-def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:
+def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, BytesOrView]) -> None:
     entry = SealedEntry(
         sketch=str(fields["sketch"]),
         revision=integer(fields["revision"]),

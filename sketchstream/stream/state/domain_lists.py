@@ -18,7 +18,7 @@ from sketchstream.items.item_lists import pack_items, unpack_items
 from sketchstream.items.key import Key
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain, Item
-from sketchstream.stream.interfaces import Bytes
+from sketchstream.stream.interfaces import BytesOrView
 from sketchstream.stream.state.outbox import new_name
 
 NONCE_BYTES = 12
@@ -73,7 +73,7 @@ class SavedLists:
         blobs: blobs of the snapshot.
     """
 
-    def __init__(self, key: Key | None, names: Mapping[str, str], blobs: Mapping[str, Bytes]) -> None:
+    def __init__(self, key: Key | None, names: Mapping[str, str], blobs: Mapping[str, BytesOrView]) -> None:
         self._key, self._names, self._blobs = key, names, blobs
         self._known: dict[str, list[Item]] = {}
 

@@ -31,10 +31,10 @@ from sketchstream_connectors.kafka.fetch.read_ahead import ReadAhead, read_commi
 from sketchstream_connectors.kafka.fetch.record_batch import read_batches
 
 Decode = Literal["auto", "raw", "stock"]
-Path = Literal["raw", "stock"]
+FetchPath = Literal["raw", "stock"]
 
 
-def attach(consumer: object, decode: Decode = "auto") -> Path:
+def attach(consumer: object, decode: Decode = "auto") -> FetchPath:
     """Make `consumer.poll()` return `{partition: [Records, ...]}` where that is safe.
 
     `max_records` of `poll` then counts `Records`. Errors keep the client's types: a wrong checksum is

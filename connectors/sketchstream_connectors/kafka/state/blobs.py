@@ -20,7 +20,7 @@ import msgpack
 
 from sketchstream import wire
 from sketchstream.errors import BrokerError, DataLossError
-from sketchstream.stream.interfaces import Bytes
+from sketchstream.stream.interfaces import BytesOrView
 from sketchstream_connectors.kafka.cluster.client import Connection, translate_errors
 from sketchstream_connectors.kafka.state.pointer import Pointer
 
@@ -66,7 +66,7 @@ def _associated_data(name: bytes, number: int, count: int) -> bytes:
     return struct.pack(">HII", len(name), number, count) + name
 
 
-def encrypt(name: bytes, size: int, pieces: Iterable[Bytes], key: bytes) -> Iterator[tuple[bytes, bytes]]:
+def encrypt(name: bytes, size: int, pieces: Iterable[BytesOrView], key: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Record keys and values of a blob, in order.
 
     Args:
@@ -85,7 +85,7 @@ def encrypt(name: bytes, size: int, pieces: Iterable[Bytes], key: bytes) -> Iter
         yield bound, cipher.encrypt(number.to_bytes(12, "big"), next(chunks, b""), bound)
 
 
-def _chunks(pieces: Iterable[Bytes]) -> Iterator[Bytes]:
+def _chunks(pieces: Iterable[BytesOrView]) -> Iterator[BytesOrView]:
     """Divide bytes into pieces of `CHUNK_BYTES`, the last one shorter."""
     chunk = bytearray()
     for piece in pieces:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
 from sketchstream.log_events import say
-from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
+from sketchstream.stream.interfaces import BytesOrView, Fresh, Peer, Restored, Snapshot
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 from sketchstream_connectors.kafka.cluster.reader_pool import ReaderPool
 from sketchstream_connectors.kafka.cluster.topics import state_topics
@@ -295,7 +295,7 @@ class KafkaStore:
             newest=snapshot.newest,
         )
         try:
-            again: dict[str, Bytes] = {name: data for name, data in fence.moving.items() if name in snapshot.keep}
+            again: dict[str, BytesOrView] = {name: data for name, data in fence.moving.items() if name in snapshot.keep}
             again |= self._blobs_to_rewrite(partition, fence, snapshot)
             fence.write(snapshot, again, about, self._member)
         except FencedError as error:
@@ -319,7 +319,7 @@ class KafkaStore:
             reason = type(error.__cause__ or error).__name__
             say(log, logging.WARNING, "erase_delayed", topic=home, error=reason)
 
-    def _blobs_to_rewrite(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, Bytes]:
+    def _blobs_to_rewrite(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, BytesOrView]:
         """Blobs to write again: they are clean, but so old that they keep superseded snapshots from being erased."""
         lag_bytes, lag_s = self._lag
         oldest = time.time_ns() // 1_000_000 - int(lag_s * 1000)
@@ -359,7 +359,7 @@ class KafkaStore:
         self._admin.close()
 
 
-def _read_named(reader: blobs.BlobReader, partition: int, places: Mapping[str, BlobPlace]) -> dict[str, Bytes]:
+def _read_named(reader: blobs.BlobReader, partition: int, places: Mapping[str, BlobPlace]) -> dict[str, BytesOrView]:
     """The blobs at these places, by name."""
     by_name = reader.read_all(partition, {name.encode(): place for name, place in places.items()})
     return {name.decode(): data for name, data in by_name.items()}

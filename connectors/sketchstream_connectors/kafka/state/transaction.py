@@ -20,7 +20,7 @@ import msgpack
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, FencedError
-from sketchstream.stream.interfaces import Bytes, Snapshot
+from sketchstream.stream.interfaces import BytesOrView, Snapshot
 from sketchstream_connectors.kafka.cluster.acknowledgements import STALLED_S, Acknowledgements
 from sketchstream_connectors.kafka.cluster.client import (
     TRANSACTION_TIMEOUT_MS,
@@ -139,7 +139,7 @@ class Fence:
             self._finish(position, pointer, member, Acknowledgements())
         self.position = position
 
-    def write(self, snapshot: Snapshot, again: Mapping[str, Bytes], about: Pointer, member: Committer) -> None:
+    def write(self, snapshot: Snapshot, again: Mapping[str, BytesOrView], about: Pointer, member: Committer) -> None:
         """Commit a snapshot.
 
         Args:
@@ -216,7 +216,7 @@ class Fence:
         self,
         name: bytes,
         size: int,
-        pieces: Iterable[Bytes],
+        pieces: Iterable[BytesOrView],
         key: bytes,
         acknowledged: Acknowledgements,
         headers: Headers | None = None,

@@ -20,7 +20,7 @@ import numpy as np
 from sketchstream import kinds
 from sketchstream.array_types import Flags, Floats, Ints
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import Column
+from sketchstream.kinds.answers import ColumnValues
 from sketchstream.kinds.convolution.filtering.filters import Filter
 from sketchstream.kinds.convolution.noises.scheme import NoiseLayer
 from sketchstream.kinds.convolution.reading.quantiles import Term, laplace_half_widths
@@ -73,9 +73,9 @@ class FilterAnswers(LinearAnswers):
         return float(np.mean(self.stderr**2))
 
     @cached_property
-    def labels(self) -> Mapping[str, Column]:
+    def labels(self) -> Mapping[str, ColumnValues]:
         """The filter, and each answer's position and time, or its cell; None in columns that the filter sums over."""
-        columns: dict[str, Column] = {"filter": [self.filter.name] * len(self.values)}
+        columns: dict[str, ColumnValues] = {"filter": [self.filter.name] * len(self.values)}
         if self.cells is not None and self.spec.columns is not None:
             return columns | {name: [cell.get(name) for cell in self.cells] for name in self.spec.columns.values}
         columns["position"] = self.positions
@@ -85,7 +85,7 @@ class FilterAnswers(LinearAnswers):
         kind = kinds.of(self.spec)
         return [kind.accounting.parameter(self.spec, layer.cost) for layer in self.drawn]
 
-    def extra_columns(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, ColumnValues]:
         """Which answers stand on a part of the filter only."""
         return {"partial": self.partial}
 

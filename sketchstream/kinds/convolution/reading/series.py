@@ -18,7 +18,7 @@ import numpy as np
 from sketchstream import kinds
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, Column, plain_column
+from sketchstream.kinds.answers import LEVEL, ColumnValues, plain_column
 from sketchstream.kinds.convolution.reading.answers import (
     FilterAnswers,
     answers,
@@ -92,7 +92,7 @@ class Series(LinearAnswers):
         return np.concatenate([answer.stderr for answer in self.answers])
 
     @cached_property
-    def labels(self) -> Mapping[str, Column]:
+    def labels(self) -> Mapping[str, ColumnValues]:
         """Labels of each filter in turn; None in columns that a filter does not have."""
         names = dict.fromkeys(name for answer in self.answers for name in answer.labels)
         missing = [[None] * len(answer.values) for answer in self.answers]
@@ -105,7 +105,7 @@ class Series(LinearAnswers):
     def _parameters(self) -> Sequence[Fraction]:
         return self.answers[0]._parameters()
 
-    def extra_columns(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, ColumnValues]:
         """Which answers stand on a part of their filter only."""
         return {"partial": np.concatenate([answer.partial for answer in self.answers])}
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
+from sketchstream.spec import Unit
 
-Unit = Literal["event", "item"]
-Form = Literal["state", "cumulative", "bins"]
+ObservedForm = Literal["state", "cumulative", "bins"]
 
 DISCRETE_LAPLACE = "discrete-laplace"
 RANDOMIZED_RESPONSE = "randomized-response"
@@ -61,7 +61,7 @@ class Observed:
     """
 
     unit: Unit
-    form: Form
+    form: ObservedForm
     open_domain: bool
     layers: tuple[tuple[str, Fraction], ...]
     slots: tuple[int, ...]

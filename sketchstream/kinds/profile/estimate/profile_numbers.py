@@ -17,7 +17,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, Column
+from sketchstream.kinds.answers import LEVEL, ColumnValues
 from sketchstream.kinds.estimates import Bound, Estimate, normal_quantile
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.fit import Fit, tails
@@ -109,13 +109,13 @@ class ProfileNumbers(Profile):
         return out
 
     @property
-    def labels(self) -> Mapping[str, Column]:
+    def labels(self) -> Mapping[str, ColumnValues]:
         """The count of each number."""
         return {"count": np.arange(self.max_count + 1)}
 
-    def extra_columns(self, level: float) -> Mapping[str, Column]:
+    def extra_columns(self, level: float) -> Mapping[str, ColumnValues]:
         """Shares and numbers of the items with each count; of counts modulo p, what that makes of the k+ number."""
-        columns: dict[str, Column] = {}
+        columns: dict[str, ColumnValues] = {}
         for name, value in (("fraction", self.fractions), ("items", self.counts)):
             low, high = self.number("fractions" if name == "fraction" else "counts", level).T
             columns |= {name: value, f"{name}_low": low, f"{name}_high": high}

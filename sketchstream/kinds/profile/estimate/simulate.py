@@ -18,12 +18,11 @@ from sketchstream.array_types import Ints
 from sketchstream.kinds.profile.estimate.observed import (
     DISCRETE_LAPLACE,
     RANDOMIZED_RESPONSE,
-    Form,
     Observed,
-    Unit,
+    ObservedForm,
 )
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
+from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, Unit
 
 
 def laplace(rng: np.random.Generator, epsilon: float, size: int | tuple[int, ...]) -> Ints:
@@ -80,7 +79,7 @@ def publish(
     epsilon: str | int | Fraction,
     rng: np.random.Generator,
     unit: Unit = "event",
-    form: Form = "state",
+    form: ObservedForm = "state",
     cost: str | int | Fraction | None = None,
     layers: int = 1,
     max_count: int = 300,

@@ -17,7 +17,7 @@ import numpy as np
 from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import presentation
-from sketchstream.kinds.answers import LEVEL, MAX_LISTED_ROWS, Column
+from sketchstream.kinds.answers import LEVEL, MAX_LISTED_ROWS, ColumnValues
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.pictures import row_label
 from sketchstream.kinds.projection.reading.distances import draw_heatmap, nearest, write_arrow
@@ -114,7 +114,7 @@ class RowAnswer(LinearAnswers):
         return np.ravel(self._found.stderr)
 
     @property
-    def labels(self) -> Mapping[str, Column]:
+    def labels(self) -> Mapping[str, ColumnValues]:
         return self.names
 
     def more(self, level: float) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import DomainError, EstimateError, MergeError
-from sketchstream.kinds.answers import LEVEL, Column
+from sketchstream.kinds.answers import LEVEL, ColumnValues
 from sketchstream.kinds.estimates import Estimate, checked_level
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.matrices.kernels import squared_gaps
@@ -133,7 +133,7 @@ class PublishedRows(LinearAnswers):
         return np.asarray(self._norms_of(slice(None), self.level).stderr)
 
     @cached_property
-    def labels(self) -> Mapping[str, Column]:
+    def labels(self) -> Mapping[str, ColumnValues]:
         return {"user": [self.user_name(place) for place in range(self.spec.users.size)]}
 
     def more(self, level: float) -> dict[str, Any]:

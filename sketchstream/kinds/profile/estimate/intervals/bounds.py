@@ -81,7 +81,7 @@ def identity(t: Floats) -> Floats:
 
 SCORES = (present, once, identity, xlogx)
 ITEMS, ONCE, EVENTS, SURPRISE = range(4)
-Items = Callable[[float], tuple[float, float]]
+ItemsInterval = Callable[[float], tuple[float, float]]
 """Ends of a number of items that reach z standard deviations to either side."""
 
 
@@ -132,7 +132,7 @@ class Entropy:
 
     centres: Floats
     covariance: Floats
-    items: Items
+    items: ItemsInterval
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of the interval."""
@@ -160,7 +160,7 @@ def closed_domain_bands(parts: Sequence[Observed], n: int) -> Uncertainty:
     seen = [m.moments(SCORES, line.horizon).covariance for m, line in zip(models, lines, strict=True)]
     above = Band(tails.low[-1:], tails.high[-1:], tails.variance[-1:])
     exact = small_domain_law(parts)
-    items: Items = (lambda z: (math.inf, d)) if exact is None else (lambda z: (exact.ends(z)[0], d))
+    items: ItemsInterval = (lambda z: (math.inf, d)) if exact is None else (lambda z: (exact.ends(z)[0], d))
     scalars = derived_ends(
         blend_moments(own, weights), np.sum([w * w * c for w, c in zip(weights, seen, strict=True)], axis=0), d, items
     )
@@ -211,7 +211,7 @@ def hiding(lines: Sequence[Line | Circle]) -> str:
     )
 
 
-def derived_ends(moments: Moments, model: Floats, d: float, items: Items) -> dict[str, Ends]:
+def derived_ends(moments: Moments, model: Floats, d: float, items: ItemsInterval) -> dict[str, Ends]:
     """Total, ratios and entropy from the estimates of all SCORES together.
 
     Args:
