@@ -22,13 +22,11 @@ import numpy.typing as npt
 
 from sketchstream import noise
 from sketchstream.errors import FormatError
+from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, parameter_name
 from sketchstream.spec import read_rational
 
 TOTAL, COUNTED, ADMITTED = "total", "counted", "admitted"
 """Sum of the weights of the events that moved a slot; number of events counted; number of records admitted."""
-DISCRETE_LAPLACE, DISCRETE_GAUSSIAN = "discrete-laplace", "discrete-gaussian"
-_PARAMETERS = {DISCRETE_LAPLACE: "epsilon", DISCRETE_GAUSSIAN: "sigma2"}
-"""Name of each law's parameter in headers."""
 _WIDTH = 8
 """Bytes of a counter, whatever its value: the size of an open sketch must not depend on its content."""
 
@@ -89,16 +87,16 @@ class Noise:
 
     def to_dict(self) -> dict[str, Any]:
         """The object as plain data for a header."""
-        return {"law": self.law, _PARAMETERS[self.law]: str(self.parameter)}
+        return {"law": self.law, parameter_name(self.law): str(self.parameter)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Noise:
         """The draw that `to_dict` described."""
-        name = _PARAMETERS.get(data["law"], "")
-        parameter = read_rational(data.get(name, "0"))
-        if parameter <= 0:
+        law = data["law"]
+        parameter = read_rational(data.get(parameter_name(law), "0"))
+        if law not in (DISCRETE_LAPLACE, DISCRETE_GAUSSIAN) or parameter <= 0:
             raise FormatError("the noise of a counter in these bytes is not of a law that this version knows")
-        return cls(data["law"], parameter)
+        return cls(law, parameter)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgpack
 import numpy as np
@@ -31,9 +31,8 @@ from sketchstream.kinds.options import Method
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import CopiedPositions
 from sketchstream.privacy.deployments.guarantee import Context
-from sketchstream.privacy.ledgers.gaussian_ledger import GAUSSIAN_LAWS
-from sketchstream.privacy.ledgers.ledger import Ledger
-from sketchstream.privacy.losses.history import History, LayerEntry, View, parameter_name
+from sketchstream.privacy.losses.history import History, LayerEntry, View
+from sketchstream.privacy.losses.law_names import LAWS, parameter_name
 from sketchstream.privacy.losses.loss_texts import cost_text
 from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
 from sketchstream.spec import checked_int, read_rational
@@ -47,10 +46,6 @@ if TYPE_CHECKING:
     from sketchstream.privacy.deployments.guarantee import Guarantee
 
 Norm = Literal[1, 2] | float
-
-
-LAWS: Final = frozenset({*Ledger.laws, *GAUSSIAN_LAWS})
-"""Laws of layers. The variance of a spectral law depends on the direction; the spec says how."""
 
 
 @dataclass(frozen=True)

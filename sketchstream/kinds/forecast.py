@@ -16,7 +16,7 @@ from typing import Any, Final
 from sketchstream import kinds
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.interface import Spec
-from sketchstream.privacy.losses.history import parameter_name
+from sketchstream.privacy.losses.law_names import parameter_name
 from sketchstream.spec import NoPrivacyWarning
 
 Error = Callable[[Any], tuple[str, float]]

@@ -17,7 +17,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from sketchstream.array_types import Floats
-from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Noise
+from sketchstream.components import Noise
+from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE
 
 Draws = tuple[tuple[float, int], ...]
 """Parameters of draws, and how many draws have each."""

@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sketchstream.components import DISCRETE_LAPLACE, Noise
+from sketchstream.components import Noise
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.noise_sums import NoiseSum
+from sketchstream.privacy.losses.law_names import DISCRETE_LAPLACE
 from sketchstream.quality import Z95, Quality, Rule
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers, misplaced_law

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from sketchstream.components import DISCRETE_LAPLACE, Noise
+from sketchstream.components import Noise
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.noise_sums import NoiseSum
+from sketchstream.privacy.losses.law_names import DISCRETE_LAPLACE
 from sketchstream.stream.interfaces import Frontier
 
 ALARM = 1e-3

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from helpers.verify import verify
-from sketchstream import components, kinds, noise
+from sketchstream import kinds, noise
 from sketchstream.components import Component, Counters, Noise
 from sketchstream.kinds.profile import groups, mechanism, patterns
 from sketchstream.kinds.profile.ranking import Ranking
@@ -29,6 +29,7 @@ from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.privacy.losses import gaussian
+from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN
 from sketchstream.stream.state.window_lifecycle import WindowLifecycle
 from sketchstream.stream.state.window_sketch import WindowSketch
 
@@ -405,7 +406,7 @@ def counters_with_half_the_variance(patch: Patch) -> None:
 
     def parameter(self: Any, cost: Fraction) -> Fraction:
         right: Fraction = honest(self, cost)
-        return right / 2 if self.law == components.DISCRETE_GAUSSIAN else right
+        return right / 2 if self.law == DISCRETE_GAUSSIAN else right
 
     patch.setattr(Component, "parameter", parameter)
 
@@ -415,7 +416,7 @@ def counters_with_twice_the_noise(patch: Patch) -> None:
 
 
 def gaussian_counters_without_noise(patch: Patch) -> None:
-    _drawn(patch, lambda component, _, number: 0 if component.law == components.DISCRETE_GAUSSIAN else number)
+    _drawn(patch, lambda component, _, number: 0 if component.law == DISCRETE_GAUSSIAN else number)
 
 
 def records_admitted_without_noise(patch: Patch) -> None:

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sketchstream.components import COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component, Counter, Counters, Noise
+from sketchstream.components import COUNTED, TOTAL, Component, Counter, Counters, Noise
 from sketchstream.errors import FormatError
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.privacy.losses.gaussian import ComponentShift, UnitShift
+from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN
 
 F = Fraction
 SHARES = (F(7, 8), F(1, 12), F(1, 24))

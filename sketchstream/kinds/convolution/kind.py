@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.array_types import Flags, Ints, State
-from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
+from sketchstream.components import Component, quality_counters
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
@@ -34,6 +34,7 @@ from sketchstream.privacy.deployments.guarantee import PACKED, RELATION, assumpt
 from sketchstream.privacy.ledgers.euclidean_ledger import EuclideanLedger
 from sketchstream.privacy.ledgers.gaussian_ledger import ONE, GaussianLedger
 from sketchstream.privacy.losses.gaussian import UnitShift
+from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Flags, Ints
-from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component
+from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
 from sketchstream.errors import EstimateError, FormatError
 from sketchstream.items.domains import Index
 from sketchstream.kinds.capabilities import SlotsOfItems
@@ -30,6 +30,7 @@ from sketchstream.kinds.linear.events import hint_of, in_units, valid_events
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.options import require_options
 from sketchstream.privacy.deployments.guarantee import PACKED, RELATION, assumptions
+from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN
 from sketchstream.privacy.losses.sketch_history import SketchHistory, show
 from sketchstream.spec import Item
 

@@ -20,7 +20,7 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL, Answers
 from sketchstream.kinds.estimates import Estimate, estimate_of
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.privacy.losses.history import parameter_name
+from sketchstream.privacy.losses.law_names import parameter_name
 
 if TYPE_CHECKING:
     from sketchstream.array_types import State

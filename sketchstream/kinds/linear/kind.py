@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sketchstream import kinds, noise
 from sketchstream.array_types import Flags, State
-from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
+from sketchstream.components import Component, quality_counters
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.accounting import Accounting
 from sketchstream.kinds.interface import Kind, Progress
@@ -29,6 +29,7 @@ from sketchstream.privacy.deployments.guarantee import Context, Guarantee, merge
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.gaussian import UnitShift
+from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE
 from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.patterns import noised_patterns
 from sketchstream.kinds.profile.presence import response_epsilon
 from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.privacy.losses.law_names import DISCRETE_LAPLACE, RANDOMIZED_RESPONSE
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 PROGRESS_SLOTS = 1 << 22
 """Counters whose noise is drawn between two reports of progress."""
-LAWS = {"event": "discrete-laplace", "item": "randomized-response"}
+LAWS: Final = {"event": DISCRETE_LAPLACE, "item": RANDOMIZED_RESPONSE}
+"""Law of a layer of noise, by the unit."""
 
 
 def components(spec: ProfileSpec) -> tuple[Component, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.groups.group_list import Groups
+from sketchstream.privacy.losses.law_names import JOINT, PRESENCE_RESPONSE, RANDOMIZED_RESPONSE
 from sketchstream.spec import Domain, Epsilon, exact_epsilon, flag, require_choice
 
 PatternCounts = Literal["modulus", "presence"]
@@ -131,7 +132,7 @@ class OverlapRule:
     @property
     def law(self) -> str:
         """Name of the law of a layer."""
-        return f"{'joint-' if self.joint else ''}{'presence-response' if self.presence else 'randomized-response'}"
+        return (JOINT if self.joint else "") + (PRESENCE_RESPONSE if self.presence else RANDOMIZED_RESPONSE)
 
 
 def _names(overlap: object, groups: Groups) -> tuple[str, ...]:

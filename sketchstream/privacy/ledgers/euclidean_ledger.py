@@ -17,6 +17,7 @@ from typing import ClassVar
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import GaussianLoss
 from sketchstream.privacy.losses.history import History, Loss
+from sketchstream.privacy.losses.law_names import SPECTRAL_LAPLACE
 from sketchstream.privacy.losses.looks import worst_loss, worst_loss_with_look
 from sketchstream.privacy.losses.measures import EUCLIDEAN, Measure, rho_of_pure
 from sketchstream.privacy.losses.sketch_history import show
@@ -36,7 +37,7 @@ class EuclideanLedger(GaussianLedger):
         (Fraction(1, 32), Fraction(9, 128))
     """
 
-    laws: ClassVar[tuple[str, ...]] = ("spectral-laplace",)
+    laws: ClassVar[tuple[str, ...]] = (SPECTRAL_LAPLACE,)
     measure_key: ClassVar[str] = "l2"
     symbol: ClassVar[str] = "norm"
 

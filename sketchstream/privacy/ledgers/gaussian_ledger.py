@@ -17,12 +17,12 @@ from typing import Any, ClassVar, Self
 from sketchstream.errors import BudgetError, SpecError
 from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.losses.history import History, LayerEntry, Loss, View
+from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, GAUSSIAN_LAWS
 from sketchstream.privacy.losses.measures import MU_SQUARED, Measure
 from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory, damaged, fraction, refuse, show
 from sketchstream.privacy.losses.zcdp import DELTA
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
-GAUSSIAN_LAWS = ("discrete-gaussian", "spectral-gaussian")
 ONE = UnitShift.of(1, 1)
 """One coordinate moves by one."""
 BISECTIONS = 40
@@ -338,7 +338,7 @@ def raise_noise(
     step = max(parameter / 4096 // grid * grid, grid)
     for _ in range(MAX_NOISE_STEPS):
         cost = shift.cost(parameter)
-        layer = LayerEntry(b"", GAUSSIAN_LAWS[0], cost, 1)
+        layer = LayerEntry(b"", DISCRETE_GAUSSIAN, cost, 1)
         # A copy of the open state, then a publication with as much fresh noise: the rounding of both adds to the loss.
         looked = GaussianLedger.create(unit, layer, Promise("fresh", cost), shift).loss(intrusion=True)
         if looked.epsilon(delta) <= epsilon:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from sketchstream.errors import BudgetError, SpecError
 from sketchstream.privacy.losses.history import LOOK, Gap, History, LayerEntry, Loss, View
+from sketchstream.privacy.losses.law_names import PURE_LAWS
 from sketchstream.privacy.losses.looks import event_losses, item_loss, worst_loss, worst_loss_with_look
 from sketchstream.privacy.losses.measures import PureEpsilon, rho_of_pure
 from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory, damaged, fraction, show
@@ -50,15 +51,7 @@ class Ledger(SketchHistory):
     budget: Fraction | None = None
 
     symbol: ClassVar[str] = "epsilon"
-    laws: ClassVar[tuple[str, ...]] = (
-        "discrete-laplace",
-        "randomized-response",
-        "joint-randomized-response",
-        "presence-response",
-        "joint-presence-response",
-        "discrete-ball",
-        "spectral-laplace",
-    )
+    laws: ClassVar[tuple[str, ...]] = PURE_LAWS
 
     @classmethod
     def create(

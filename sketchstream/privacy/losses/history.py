@@ -15,15 +15,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-Law = Literal["discrete-laplace", "randomized-response", "discrete-gaussian", "spectral-laplace", "spectral-gaussian"]
 ViewKind = Literal["release", "publication", "look", "copy"]
 Loss = Fraction | float
 """An exact rational, or `math.inf`; no other float ever."""
-
-
-def parameter_name(law: str) -> str:
-    """Name of a law's parameter in headers and answers."""
-    return "sigma2" if law.endswith("-gaussian") else "epsilon"
 
 
 @dataclass(frozen=True)

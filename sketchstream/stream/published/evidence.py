@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from sketchstream import kinds
-from sketchstream.components import DISCRETE_GAUSSIAN
 from sketchstream.kinds.interface import Spec
 from sketchstream.privacy.deployments import publications
+from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN
 from sketchstream.spec import NO_PRIVACY, read_rational
 from sketchstream.stream.published.values import digits, integer, read_signed
 from sketchstream.stream.windows.calendar import NO_TIME

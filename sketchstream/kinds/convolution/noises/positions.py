@@ -29,6 +29,7 @@ from sketchstream.kinds.linear.tree import BlockTree, best_levels, checked_level
 from sketchstream.noise import discrete_laplace
 from sketchstream.noise.entropy import WordSource
 from sketchstream.noise.laws import DiscreteLaplace
+from sketchstream.privacy.losses.law_names import DISCRETE_LAPLACE
 from sketchstream.spec import checked_int
 
 FAR_BELOW: Final = 0.75
@@ -99,7 +100,7 @@ class Counts(ByPosition):
 
     name: ClassVar[NoiseKind] = "counts"
     measure = "epsilon"
-    law = "discrete-laplace"
+    law = DISCRETE_LAPLACE
 
     @cached_property
     def grid(self) -> int:

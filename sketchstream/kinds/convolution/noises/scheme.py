@@ -28,6 +28,7 @@ from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.linear.tree import BlockTree, Levels
 from sketchstream.noise.entropy import WordSource
 from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, calibrate
+from sketchstream.privacy.losses.law_names import SPECTRAL_GAUSSIAN
 from sketchstream.privacy.losses.zcdp import log_of, zcdp_log_delta
 
 Mode = Literal["linear", "circular"]
@@ -149,7 +150,7 @@ class NoiseScheme(ABC):
 
     name: ClassVar[NoiseKind]
     measure: ClassVar[Measure] = "mu2"
-    law: ClassVar[str] = "spectral-gaussian"
+    law: ClassVar[str] = SPECTRAL_GAUSSIAN
     """Law of a layer, as ledgers name it."""
     layout: ClassVar[Layout] = "time"
     by_columns: ClassVar[bool] = False

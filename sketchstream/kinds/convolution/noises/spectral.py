@@ -38,6 +38,7 @@ from sketchstream.kinds.convolution.noises.scheme import (
 from sketchstream.kinds.convolution.noises.synthesis import FRACTION, SYNTHESIS_BITS, Objects, synthesize
 from sketchstream.noise.blocks import add_wrapping
 from sketchstream.noise.entropy import WordSource, words_of
+from sketchstream.privacy.losses.law_names import SPECTRAL_LAPLACE
 
 BITS_GRID: Final = 1 << 20
 """Grid where all columns are +-1: nothing is rounded."""
@@ -146,7 +147,7 @@ class FourierLaplace(FourierGaussian):
 
     name: ClassVar[NoiseKind] = "laplace"
     measure: ClassVar[Measure] = "rho"
-    law = "spectral-laplace"
+    law = SPECTRAL_LAPLACE
     closed_refused = (  # docs/theory/convolution.md, section 11
         "a stream that reacts to closed positions would lose more than its rho says; use noise = 'gaussian' with "
         "layout = 'time', noise = 'counts', or publish = 'state'"
@@ -281,5 +282,5 @@ class TimeLaplace(TimeGaussian):
 
     name = "laplace"
     measure = "rho"
-    law = "spectral-laplace"
+    law = SPECTRAL_LAPLACE
     closed_refused = FourierLaplace.closed_refused

@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
+from sketchstream.kinds.profile.mechanism import LAWS
 from sketchstream.spec import Unit
 
 ObservedForm = Literal["state", "cumulative", "bins"]
 
-DISCRETE_LAPLACE = "discrete-laplace"
-RANDOMIZED_RESPONSE = "randomized-response"
 UNBOUNDED = 1 << 62
 """Stands for "no bound" at the ends of pooled cells."""
 FALSE_ALARM = 2.5e-4
@@ -96,7 +95,7 @@ class Observed:
             raise EstimateError("an open domain needs hashed_into and shares for each of its levels")
         if not self.layers:
             raise EstimateError("what was published has no noise layer")
-        law = DISCRETE_LAPLACE if self.unit == "event" else RANDOMIZED_RESPONSE
+        law = LAWS[self.unit]
         for name, epsilon in self.layers:
             if name != law or epsilon <= 0:
                 raise EstimateError(

@@ -15,12 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Ints
-from sketchstream.kinds.profile.estimate.observed import (
-    DISCRETE_LAPLACE,
-    RANDOMIZED_RESPONSE,
-    Observed,
-    ObservedForm,
-)
+from sketchstream.kinds.profile.estimate.observed import Observed, ObservedForm
+from sketchstream.kinds.profile.mechanism import LAWS
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, Unit
 
@@ -152,7 +148,7 @@ def publish(
                 [_sum_by_index(np.searchsorted(edges, v, side="right") - 1, times, edges.size) for v, times in noisy]
             )
             values = exact_values + laplace(rng, float(price) / 2.0, exact_values.shape)
-    law = DISCRETE_LAPLACE if unit == "event" else RANDOMIZED_RESPONSE
+    law = LAWS[unit]
     return Observed(
         unit=unit,
         form=form,

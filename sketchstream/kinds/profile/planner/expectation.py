@@ -15,8 +15,8 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.profile.estimate.observed import DISCRETE_LAPLACE, RANDOMIZED_RESPONSE, Observed
-from sketchstream.kinds.profile.mechanism import effective_epsilon
+from sketchstream.kinds.profile.estimate.observed import Observed
+from sketchstream.kinds.profile.mechanism import LAWS, effective_epsilon
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 
@@ -79,7 +79,7 @@ def expected_publication(spec: ProfileSpec, items: float, shares: Floats, parts:
     else:
         form, edges = spec.form, spec.edges
         values = _bin_at_edges(noisy, low, edges, spec.form, per_level)
-    name = DISCRETE_LAPLACE if spec.unit == "event" else RANDOMIZED_RESPONSE
+    name = LAWS[spec.unit]
     return Observed(
         unit=spec.unit,
         form=form,
