@@ -40,7 +40,7 @@ FULL = 1_000_000
 LEVELS = 32
 TRIALS_AT_ONCE = 1 << 15
 """Trials whose histograms are held at a time."""
-BETS = 24
+OUTCOME_SETS = 24
 """Number of sets of outcomes that are tried: the n most telling ones, for each n up to it; they share `ERROR`."""
 EPSILON = Fraction(1)
 RELEASE = Fraction(1, 2)
@@ -79,9 +79,9 @@ def lower_bound(quiet: Codes, active: Codes, *, error: float = ERROR) -> float:
         ratio = (learn[one] + 0.5) / (learn[two] + 0.5)
         trust = ratio * np.exp(-2 * np.sqrt(1 / (learn[one] + 0.5) + 1 / (learn[two] + 0.5)))
         order = np.argsort(-trust)
-        bets = min(BETS, size)
-        each = error / (4 * bets)
-        for count in range(1, bets + 1):
+        outcome_sets = min(OUTCOME_SETS, size)
+        each = error / (4 * outcome_sets)
+        for count in range(1, outcome_sets + 1):
             event = order[:count]
             low, _ = clopper_pearson(int(test[one][event].sum()), trials[one], each)
             _, high = clopper_pearson(int(test[two][event].sum()), trials[two], each)

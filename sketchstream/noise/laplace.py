@@ -34,7 +34,7 @@ NARROW_DIGITS = 29
 """Most digits for which 1 + G, but for its rare high part, fits 32 bits."""
 COMPILED_FROM = 1 << 16
 """Smallest array for which loading the compiled loops pays."""
-TWIN = 4
+SAMPLES_PER_ELEMENT = 4
 """Samples that numpy draws in the time of an element of `kernels.use_numpy_twin`."""
 
 
@@ -157,7 +157,7 @@ def compiled_block(words: Words, ready: LaplaceThresholds, noise: Signed) -> boo
     from sketchstream.noise.kernels import laplace_block
 
     arguments = (words, ready.words, noise)
-    if use_numpy_twin(laplace_block, lambda: len(noise) // TWIN, None, arguments):
+    if use_numpy_twin(laplace_block, lambda: len(noise) // SAMPLES_PER_ELEMENT, None, arguments):
         return numpy_block(words, ready, noise)
     return laplace_block(*arguments)
 

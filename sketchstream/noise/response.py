@@ -27,7 +27,7 @@ from sketchstream.spec import MAX_MODULUS, checked_int
 ROWS = 2
 COMPILED_FROM = 1 << 16
 """Smallest array for which loading the compiled loops pays."""
-TWIN = 16
+SAMPLES_PER_ELEMENT = 16
 """Samples that numpy draws in the time of an element of `kernels.use_numpy_twin`."""
 
 
@@ -121,7 +121,7 @@ def compiled_block(words: Words, ready: ResponseThresholds, shift: Signed) -> bo
     from sketchstream.noise.kernels import response_block
 
     arguments = (words, ready.word, np.uint64(ready.modulus - 1), np.uint64(ready.refused), shift)
-    if use_numpy_twin(response_block, lambda: len(shift) // TWIN, None, arguments):
+    if use_numpy_twin(response_block, lambda: len(shift) // SAMPLES_PER_ELEMENT, None, arguments):
         return numpy_block(words, ready, shift)
     return response_block(*arguments)
 

@@ -72,7 +72,7 @@ def _distinct_slices(mask: Any) -> Any:
 
 
 @kernel
-def _targets_reached(number: Any, base: Any, rungs: Any) -> Any:
+def _targets_reached(number: Any, base: Any, target_times: Any) -> Any:
     """How many targets after slice `base` are at or before slice `number`: those i with (number >> i) > (base >> i)."""
     if number <= base:
         return 0
@@ -80,12 +80,12 @@ def _targets_reached(number: Any, base: Any, rungs: Any) -> Any:
     differing = number ^ base
     # Signs differ: so does the top bit, and every target is passed.
     if differing < 0:
-        return rungs
+        return target_times
     n = 0
     while differing:
         differing >>= 1
         n += 1
-    return min(n, rungs)
+    return min(n, target_times)
 
 
 @kernel

@@ -36,7 +36,7 @@ Mechanism = Callable[[State], State]
 
 ERROR: Final = 1e-6
 """Probability that a bound lies above the truth by bad luck."""
-BETS: Final = 40
+THRESHOLDS: Final = 40
 """Thresholds among which the betting half chooses."""
 
 
@@ -88,7 +88,7 @@ def epsilon_lower_bound(quiet: Floats, active: Floats, delta: float, *, error: f
         raise SpecError(msg)
     half = len(quiet) // 2
     both = np.concatenate((quiet[:half], active[:half]))
-    shares = np.geomspace(min(0.5, 20 / half), 0.5, BETS // 2)
+    shares = np.geomspace(min(0.5, 20 / half), 0.5, THRESHOLDS // 2)
     thresholds = np.unique(np.quantile(both, np.concatenate((shares, 1 - shares)), method="nearest"))
     best, chosen = 0.0, (0.0, 1.0, False)
     for threshold in thresholds.tolist():

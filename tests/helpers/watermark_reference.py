@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sketchstream.stream.state.quorum import RUNGS, Quorum
+from sketchstream.stream.state.quorum import TARGET_TIMES, Quorum
 from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME
 
 
@@ -28,7 +28,7 @@ class Reference:
     def targets(self) -> list[int]:
         slice_ms = self.quorum.slice_ms
         base = max(self.value, EARLIEST_MS)
-        return [(base // (slice_ms << i) + 1) * (slice_ms << i) for i in range(RUNGS)]
+        return [(base // (slice_ms << i) + 1) * (slice_ms << i) for i in range(TARGET_TIMES)]
 
     def slice_of(self, time: int) -> int:
         number = time // self.quorum.slice_ms

@@ -160,11 +160,11 @@ def test_each_time_lies_in_as_many_windows_as_overlap(width: str, every: str, zo
         found = plan.holding(start)
         assert len(set(found)) == steps
         assert found == sorted(found)
-        assert all(begin <= t < end and plan.makes((begin, end)) for begin, end in found)
+        assert all(begin <= t < end and plan.has_window((begin, end)) for begin, end in found)
         assert found[0][1] == plan.calendar.end(start), "the first of them ends with the step"
         assert plan.last_end(t) == found[-1][1]
-        assert not plan.makes((found[0][0], found[0][1] + 1))
-        assert not plan.makes((found[0][0] + 1, found[0][1]))
+        assert not plan.has_window((found[0][0], found[0][1] + 1))
+        assert not plan.has_window((found[0][0] + 1, found[0][1]))
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Pacific/Apia"])
@@ -208,7 +208,7 @@ def test_windows_that_every_does_not_divide_begin_where_it_says(
             start = starts.before(start)
         found = plan.holding(calendar.window(t)[0])
         assert found == sorted(expected)
-        assert all(plan.makes(window) for window in found)
+        assert all(plan.has_window(window) for window in found)
         assert plan.last_end(t) == found[-1][1]
         held.add(len(found))
     assert max(held) == most

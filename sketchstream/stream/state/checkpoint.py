@@ -227,7 +227,7 @@ def _sketch_fields(state: SketchState, windows: list[Plain]) -> dict[str, Plain]
         "reported": frontier.watermark,
         "retired": state.plan is None,
         **({"begins": opening.created_from} if state.overlapping else {}),
-        **({} if state.plan is None else {"plan": state.plan.made}),
+        **({} if state.plan is None else {"plan": state.plan.windows_text}),
         **({} if opening.claimed_from == NO_LIVE_WINDOW else {"live": opening.claimed_from}),
         **({} if opening.before_sketch == NO_TIME else {"earlier": opening.before_sketch}),
         "windows": windows,
@@ -379,7 +379,7 @@ def _restore_sketch_state(
     evidence = fields.get("evidence")
     sketch_state.evidence.restore(None if evidence is None else table(evidence), latest_end)
     plan = sketch_state.plan
-    changed = plan is not None and fields.get("plan", plan.made) != plan.made
+    changed = plan is not None and fields.get("plan", plan.windows_text) != plan.windows_text
     sketch_state.restored(changed=changed)
     if plan is not None and changed and of > 1:  # other partitions begin the new windows elsewhere
         latest = max(state.lifecycle.specs.begins, state.newest, state.watermark, sketch_state.opening.created_from)

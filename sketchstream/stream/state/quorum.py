@@ -20,8 +20,8 @@ from sketchstream.array_types import Flags, Ints
 from sketchstream.stream.interfaces import Plain
 from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME
 
-RUNGS = 34
-"""Target times at once: the next multiple of a slice * 2^i after the watermark, i < RUNGS. At 15 s they span the years
+TARGET_TIMES = 34
+"""Target times at once: the next multiple of a slice * 2^i after the watermark, i < TARGET_TIMES. At 15 s they span the years
 that an event time can have."""
 
 MAX_IDLED = 15
@@ -129,7 +129,7 @@ class Watermark:
         self._rule = kernels.WatermarkRule(
             EARLIEST_MS, LATEST_MS, lateness_ms, quorum.slice_ms, quorum.records, quorum.most
         )
-        self._votes = kernels.Votes(np.zeros(RUNGS, np.int64), np.zeros(RUNGS, np.int64), np.zeros(RUNGS, np.uint64))
+        self._votes = kernels.Votes(np.zeros(TARGET_TIMES, np.int64), np.zeros(TARGET_TIMES, np.int64), np.zeros(TARGET_TIMES, np.uint64))
 
     def __repr__(self) -> str:
         """The value and how many targets have votes."""
@@ -257,7 +257,7 @@ class Watermark:
         scores, lowest, slices = fields["scores"], fields["lowest"], fields["slices"]
         top = len(scores)
         falling = all(a >= b for a, b in pairwise(scores)) and min(scores, default=1) > 0
-        if not (top == len(lowest) == len(slices) <= RUNGS and falling):
+        if not (top == len(lowest) == len(slices) <= TARGET_TIMES and falling):
             raise ValueError("votes of a watermark do not fit together")
         self._top = top
         self._votes.scores[:top] = np.minimum(np.array(scores, np.int64), 8 * self._quorum.most)

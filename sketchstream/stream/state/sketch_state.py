@@ -276,7 +276,7 @@ class SketchState:
     def restored(self, *, changed: bool) -> None:
         """Compare the open windows of a snapshot with the plan; `changed`: its windows were those of another plan."""
         bounds = sorted((window.start, window.end) for window in self.windows.values())
-        strange = [window for window in bounds if self.plan is None or not self.plan.makes(window)]
+        strange = [window for window in bounds if self.plan is None or not self.plan.has_window(window)]
         self.overlapping |= any(after < end for (_, end), (after, _) in pairwise(bounds))
         if self.overlapping:
             ends = [end for _, end in (bounds if changed else strange)]

@@ -104,7 +104,7 @@ class SketchPlan:
         return f"{Width(step.count * self.steps, step.unit)} every {self.starts.width}"
 
     @property
-    def made(self) -> str:
+    def windows_text(self) -> str:
         """The windows of the plan as a text: equal for two plans whose windows are equal."""
         return f"{self.steps} of {self.calendar}, one every {self.stride}"
 
@@ -150,7 +150,7 @@ class SketchPlan:
         """End of the last window that holds this time."""
         return self.holding(self.calendar.window(time_ms)[0])[-1][1]
 
-    def makes(self, window: tuple[int, int]) -> bool:
+    def has_window(self, window: tuple[int, int]) -> bool:
         """Whether a window is one of this plan."""
         start = window[0]
         return self.calendar.window(start)[0] == start and self.holding(start)[-1] == window
