@@ -22,7 +22,7 @@ import numpy as np
 
 import sketchstream as ss
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.noises import NOISES
+from sketchstream.kinds.convolution.mechanisms import NOISES
 from sketchstream.kinds.workload.answers import estimate
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec

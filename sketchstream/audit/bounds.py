@@ -116,6 +116,7 @@ class Mechanism:
     """One output of a sketch, run on two neighbouring streams.
 
     Args:
+        name: what the output is, for the report.
         claim: the ledger's epsilon.
         run: (active, trials) -> (n,) outcome codes of at least that many trials, on one of the two streams.
         tight: whether an event that is not rare attains the claim.

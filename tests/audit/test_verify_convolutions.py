@@ -18,10 +18,10 @@ from helpers.verify import verify
 from sketchstream import kinds
 from sketchstream import sketch as sketches
 from sketchstream.kinds.convolution import kind, update
-from sketchstream.kinds.convolution.filtering.mechanism import NoiseShape
+from sketchstream.kinds.convolution.fourier.spectrum import NoiseShape
 from sketchstream.kinds.convolution.kind import ConvolutionAccounting
-from sketchstream.kinds.convolution.noises.scheme import NoiseScheme
-from sketchstream.kinds.convolution.noises.spectral import Correlated, FourierGaussian
+from sketchstream.kinds.convolution.mechanisms.scheme import NoiseScheme
+from sketchstream.kinds.convolution.mechanisms.spectral import Correlated, FourierGaussian
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.filtering.group import Coordinates
-from sketchstream.kinds.convolution.noises.scheme import SMOOTHING, NoiseLayer
+from sketchstream.kinds.convolution.fourier.group import Coordinates
+from sketchstream.kinds.convolution.mechanisms.scheme import SMOOTHING, NoiseLayer
 from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater
 from sketchstream.privacy.calibration.continuous import delta_above

@@ -36,7 +36,7 @@ MODULES = (
         "strategies/mechanism", "kind", "strategies/ball",
     )),
     *(f"kinds/convolution/{name}" for name in (
-        "filtering/mechanism", "kind", "noises/independent", "update", "noises/synthesis",
+        "fourier/spectrum", "kind", "mechanisms/independent", "update", "mechanisms/synthesis",
     )),
     *(f"kinds/projection/{name}" for name in ("mechanism", "kind", "matrices/sensitivity", "secret")),
 )  # fmt: skip

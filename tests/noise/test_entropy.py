@@ -17,7 +17,7 @@ import pytest
 from helpers.noise.words import Recorded, Seeded
 from sketchstream import forks, noise
 from sketchstream.errors import SketchstreamError, SpecError
-from sketchstream.kinds.convolution.noises.independent import add_gaussian, add_laplace
+from sketchstream.kinds.convolution.mechanisms.independent import add_gaussian, add_laplace
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import add_noise
 from sketchstream.kinds.workload.strategies.ball import add_ball_noise

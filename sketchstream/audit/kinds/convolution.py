@@ -24,7 +24,7 @@ from sketchstream.audit import histories
 from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.kinds.linear import LinearAudit, case, moves_of
 from sketchstream.audit.observed import Outcome, counters_of, find_repeated_noise, state_of, variance_of_unit
-from sketchstream.kinds.convolution.filtering.group import Coordinates
+from sketchstream.kinds.convolution.fourier.group import Coordinates
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch

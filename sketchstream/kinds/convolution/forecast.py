@@ -14,8 +14,8 @@ from typing import Any, get_args
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind
-from sketchstream.kinds.convolution.noises import NOISES
+from sketchstream.kinds.convolution.fourier.spectrum import Layout, NoiseKind
+from sketchstream.kinds.convolution.mechanisms import NOISES
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
 

@@ -20,8 +20,8 @@ from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.kinds.capabilities import Closing, Continuing
-from sketchstream.kinds.convolution.filtering.filters import MAX_COEFFICIENTS
 from sketchstream.kinds.convolution.forecast import figure
+from sketchstream.kinds.convolution.fourier.filters import MAX_COEFFICIENTS
 from sketchstream.kinds.convolution.reading.series import closed_series, estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater, add_noise
@@ -54,7 +54,7 @@ class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
     def noise_cost(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         return spec.layer(epsilon, delta).cost
 
-    def account(self, spec: ConvolutionSpec) -> tuple[type[GaussianLedger], UnitShift]:
+    def ledger_and_shift(self, spec: ConvolutionSpec) -> tuple[type[GaussianLedger], UnitShift]:
         return (EuclideanLedger, ONE) if spec.measure == "rho" else (GaussianLedger, spec.shift)
 
     def asked_cost(self, spec: ConvolutionSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
@@ -77,16 +77,16 @@ class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
     def parameter(self, spec: ConvolutionSpec, cost: Fraction) -> Fraction:
         """sigma2 or epsilon of noise on the counts with the words' cost; the spec determines its distribution."""
         words = cost * (1 - spec.counted_share)
-        return spec.bound**2 / words if spec.measure == "mu2" else words / spec.scheme.reach
+        return spec.bound**2 / words if spec.measure == "mu2" else words / spec.scheme.sensitivity1
 
     def cost(self, spec: ConvolutionSpec, parameter: Fraction) -> Fraction:
-        words = spec.bound**2 / parameter if spec.measure == "mu2" else parameter * spec.scheme.reach
+        words = spec.bound**2 / parameter if spec.measure == "mu2" else parameter * spec.scheme.sensitivity1
         return words / (1 - spec.counted_share)
 
     def components(self, spec: ConvolutionSpec) -> tuple[Component, ...]:
         """The words of the state, then the events counted and the records admitted, if kept."""
         law = DISCRETE_GAUSSIAN if spec.measure == "mu2" else DISCRETE_LAPLACE
-        words = Component("slots", 1 - spec.counted_share, spec.scheme.reach, law)
+        words = Component("slots", 1 - spec.counted_share, spec.scheme.sensitivity1, law)
         return (words, *quality_counters(law, spec.counted_share, spec.epsilon_records))
 
 

@@ -20,26 +20,26 @@ import numpy as np
 from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.items.columns import Choices
-from sketchstream.kinds.convolution.filtering.filters import (
+from sketchstream.kinds.convolution.fourier.filters import (
     MAX_COEFFICIENTS,
     DeclaredColumns,
     Filter,
     kernel_of,
     parse_filter,
 )
-from sketchstream.kinds.convolution.filtering.group import Group
-from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind, choose_length
-from sketchstream.kinds.convolution.noises import NOISES, scheme_of
-from sketchstream.kinds.convolution.noises.scheme import (
+from sketchstream.kinds.convolution.fourier.group import Group
+from sketchstream.kinds.convolution.fourier.spectrum import Layout, NoiseKind, choose_length
+from sketchstream.kinds.convolution.mechanisms import NOISES, scheme_of
+from sketchstream.kinds.convolution.mechanisms.scheme import (
     ROUNDING_FACTOR,
     SMOOTHING,
-    FilteredSpec,
+    ConvolutionFields,
     Measure,
     Mode,
     NoiseLayer,
+    NoiseOptions,
     NoiseScheme,
     Publish,
-    Request,
 )
 from sketchstream.kinds.linear.spec import parse_delta
 from sketchstream.privacy.calibration.discrete import closeness
@@ -66,7 +66,7 @@ COUNTER_ROUNDINGS: Final = (1, 2, SMOOTHING)
 
 
 @dataclass(frozen=True)
-class ConvolutionSpec(FilteredSpec):
+class ConvolutionSpec(ConvolutionFields):
     """A noisy series of counts, or table of counts, that is read through filters known beforehand.
 
     Args:
@@ -171,7 +171,7 @@ class ConvolutionSpec(FilteredSpec):
         if len(shares) != len(self.filters) or min(shares) <= 0:
             raise SpecError(f"weights must be positive numbers, one for each of {len(self.filters)} filters")
         put(weights=shares)
-        self._put_noise(noise, Request(layout, levels, root, fixed=transform_length is not None))
+        self._put_noise(noise, NoiseOptions(layout, levels, root, fixed=transform_length is not None))
         self._require_closed()
         self._warn_of_privacy()
 
@@ -249,17 +249,17 @@ class ConvolutionSpec(FilteredSpec):
             shape = (checked_int(transform_length, "transform_length", shortest, 4 * MAX_COEFFICIENTS),)
         put(group=Group(shape))
 
-    def _put_noise(self, noise: NoiseKind | Literal["auto"], request: Request) -> None:
+    def _put_noise(self, noise: NoiseKind | Literal["auto"], options: NoiseOptions) -> None:
         if self.delta:
             exact_delta(self.delta_publish, "delta_publish")
-        candidates = [scheme_of(name, self, request) for name in (NOISES if noise == "auto" else (noise,))]
+        candidates = [scheme_of(name, self, options) for name in (NOISES if noise == "auto" else (noise,))]
         if noise == "auto":
             candidates = [scheme for scheme in candidates if scheme.refusal is None]
         elif noise == "laplace_pure" and self.delta:
             raise SpecError("noise = 'laplace_pure' needs delta = 0; 'auto' may choose it for any delta")
         elif refusal := candidates[0].refusal:
             raise SpecError(refusal)
-        if request.layout == "time" and self.floor == 0 and (noise == "auto" or candidates[0].needs_floor):
+        if options.layout == "time" and self.floor == 0 and (noise == "auto" or candidates[0].needs_floor):
             raise SpecError("floor must be above 0 with layout = 'time': coefficients without noise would lie open")
         self._put_scheme(self._best(candidates) if len(candidates) > 1 else candidates[0])
 
@@ -374,8 +374,9 @@ class ConvolutionSpec(FilteredSpec):
         one word. A thinning of every word by the same variance costs no more than it would cost a single word of the
         least variance (docs/theory/convolution.md, section 10).
         """
-        least = self.scheme.least * self.scheme.grid_scale**2 * self.bound**2  # lattice units, times mu^2 of the words
-        return self.shift_of(Fraction(least / ROUNDING_FACTOR), self.size)
+        lattice_units = self.scheme.grid_scale**2
+        square = self.scheme.least_variance * lattice_units * self.bound**2  # times mu^2 of the words
+        return self.shift_of(Fraction(square / ROUNDING_FACTOR), self.size)
 
     @property
     def published_layer(self) -> NoiseLayer | None:

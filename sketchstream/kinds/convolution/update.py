@@ -18,7 +18,7 @@ from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Invalid, Outside
 from sketchstream.items.domains import NO_COUNTERS, Index
 from sketchstream.kernels import kernel
-from sketchstream.kinds.convolution.noises.scheme import NoiseLayer, Tables
+from sketchstream.kinds.convolution.mechanisms.scheme import NoiseLayer, Tables
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.linear.events import valid_events
 from sketchstream.noise.blocks import flat

@@ -43,6 +43,7 @@ class Ranked(Estimate):
 
     Args:
         rank: 1 for the largest published count.
+        slot: position of the item in the domain.
         item: the item, or None if the list of items is not available.
     """
 

@@ -33,6 +33,8 @@ def interval_reach(variances: Sequence[Fraction], level: float, slots: int = 1) 
     above than below: the law is symmetric, so either side covers the same.
 
     Args:
+        variances: parameters sigma2 of the layers of noise in a count, squared lattice units.
+        level: probability with which the interval holds the true number.
         slots: number of counts in the sum.
 
     Returns:

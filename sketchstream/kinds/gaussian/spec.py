@@ -93,8 +93,8 @@ class GaussianSpec(LinearSpec):
     counted: bool
 
     kind = "gaussian"
-    epsilons = (Fraction(0), MAX_EPSILON)
-    alike: ClassVar[Mapping[str, object]] = {
+    stored_epsilons = (Fraction(0), MAX_EPSILON)
+    may_differ: ClassVar[Mapping[str, object]] = {
         "total_share": Fraction(0),
         "counted": False,
         "epsilon_records": Fraction(0),
@@ -290,7 +290,7 @@ class GaussianSpec(LinearSpec):
 
     def calibrated(self, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
         """Noise for one release of (epsilon, delta) to this unit."""
-        exact = parse_epsilon(epsilon, "epsilon", self.epsilons), exact_delta(delta)
+        exact = parse_epsilon(epsilon, "epsilon", self.stored_epsilons), exact_delta(delta)
         if self.total_share:
             return calibrate_shift(*exact, self.shift)
         shapes = self.shapes()

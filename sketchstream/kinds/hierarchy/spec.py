@@ -19,7 +19,7 @@ from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.kinds.hierarchy.fit import fit_unbiased
 from sketchstream.kinds.hierarchy.tree import Tree
-from sketchstream.kinds.linear.spec import CAPACITY, PlaceCountingSpec, calibrate_shift
+from sketchstream.kinds.linear.spec import CAPACITY, WholeWeightsSpec, calibrate_shift
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import ClosedDomain, Epsilon, Unit, checked_int, flag
 
@@ -28,7 +28,7 @@ MAX_TIMES: Final = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class HierarchySpec(PlaceCountingSpec):
+class HierarchySpec(WholeWeightsSpec):
     """Counts of all nodes of a declared tree, which add up on all levels.
 
     Items of `Sketch.update` are leaves: texts of the names on the way to one, with tabs between them, or whole numbers,

@@ -33,7 +33,8 @@ class CausalFactor:
     """The normalised square root of a filter.
 
     Args:
-        coefficients: coefficients of the filter by lag; the first is above 0.
+        coefficients: (lags,) coefficients of the filter by lag; the first is above 0.
+        length: N, positions of the series.
     """
 
     coefficients: Floats
@@ -82,6 +83,7 @@ class CausalFactor:
         """(n,) variances of answers for noise of variance 1 in each word.
 
         Args:
+            coefficients: (lags,) coefficients of the filter that is answered, by lag.
             rows: (n,) int64, k: the answer is the sum of coefficient j times the count at k - j.
             length: positions whose counts are in the answers.
         """
@@ -103,8 +105,11 @@ def block_energies(coefficients: Floats, first: int, stop: int, length: int, wid
     """(stop - first,) sums over blocks of the squares of a filter's coefficients, summed over each block.
 
     Args:
+        coefficients: (lags,) coefficients of the filter by lag.
         first: first row, k: coefficient j falls on position k - j.
+        stop: one past the last row.
         length: positions, 0 to length - 1; blocks begin at 0.
+        width: positions of a block.
     """
     sums, widest = np.concatenate([[0.0], np.cumsum(coefficients)]), len(coefficients)
     if width == 1:

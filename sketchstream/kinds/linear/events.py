@@ -23,7 +23,7 @@ from sketchstream.items.lattice import MAX_FRACTION_BITS, Lattice, Units, exact_
 
 if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid, Outside
-    from sketchstream.kinds.linear.spec import PlaceCountingSpec
+    from sketchstream.kinds.linear.spec import WholeWeightsSpec
 
 WHOLE: Final = "; weights with fractions need a spec with fraction_bits above 0"
 
@@ -116,7 +116,7 @@ def _is_whole(weights: Any) -> Flags:
 class ColumnIndex(ABC):
     """Finds the place of each item, such as a cell or a leaf, and adds the columns of places."""
 
-    spec: PlaceCountingSpec
+    spec: WholeWeightsSpec
 
     @property
     def slots(self) -> int:

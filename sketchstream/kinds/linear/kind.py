@@ -5,8 +5,8 @@ entropy through `noise`.
 Source: docs/theory/gaussian_ledger.md; docs/theory/privacy.md, section 3.
 
 The accounting of a kind gives the cost of noise of an (epsilon, delta) (`noise_cost`) and the ledger in which costs
-add (`account`). From that follow the cost of creation, of releases and of the seal, and the ledger with its budget. The
-kind describes whom it protects; from that and the ledger follows the statement.
+add (`ledger_and_shift`). From that follow the cost of creation, of releases and of the seal, and the ledger with its
+budget. The kind describes whom it protects; from that and the ledger follows the statement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sketchstream.components import Component, quality_counters
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.accounting import Accounting
 from sketchstream.kinds.interface import Kind, Progress
-from sketchstream.kinds.linear.spec import LinearSpec, PlaceCountingSpec
+from sketchstream.kinds.linear.spec import LinearSpec, WholeWeightsSpec
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee, merged_from, not_protected
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
@@ -60,7 +60,7 @@ class LinearAccounting(Accounting[L]):
     def noise_cost(self, spec: L, epsilon: Fraction, delta: Fraction) -> Fraction:
         """Cost of noise of this privacy, for the whole unit."""
 
-    def account(self, spec: L) -> tuple[type[GaussianLedger], UnitShift]:
+    def ledger_and_shift(self, spec: L) -> tuple[type[GaussianLedger], UnitShift]:
         """The ledger of noise that is not pure, and how far a unit moves what has it: by default mu^2 of all of it."""
         return GaussianLedger, spec.shift
 
@@ -82,10 +82,10 @@ class LinearAccounting(Accounting[L]):
 
     def parameter(self, spec: L, cost: Fraction) -> Fraction:
         """sigma2 of every counter of the state: its squared sensitivity over its share of mu^2."""
-        return self.account(spec)[1].sigma2(cost)
+        return self.ledger_and_shift(spec)[1].sigma2(cost)
 
     def cost(self, spec: L, parameter: Fraction) -> Fraction:
-        return self.account(spec)[1].cost(parameter)
+        return self.ledger_and_shift(spec)[1].cost(parameter)
 
     def unit_weight(self, spec: L) -> int:
         return 1
@@ -115,14 +115,14 @@ class LinearAccounting(Accounting[L]):
         first = kinds.entry(spec, lineage, self.creation_cost(spec))
         if spec.pure:
             return Ledger.create(spec.unit, 1, first, self.promise(spec), pure_budget(epsilon, delta))
-        made, shift = self.account(spec)
+        made, shift = self.ledger_and_shift(spec)
         budget = ApproximateBudget.of(epsilon, delta, spec.delta)
         return made.create(spec.unit, first, self.promise(spec), shift, budget, spec.delta)
 
     def read_ledger(self, spec: L, data: Mapping[str, Any]) -> Ledger | GaussianLedger:
         if spec.pure:
             return Ledger.from_dict(data)
-        made, shift = self.account(spec)
+        made, shift = self.ledger_and_shift(spec)
         return made.from_dict(data, shift, spec.delta)
 
 
@@ -222,7 +222,7 @@ def _privacy(spec: LinearSpec, epsilon: Fraction, delta: Fraction) -> str:
     return f"epsilon {epsilon}" if spec.pure else f"epsilon {epsilon}, delta {float(delta):g}"
 
 
-def unit_of_places(spec: PlaceCountingSpec, place: str) -> str:
+def unit_of_places(spec: WholeWeightsSpec, place: str) -> str:
     """The protected unit in words, for specs whose events are at places and have weights up to `max_weight`."""
     several = "leaves" if place == "leaf" else f"{place}s"
     if spec.unit == "item":

@@ -45,7 +45,7 @@ CAPACITY: Final = 1 << 40
 """Largest weight of a unit, and default of the sum of absolute weights that counters must hold."""
 LARGE_DELTA: Final = Fraction(1, 1000)
 """Delta above which a warning is given: a mechanism that shows one unit in a thousand whole would be allowed."""
-PRIVATE: Final = ("epsilon", "delta", "epsilon_publish", "delta_publish")
+PRIVACY_FIELDS: Final = ("epsilon", "delta", "epsilon_publish", "delta_publish")
 """Parameters of privacy, in which parts of a stack may differ."""
 
 
@@ -100,9 +100,9 @@ class LinearSpec:
     kind: ClassVar[str]
     zero_delta: ClassVar[bool] = False
     """Whether delta may be 0."""
-    epsilons: ClassVar[tuple[Fraction, Fraction] | None] = None
+    stored_epsilons: ClassVar[tuple[Fraction, Fraction] | None] = None
     """Range of epsilon in stored specs, where it was not that of other kinds, 1e-6 to 50."""
-    alike: ClassVar[Mapping[str, object]] = {"counted_share": Fraction(0), "epsilon_records": Fraction(0)}
+    may_differ: ClassVar[Mapping[str, object]] = {"counted_share": Fraction(0), "epsilon_records": Fraction(0)}
     """Further fields in which parts of a stack may differ, with the value that stands for all."""
 
     epsilon: Fraction
@@ -146,7 +146,7 @@ class LinearSpec:
         intrusion: object,
     ) -> None:
         """Check and set the parameters of privacy."""
-        allowed, zero = self.epsilons, self.zero_delta
+        allowed, zero = self.stored_epsilons, self.zero_delta
         first, small = parse_epsilon(epsilon, "epsilon", allowed), parse_delta(delta, "delta", zero=zero)
         again = first if epsilon_publish is None else parse_epsilon(epsilon_publish, "epsilon_publish", allowed)
         later = small if delta_publish is None else parse_delta(delta_publish, "delta_publish", zero=zero)
@@ -221,7 +221,7 @@ class LinearSpec:
         kind = fields.pop("kind", None)
         if kind != cls.kind:
             raise SpecError(f"expected a spec of kind {cls.kind!r}, found {kind!r:.40}")
-        return fields | {name: Stored(fields[name]) for name in PRIVATE if isinstance(fields.get(name), str)}
+        return fields | {name: Stored(fields[name]) for name in PRIVACY_FIELDS if isinstance(fields.get(name), str)}
 
     @classmethod
     def _from_fields(cls, **fields: Any) -> Self:
@@ -235,7 +235,7 @@ class LinearSpec:
         """The spec with all fields in which parts of a stack may differ set to one value."""
         twin = copy.copy(self)
         vars(twin).pop("fingerprint", None)
-        for name, value in {**dict.fromkeys(PRIVATE, Fraction(1, 2)), **self.alike}.items():
+        for name, value in {**dict.fromkeys(PRIVACY_FIELDS, Fraction(1, 2)), **self.may_differ}.items():
             object.__setattr__(twin, name, value)
         return twin
 
@@ -281,7 +281,7 @@ class EventCountingSpec(LinearSpec):
         return UnitShift((state, ComponentShift(Fraction(1), 1, self.counted_share)))
 
 
-class PlaceCountingSpec(EventCountingSpec):
+class WholeWeightsSpec(EventCountingSpec):
     """Base of specs whose events have whole weights of at most `max_weight`, whatever the unit."""
 
     max_weight: int

@@ -76,7 +76,8 @@ class BlockTree:
                 break
             before = width
         else:
-            if self.levels and len(self.levels) <= MAX_LEVELS and before < 2 * self.size and self.reach <= 1 << 20:
+            few = 0 < len(self.levels) <= MAX_LEVELS and self.sensitivity1 <= 1 << 20
+            if few and before < 2 * self.size:
                 return
         raise SpecError(
             "levels of a tree need widths 1, ... that divide one another, below twice the cells, and weights above 0"
@@ -89,7 +90,7 @@ class BlockTree:
         return -(-self.size // top) * top
 
     @property
-    def reach(self) -> int:
+    def sensitivity1(self) -> int:
         """L1 sensitivity to one unit in one cell."""
         return sum(weight for _, weight in self.levels)
 

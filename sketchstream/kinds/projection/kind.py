@@ -52,7 +52,7 @@ class ProjectionAccounting(LinearAccounting[ProjectionSpec]):
     def noise_cost(self, spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         return self.cost(spec, mechanism.sigma2(spec, epsilon, delta))
 
-    def account(self, spec: ProjectionSpec) -> tuple[type[GaussianLedger], UnitShift]:
+    def ledger_and_shift(self, spec: ProjectionSpec) -> tuple[type[GaussianLedger], UnitShift]:
         shift = mechanism.unit_shift(spec)
         return SecretLedger if isinstance(shift, SecretShift) else GaussianLedger, shift
 

@@ -27,7 +27,7 @@ from sketchstream.kinds.workload.strategies import projection
 from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
 from sketchstream.kinds.workload.strategies.projection import FeasibleSet, Metric
-from sketchstream.kinds.workload.strategies.strategy import MAX_SPREAD
+from sketchstream.kinds.workload.strategies.strategy import MAX_COVARIANCE_CELLS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -315,11 +315,11 @@ def _total(spec: WorkloadSpec, state: Ints, variance: float) -> tuple[float | No
 
 def _largest(spec: WorkloadSpec) -> float:
     """Largest c' S c over the columns c of the queries; S for noise of variance 1."""
-    if spec.workload.size > MAX_SPREAD and spec.workload.writable:
+    if spec.workload.size > MAX_COVARIANCE_CELLS and spec.workload.writable:
         matrix = spec.workload.dense()
         return float(np.sum(((matrix @ spec.strategy.decoder).T @ matrix) ** 2, axis=0).max())
     gram = spec.workload.gram()
-    return float(np.einsum("ij,jk,ki->i", gram, spec.strategy.spread, gram, optimize=True).max())
+    return float(np.einsum("ij,jk,ki->i", gram, spec.strategy.cell_covariance, gram, optimize=True).max())
 
 
 def _help_note(spec: WorkloadSpec, bound: float) -> str:

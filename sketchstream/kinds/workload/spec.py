@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.linear.spec import CAPACITY, PlaceCountingSpec
+from sketchstream.kinds.linear.spec import CAPACITY, WholeWeightsSpec
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import CellLocator, Universe
 from sketchstream.kinds.workload.strategies.implicit import Implicit, read_strategy
@@ -35,7 +35,7 @@ from sketchstream.kinds.workload.strategies.mechanism import (
     layer_law,
 )
 from sketchstream.kinds.workload.strategies.optimise import Objective
-from sketchstream.kinds.workload.strategies.strategy import MAX_SPREAD, Strategy
+from sketchstream.kinds.workload.strategies.strategy import MAX_COVARIANCE_CELLS, Strategy
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.privacy.ledgers.gaussian_ledger import raise_noise
 from sketchstream.privacy.losses.gaussian import UnitShift
@@ -50,7 +50,7 @@ class WorkloadWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class WorkloadSpec(PlaceCountingSpec):
+class WorkloadSpec(WholeWeightsSpec):
     """Private answers to a fixed batch of linear queries over the cells of a table.
 
     Args:
@@ -231,9 +231,9 @@ class WorkloadSpec(PlaceCountingSpec):
             return self.strategy.variances
         if self.strategy.form == "causal":
             return self.strategy.causal_variances / 4.0**self.strategy.bits
-        if self.workload.size > MAX_SPREAD:
+        if self.workload.size > MAX_COVARIANCE_CELLS:
             return self.workload.power_sums(self.strategy.decoder, 2)
-        return np.maximum(self.workload.variances(self.strategy.spread), 0.0)
+        return np.maximum(self.workload.variances(self.strategy.cell_covariance), 0.0)
 
     @cached_property
     def heaviness(self) -> Floats:

@@ -21,8 +21,8 @@ from sketchstream.stream.interfaces import Plain
 from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME
 
 TARGET_TIMES = 34
-"""Target times at once: the next multiple of a slice * 2^i after the watermark, i < TARGET_TIMES. At 15 s they span the years
-that an event time can have."""
+"""Target times at once: the next multiple of a slice * 2^i after the watermark, i < TARGET_TIMES. At 15 s they span the
+years that an event time can have."""
 
 MAX_IDLED = 15
 """Most stretches of time, skipped by idleness, that are remembered so that a later contradiction is noticed."""
@@ -129,7 +129,9 @@ class Watermark:
         self._rule = kernels.WatermarkRule(
             EARLIEST_MS, LATEST_MS, lateness_ms, quorum.slice_ms, quorum.records, quorum.most
         )
-        self._votes = kernels.Votes(np.zeros(TARGET_TIMES, np.int64), np.zeros(TARGET_TIMES, np.int64), np.zeros(TARGET_TIMES, np.uint64))
+        self._votes = kernels.Votes(
+            np.zeros(TARGET_TIMES, np.int64), np.zeros(TARGET_TIMES, np.int64), np.zeros(TARGET_TIMES, np.uint64)
+        )
 
     def __repr__(self) -> str:
         """The value and how many targets have votes."""

@@ -18,7 +18,7 @@ from helpers.convolution_losses import (
 )
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.forecast import advice, figure, forecast
-from sketchstream.kinds.convolution.noises.scheme import mu_of
+from sketchstream.kinds.convolution.mechanisms.scheme import mu_of
 from sketchstream.kinds.convolution.reading import quantiles
 from sketchstream.kinds.convolution.reading.answers import answers
 from sketchstream.kinds.convolution.reading.quantiles import _by_inversion, _quantile_by_inversion, normal_half_width

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import sketchstream as ss
 from sketchstream.errors import EstimateError, SpecError
-from sketchstream.kinds.convolution.filtering.filters import parse_filter
+from sketchstream.kinds.convolution.fourier.filters import parse_filter
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
 from sketchstream.kinds.convolution.reading.series import join_windows
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
@@ -85,7 +85,7 @@ def test_answers_and_their_variances_are_those_of_dense_matrices(noise: str, dat
 @given(data=st.data())
 def test_a_unit_moves_a_state_by_no_more_than_the_noise_was_made_for(data: st.DataObject) -> None:
     tree = data.draw(specs("tree"))
-    assert int(np.abs(strategy_of(tree)).sum(axis=0).max()) == tree.scheme.reach
+    assert int(np.abs(strategy_of(tree)).sum(axis=0).max()) == tree.scheme.sensitivity1
     factor = data.draw(specs("toeplitz"))
     norms = [math.sqrt(sum(int(one) ** 2 for one in column)) for column in strategy_of(factor).T]
     assert max(norms) <= factor.grid + math.sqrt(factor.length)

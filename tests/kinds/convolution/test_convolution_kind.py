@@ -19,7 +19,7 @@ from helpers.commands import Run
 from helpers.convolution_losses import coordinates_of, verified_delta
 from helpers.paths import GOLDEN
 from sketchstream import kinds, wire
-from sketchstream.kinds.convolution.filtering.group import Coordinates
+from sketchstream.kinds.convolution.fourier.group import Coordinates
 from sketchstream.kinds.convolution.reading.answers import answers
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery

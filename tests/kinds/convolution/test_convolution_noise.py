@@ -15,9 +15,9 @@ from helpers.convolution_losses import coordinates_of
 from helpers.noise import oracle
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
-from sketchstream.kinds.convolution.filtering.mechanism import Spectrum, spectral_shape
-from sketchstream.kinds.convolution.noises.independent import (
+from sketchstream.kinds.convolution.fourier.group import Coordinates, Group
+from sketchstream.kinds.convolution.fourier.spectrum import Spectrum, spectral_shape
+from sketchstream.kinds.convolution.mechanisms.independent import (
     ACCEPTED_BELOW,
     BASE,
     _sure_words,
@@ -25,9 +25,9 @@ from sketchstream.kinds.convolution.noises.independent import (
     add_laplace,
     base_draws,
 )
-from sketchstream.kinds.convolution.noises.scheme import mu_of, rho_of
-from sketchstream.kinds.convolution.noises.spectral import MIN_CORRELATED
-from sketchstream.kinds.convolution.noises.synthesis import FRACTION, inverse_dft, roots, synthesize
+from sketchstream.kinds.convolution.mechanisms.scheme import mu_of, rho_of
+from sketchstream.kinds.convolution.mechanisms.spectral import MIN_CORRELATED
+from sketchstream.kinds.convolution.mechanisms.synthesis import FRACTION, inverse_dft, roots, synthesize
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater, add_noise
 from sketchstream.noise import discrete_gaussian, discrete_laplace

@@ -13,12 +13,12 @@ from scipy import linalg
 
 import sketchstream as ss
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution import noises
-from sketchstream.kinds.convolution.filtering.filters import parse_filter
-from sketchstream.kinds.convolution.noises.independent import base_draws
-from sketchstream.kinds.convolution.noises.positions import BEND, SpreadFactor
-from sketchstream.kinds.convolution.noises.spectral import MIN_CORRELATED, ROUNDING_SHARE
-from sketchstream.kinds.convolution.noises.synthesis import FRACTION, filter_draws
+from sketchstream.kinds.convolution import mechanisms
+from sketchstream.kinds.convolution.fourier.filters import parse_filter
+from sketchstream.kinds.convolution.mechanisms.independent import base_draws
+from sketchstream.kinds.convolution.mechanisms.positions import BEND, SpreadFactor
+from sketchstream.kinds.convolution.mechanisms.spectral import MIN_CORRELATED, ROUNDING_SHARE
+from sketchstream.kinds.convolution.mechanisms.synthesis import FRACTION, filter_draws
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
 from sketchstream.kinds.convolution.reading.series import join_windows
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
@@ -35,7 +35,7 @@ FALLING = ("sum", "window:7", "average:24", "decay:0.9", "decay:0.99", "identity
 @pytest.fixture
 def from_40(monkeypatch: pytest.MonkeyPatch) -> None:
     """Series of more than 40 positions count as long."""
-    monkeypatch.setattr(noises, "MAX_ROOT_POSITIONS", 40)
+    monkeypatch.setattr(mechanisms, "MAX_ROOT_POSITIONS", 40)
 
 
 def mixing(factor: SpreadFactor) -> np.ndarray[Any, Any]:
@@ -55,8 +55,8 @@ def test_a_unit_loses_no_more_than_was_promised_and_hardly_less(name: str, size:
     assert losses.max() <= 1 + 1e-10
     assert losses.min() > 1 - 1e-6
     values = np.linalg.eigvalsh(mixed @ mixed.T)
-    assert factor.least <= values.min() * (1 + 1e-6)
-    assert np.sqrt(np.diag(mixed @ mixed.T)).max() <= factor.largest
+    assert factor.least_variance <= values.min() * (1 + 1e-6)
+    assert np.sqrt(np.diag(mixed @ mixed.T)).max() <= factor.largest_deviation
 
 
 def test_a_wrong_series_is_found_or_paid_for() -> None:
@@ -112,7 +112,8 @@ def test_a_spec_spreads_noise_over_long_series_alone() -> None:
     state = np.zeros(41, np.int64)
     Updater(long).apply(state, [3, 3])
     assert state.tolist() == [0, 0, 0, 2 * long.grid] + [0] * 37, "an event changes one word"
-    assert long.grid**2 * long.scheme.factor.least / long.scheme.scale_budget(long.layer()) >= MIN_CORRELATED / 4  # type: ignore[attr-defined]
+    least = long.scheme.factor.least_variance / long.scheme.scale_budget(long.layer())  # type: ignore[attr-defined]
+    assert long.grid**2 * least >= MIN_CORRELATED / 4
     for size in (41, 200):  # the same noise as by columns
         one = ConvolutionSpec("sum", size, **LONG)
         exact = CausalFactor(np.ones(size), size).variances(np.ones(size), np.arange(size), size)
@@ -202,7 +203,7 @@ def test_a_series_may_be_too_long_and_a_capacity_too_large() -> None:
     with pytest.raises(SpecError, match="capacity must stay below"):
         ConvolutionSpec("sum", 5000, capacity=1 << 61, **LONG)
     spec = ConvolutionSpec("sum", 5000, capacity=1 << 53, **LONG)
-    least = spec.scheme.factor.least / spec.scheme.scale_budget(spec.layer())  # type: ignore[attr-defined]
+    least = spec.scheme.factor.least_variance / spec.scheme.scale_budget(spec.layer())  # type: ignore[attr-defined]
     assert spec.grid**2 * least * ROUNDING_SHARE >= 1
 
 

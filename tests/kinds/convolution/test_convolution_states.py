@@ -9,7 +9,7 @@ import pytest
 
 from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
-from sketchstream.kinds.convolution.filtering.filters import DeclaredColumns
+from sketchstream.kinds.convolution.fourier.filters import DeclaredColumns
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
 from sketchstream.kinds.convolution.reading.series import join_windows
 from sketchstream.kinds.convolution.spec import ConvolutionSpec

@@ -11,9 +11,9 @@ import pytest
 
 from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.filtering.filters import parse_filter
-from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
-from sketchstream.kinds.convolution.filtering.mechanism import (
+from sketchstream.kinds.convolution.fourier.filters import parse_filter
+from sketchstream.kinds.convolution.fourier.group import Coordinates, Group
+from sketchstream.kinds.convolution.fourier.spectrum import (
     MAX_ANY_LENGTH,
     MAX_PRIME,
     NoiseShape,
@@ -26,7 +26,7 @@ from sketchstream.kinds.convolution.filtering.mechanism import (
     spectral_shape,
     worst_loss,
 )
-from sketchstream.kinds.convolution.noises.scheme import mu_of, rho_of
+from sketchstream.kinds.convolution.mechanisms.scheme import mu_of, rho_of
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
 ONE, MILLIONTH = Fraction(1), Fraction(1, 10**6)

@@ -54,7 +54,7 @@ def test_strategies_are_unbiased_and_waste_almost_nothing(text: str) -> None:
     assert np.abs(back @ strategy.matrix - matrix).max() <= 1e-12 * np.abs(matrix).max()
     shape = optimise(workload)
     assert attained_objective(workload, strategy) <= 1.00001 * shape.upper
-    np.testing.assert_allclose(workload.variances(strategy.spread), (back**2).sum(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(workload.variances(strategy.cell_covariance), (back**2).sum(axis=1), rtol=1e-9)
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
@@ -239,7 +239,7 @@ def test_estimates_of_a_tree_are_least_squares() -> None:
         if strategy.form == "tree":
             floats = strategy.matrix.astype(np.float64)
             assert strategy.decoder == pytest.approx(np.linalg.pinv(floats), abs=1e-9)
-            assert strategy.spread == pytest.approx(np.linalg.inv(floats.T @ floats), abs=1e-9)
+            assert strategy.cell_covariance == pytest.approx(np.linalg.inv(floats.T @ floats), abs=1e-9)
     assert choose(Task(Workload.named("prefix:70"), ONE, DELTA), "laplace").strategy.form == "tree"
 
 
@@ -282,7 +282,7 @@ def test_predicted_errors_are_those_of_the_strategies() -> None:
     workload = Workload.named("ranges:12")
     for candidate in Task(workload, ONE, weight=3).laplace_candidates(12):
         law = layer_law("laplace", candidate.strategy, ONE, DELTA, 3)
-        total = workload.variances(candidate.strategy.spread).sum() * law.variance
+        total = workload.variances(candidate.strategy.cell_covariance).sum() * law.variance
         assert candidate.error == pytest.approx(total, rel=1e-9)
 
 

@@ -21,8 +21,8 @@ from sketchstream import kinds
 from sketchstream.array_types import Flags, Floats, Ints
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import ColumnValues
-from sketchstream.kinds.convolution.filtering.filters import Filter
-from sketchstream.kinds.convolution.noises.scheme import NoiseLayer
+from sketchstream.kinds.convolution.fourier.filters import Filter
+from sketchstream.kinds.convolution.mechanisms.scheme import NoiseLayer
 from sketchstream.kinds.convolution.reading.quantiles import Term, laplace_half_widths
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.linear.answers import LinearAnswers

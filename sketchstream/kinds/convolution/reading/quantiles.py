@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 
 from sketchstream.array_types import Floats, Ints
-from sketchstream.kinds.convolution.filtering.mechanism import phases
-from sketchstream.kinds.convolution.noises.positions import Blocks, Counts
-from sketchstream.kinds.convolution.noises.scheme import FilteredSpec, NoiseLayer, NoiseScheme
-from sketchstream.kinds.convolution.noises.spectral import Spectral
+from sketchstream.kinds.convolution.fourier.spectrum import phases
+from sketchstream.kinds.convolution.mechanisms.positions import Blocks, Counts
+from sketchstream.kinds.convolution.mechanisms.scheme import ConvolutionFields, NoiseLayer, NoiseScheme
+from sketchstream.kinds.convolution.mechanisms.spectral import Spectral
 from sketchstream.kinds.linear.answers import quantiles
 from sketchstream.kinds.linear.causal import dense_rows
 from sketchstream.noise.laws import DiscreteLaplace
@@ -182,7 +182,7 @@ def _words(scheme: Blocks, place: int, rows: Ints, length: int) -> _Words:
     return _Words(np.interp(rows, chosen, heaviness), np.where(alike, steps[near], 0.0), few)
 
 
-def _lags(spec: FilteredSpec, place: int, position: int, length: int) -> tuple[int, int]:
+def _lags(spec: ConvolutionFields, place: int, position: int, length: int) -> tuple[int, int]:
     """[start, stop) of the coefficients of an answer that fall on positions of a window of this length."""
     width = len(spec.filters[place])
     if spec.mode != "linear":

@@ -34,7 +34,7 @@ from sketchstream.kinds.options import require_method, require_options
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sketchstream.kinds.convolution.noises.scheme import NoiseLayer
+    from sketchstream.kinds.convolution.mechanisms.scheme import NoiseLayer
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
     from sketchstream.published import Instalment, Published
 

@@ -191,7 +191,10 @@ def newton_step(scoring: Scoring) -> tuple[Floats, float]:
     before = scoring.misfit(np.zeros_like(scoring.regions))
     for part in (ROUGH, STEP_PRECISION):
         way = gradients(
-            lambda x: scoring.information(x) * free, scoring.score * free, lambda x: scoring.about(x) * free, part
+            lambda x: scoring.information(x) * free,
+            scoring.score * free,
+            lambda x: scoring.approximate_inverse(x) * free,
+            part,
         )
         moved, scale = np.maximum(way, -scoring.regions), 1.0
         while scale > MIN_STEP and before - scoring.misfit(moved) < 1e-4 * float(moved @ scoring.score):
@@ -204,18 +207,18 @@ def newton_step(scoring: Scoring) -> tuple[Floats, float]:
 
 
 def gradients(
-    product: Callable[[Floats], Floats], right: Floats, about: Callable[[Floats], Floats], part: float
+    product: Callable[[Floats], Floats], right: Floats, approximate_inverse: Callable[[Floats], Floats], part: float
 ) -> Floats:
     """Solve a positive definite system by conjugate gradients.
 
     Args:
         product: function that multiplies the matrix by a vector.
         right: the right side.
-        about: function that multiplies an approximate inverse by a vector.
+        approximate_inverse: function that multiplies an approximate inverse by a vector.
         part: part of the squared length at the beginning, at which the search ends.
     """
     solution, rest = np.zeros_like(right), right.copy()
-    near = about(rest)
+    near = approximate_inverse(rest)
     way, length = near, float(rest @ near)
     first = length
     for _ in range(GRADIENTS):
@@ -228,7 +231,7 @@ def gradients(
         size = length / curvature
         solution += size * way
         rest -= size * ahead
-        near = about(rest)
+        near = approximate_inverse(rest)
         length, before = float(rest @ near), length
         way = near + length / before * way
     return solution

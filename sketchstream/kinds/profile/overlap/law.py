@@ -148,8 +148,8 @@ class Scoring:
         """(2^m - 1,) the product of the information and these numbers."""
         return self.gradient(self.slope(regions))
 
-    def about(self, regions: Floats) -> Floats:
-        """(2^m - 1,) about the product of the inverse of the information and these: exact for empty slots."""
+    def approximate_inverse(self, regions: Floats) -> Floats:
+        """(2^m - 1,) an approximate inverse of the information times these: exact for empty slots."""
         balanced_back = self.law.quiet_back(np.concatenate([[0.0], regions])) / self.precision
         balanced: Floats = self.law.quiet(balanced_back)[1:]
         return balanced

@@ -33,7 +33,7 @@ from sketchstream.kinds.workload.strategies.implicit import implicit_strategies
 from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, Objective, optimise, reduce, too_large
 from sketchstream.kinds.workload.strategies.projection import MAX_MOVED_SHARE, all_nearest, stretch_metric
 from sketchstream.kinds.workload.strategies.strategy import (
-    MAX_SPREAD,
+    MAX_COVARIANCE_CELLS,
     Strategy,
     causal,
     causal_width,
@@ -180,9 +180,9 @@ class Task:
         for strategy in strategies:
             noise = self.laplace_variance(strategy)
             if self.unweighted:
-                error = noise * _total_spread(gram, strategy)
+                error = noise * _total_variance(gram, strategy)
             else:
-                variances = workload.variances(strategy.spread) * noise
+                variances = workload.variances(strategy.cell_covariance) * noise
                 error = objective_value(variances, self.objective, self.row_weights)
             tried.append(Candidate("laplace", strategy, error))
         return tried
@@ -303,7 +303,9 @@ def _projected_error(task: Task, candidate: Candidate, truths: Floats, counts: F
         more = 0.0 if n_bound is None else deviation * float(np.linalg.norm(total))
         most = np.maximum(unprojected.sum(axis=1) + more, 0.5)
         bounds = most if n_bound is None else np.minimum(counts, most)
-    gram = workload.gram() if workload.size <= MAX_SPREAD else None  # with many cells it may be too large for memory
+    gram = (
+        workload.gram() if workload.size <= MAX_COVARIANCE_CELLS else None
+    )  # with many cells it may be too large for memory
     tolerance = TRIED_GAP * law.variance * law.length
 
     def squares(differences: Floats) -> Floats:
@@ -412,10 +414,10 @@ def _optimised_candidates(task: Task, mechanism: Mechanism) -> list[Candidate]:
     return tried
 
 
-def _total_spread(gram: Floats, strategy: Strategy) -> float:
+def _total_variance(gram: Floats, strategy: Strategy) -> float:
     """Sum of the answers' variances for noise of variance 1 in each counter of a Laplace strategy."""
     if strategy.form == "identity":
         return float(np.trace(gram))
     if strategy.form == "queries":  # least squares projects the noise on a space of that dimension
         return float(strategy.rank)
-    return float(np.vdot(gram, strategy.spread))
+    return float(np.vdot(gram, strategy.cell_covariance))

@@ -20,7 +20,7 @@ import numpy as np
 from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.workload.queries.queries import Workload
-from sketchstream.kinds.workload.strategies.strategy import MAX_SPREAD, Strategy
+from sketchstream.kinds.workload.strategies.strategy import MAX_COVARIANCE_CELLS, Strategy
 
 FeasibleSet = Literal["cap", "simplex", "sym"]
 Metric = Literal["state", "answers", "both"]
@@ -155,7 +155,7 @@ def stretch_metric(
 
 def _gram_of_answers(workload: Workload, strategy: Strategy) -> Floats:
     """(m, m) Gram matrix of the answers as functions of the state."""
-    if strategy.size <= MAX_SPREAD:
+    if strategy.size <= MAX_COVARIANCE_CELLS:
         return np.asarray(strategy.decoder.T @ workload.gram() @ strategy.decoder)
     answers = np.stack([workload.apply(column) for column in strategy.decoder.T])
     return np.asarray(answers @ answers.T)

@@ -40,7 +40,7 @@ MAX_STATE: Final = 1 << 27
 """Entries of a strategy, at most: 1 GiB."""
 MAX_ROUNDING_LOSS: Final = 1.001
 """Largest factor by which rounding may raise the objective: no more than the certified gap of its optimum."""
-MAX_SPREAD: Final = 1 << 12
+MAX_COVARIANCE_CELLS: Final = 1 << 12
 """Cells up to which the covariance of all cells' estimates is written out: 128 MiB."""
 MAGIC: Final = b"SKWS"
 """First bytes of a strategy."""
@@ -57,8 +57,10 @@ class Strategy:
             normalised square root of sums over `width` cells, the same integers on every machine).
         bits: scale of the rounding; 0 without rounding.
         workload_digest: digest of the workload that it was made for.
+        objective: what the optimiser made small: the sum of the variances ("total") or the largest ("max").
         lower: lower bound of the objective for L2 sensitivity 1, from the optimiser; 0 for Laplace strategies.
         upper: the objective that the optimiser reached; 0 for Laplace strategies.
+        rank: rank of the workload; 0 where nothing depends on it.
         root: (m, m) int64, lower triangular, for "rows": the matrix is the root times the chosen queries.
         chosen: (m,) indices of these queries; None for other forms.
         width: cells of each sum, for form "causal".
@@ -140,7 +142,7 @@ class Strategy:
         return np.asarray(self.decoder.sum(axis=0))
 
     @cached_property
-    def spread(self) -> Floats:
+    def cell_covariance(self) -> Floats:
         """(N, N) covariance of the cells' estimates for independent noise of variance 1 in each counter."""
         if self.form == "tree":
             out = np.zeros((self.size, self.size))
@@ -405,11 +407,11 @@ def attained_objective(
 ) -> float:
     """The objective that an integer strategy reaches for L2 sensitivity 1."""
     scale = float(strategy.sensitivity2)
-    if strategy.size > MAX_SPREAD:
+    if strategy.size > MAX_COVARIANCE_CELLS:
         return objective_value(workload.power_sums(strategy.decoder, 2) * scale, objective, row_weights)
     if objective == "total" and row_weights is None:
-        return scale * float(np.vdot(workload.gram(), strategy.spread))
-    return objective_value(workload.variances(strategy.spread) * scale, objective, row_weights)
+        return scale * float(np.vdot(workload.gram(), strategy.cell_covariance))
+    return objective_value(workload.variances(strategy.cell_covariance) * scale, objective, row_weights)
 
 
 def objective_value(variances: Floats, objective: Objective, row_weights: Floats | None) -> float:

@@ -197,7 +197,7 @@ def test_the_information_is_that_of_products_one_by_one() -> None:
     into = matrix(lambda seen: quiet(np.concatenate([[-seen.sum()], seen]))[1:], 7)
     dense_one = into.T @ matrix(scoring.information, 7) @ into
     assert np.allclose(np.tril(information(scoring)), np.tril(dense_one))
-    near = np.linalg.eigvals(matrix(scoring.about, 7) @ matrix(scoring.information, 7)).real
+    near = np.linalg.eigvals(matrix(scoring.approximate_inverse, 7) @ matrix(scoring.information, 7)).real
     assert 0.05 < near.min() < near.max() < 1.5
 
 

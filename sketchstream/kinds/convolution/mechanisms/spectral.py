@@ -21,10 +21,10 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.filtering.group import Coordinates
-from sketchstream.kinds.convolution.filtering.mechanism import NoiseKind, NoiseShape, pure_shape, spectral_shape
-from sketchstream.kinds.convolution.noises.independent import BASE, add_laplace, base_draws
-from sketchstream.kinds.convolution.noises.scheme import (
+from sketchstream.kinds.convolution.fourier.group import Coordinates
+from sketchstream.kinds.convolution.fourier.spectrum import NoiseKind, NoiseShape, pure_shape, spectral_shape
+from sketchstream.kinds.convolution.mechanisms.independent import BASE, add_laplace, base_draws
+from sketchstream.kinds.convolution.mechanisms.scheme import (
     COLUMN_ERROR,
     COLUMNS_GRID,
     ROUNDING_FACTOR,
@@ -35,7 +35,7 @@ from sketchstream.kinds.convolution.noises.scheme import (
     mu_of,
     rho_of,
 )
-from sketchstream.kinds.convolution.noises.synthesis import FRACTION, SYNTHESIS_BITS, Objects, synthesize
+from sketchstream.kinds.convolution.mechanisms.synthesis import FRACTION, SYNTHESIS_BITS, Objects, synthesize
 from sketchstream.noise.blocks import add_wrapping
 from sketchstream.noise.entropy import WordSource, words_of
 from sketchstream.privacy.losses.law_names import SPECTRAL_LAPLACE
@@ -74,7 +74,7 @@ class Spectral(NoiseScheme):
         return self.coordinates.size
 
     @cached_property
-    def least(self) -> float:
+    def least_variance(self) -> float:
         return float(np.min(self.shape.relative[self.shape.kept]))
 
     def scales2(self, layer: NoiseLayer) -> Floats:
@@ -170,7 +170,7 @@ class FourierPure(FourierLaplace):
 
     @property
     def refusal(self) -> str | None:
-        return "noise = 'laplace_pure' needs layout = 'fourier'" if self.request.layout == "time" else None
+        return "noise = 'laplace_pure' needs layout = 'fourier'" if self.options.layout == "time" else None
 
     @cached_property
     def shape(self) -> NoiseShape:
@@ -205,7 +205,7 @@ class Correlated(NoiseScheme):
     def grid(self) -> int:
         """The coarsest whose rounding adds little to any answer and is small in every direction."""
         layer = NoiseLayer(self.measure, self.loss(self.spec.epsilon, self.spec.delta, grid=1))
-        error, least = self._relative_error(layer), self.least / self.scale_budget(layer)
+        error, least = self._relative_error(layer), self.least_variance / self.scale_budget(layer)
         grid = 1
         while grid * grid * ROUNDING_SHARE * error < 1:
             grid *= 2

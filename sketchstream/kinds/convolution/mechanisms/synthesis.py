@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Floats
-from sketchstream.kinds.convolution.filtering.group import Coordinates
+from sketchstream.kinds.convolution.fourier.group import Coordinates
 
 Objects = npt.NDArray[Any]
 

@@ -19,11 +19,17 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.filtering.group import Group
-from sketchstream.kinds.convolution.filtering.mechanism import NoiseKind, smooth_length
-from sketchstream.kinds.convolution.noises.scheme import COLUMNS_GRID, FilteredSpec, NoiseLayer, NoiseScheme, Request
-from sketchstream.kinds.convolution.noises.spectral import UP, Correlated
-from sketchstream.kinds.convolution.noises.synthesis import Objects, filter_draws
+from sketchstream.kinds.convolution.fourier.group import Group
+from sketchstream.kinds.convolution.fourier.spectrum import NoiseKind, smooth_length
+from sketchstream.kinds.convolution.mechanisms.scheme import (
+    COLUMNS_GRID,
+    ConvolutionFields,
+    NoiseLayer,
+    NoiseOptions,
+    NoiseScheme,
+)
+from sketchstream.kinds.convolution.mechanisms.spectral import UP, Correlated
+from sketchstream.kinds.convolution.mechanisms.synthesis import Objects, filter_draws
 from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS, CausalFactor, block_energies, filter_causally
 from sketchstream.kinds.linear.tree import BlockTree, best_levels, checked_levels
 from sketchstream.noise import discrete_laplace
@@ -51,11 +57,11 @@ BEND: Final = 1e-3
 class ByPosition(NoiseScheme):
     """Base of the noises with words of their own for positions or blocks."""
 
-    own_words = True
+    word_per_position = True
 
-    def __init__(self, spec: FilteredSpec, request: Request) -> None:
-        super().__init__(spec, request)
-        if spec.mode == "linear" and not request.fixed:  # the transform only decodes: any length will do
+    def __init__(self, spec: ConvolutionFields, options: NoiseOptions) -> None:
+        super().__init__(spec, options)
+        if spec.mode == "linear" and not options.fixed:  # the transform only decodes: any length will do
             self.group = Group((smooth_length(spec.length + max(map(len, spec.filters)) - 1),))
 
     @abstractmethod
@@ -109,7 +115,7 @@ class Counts(ByPosition):
 
     def count_epsilon(self, layer: NoiseLayer) -> Fraction:
         """The ratio parameter of the discrete Laplace noise of each word."""
-        return self.words_loss(layer) / self.reach
+        return self.words_loss(layer) / self.sensitivity1
 
     def require_scales(self, layers: Sequence[NoiseLayer]) -> None:
         """Noise on whole numbers is exact at any scale."""
@@ -142,7 +148,7 @@ class Blocks(Counts):
     @cached_property
     def tree(self) -> BlockTree:
         """The blocks that were asked for, or those with the smallest error."""
-        spec, levels = self.spec, self.request.levels
+        spec, levels = self.spec, self.options.levels
         if levels is not None:
             return BlockTree(spec.length, checked_levels(levels))
 
@@ -160,9 +166,9 @@ class Blocks(Counts):
         return self.tree.words
 
     @property
-    def reach(self) -> int:
+    def sensitivity1(self) -> int:
         """See `NoiseScheme`: in every level an event is in one block."""
-        return self.spec.bound * self.tree.reach
+        return self.spec.bound * self.tree.sensitivity1
 
     def unit_variances(self, place: int, first: int, stop: int, length: int) -> Floats:
         """See `ByPosition`; estimates by least squares combine the blocks of all levels."""
@@ -192,7 +198,7 @@ class Rooted(ByPosition):
     @cached_property
     def root(self) -> int:
         """Number of the filter: the one that was asked for, or the one with the smallest weighted error."""
-        spec, chosen = self.spec, self.request.root
+        spec, chosen = self.spec, self.options.root
         places = range(len(spec.filters)) if chosen is None else [checked_int(chosen, "root", 0, len(spec.filters) - 1)]
         usable = [place for place in places if self._usable(place)]
         if not usable:
@@ -308,7 +314,7 @@ class SpreadFactor(CausalFactor):
             return bool(np.isfinite(self.error)) and self.error <= MAX_NORM_ERROR
 
     @cached_property
-    def least(self) -> float:
+    def least_variance(self) -> float:
         """Lower bound of the variance of D T z in any direction, z of variance 1.
 
         The spectral norm of T's inverse is at most the sum of the absolute coefficients of r'.
@@ -316,7 +322,7 @@ class SpreadFactor(CausalFactor):
         return (float(self.norms.min()) * (1 - self.error) / float(np.abs(self.root).sum())) ** 2 * (1 - 1e-12)
 
     @cached_property
-    def largest(self) -> float:
+    def largest_deviation(self) -> float:
         """Upper bound of the standard deviation of an element of D T z."""
         return float(self.norms.max() * np.linalg.norm(self.inverse)) * (1 + 1e-12)
 
@@ -372,16 +378,16 @@ class SpreadToeplitz(Rooted, Correlated):
         return factor
 
     @cached_property
-    def least(self) -> float:
-        return self.factor.least
+    def least_variance(self) -> float:
+        return self.factor.least_variance
 
     @property
     def widest(self) -> float:
-        return self.factor.largest**2
+        return self.factor.largest_deviation**2
 
     def _relative_error(self, layer: NoiseLayer) -> float:
         """See `Correlated`; the least variance of any direction, so that rounding adds little to every answer."""
-        return self.least / self.scale_budget(layer)
+        return self.least_variance / self.scale_budget(layer)
 
     def _correlated(self, drawn: Objects, layer: NoiseLayer) -> Objects:
         """See `Correlated`; a product of power series makes it."""

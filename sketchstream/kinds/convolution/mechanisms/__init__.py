@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind
-from sketchstream.kinds.convolution.noises import positions, spectral
-from sketchstream.kinds.convolution.noises.scheme import FilteredSpec, NoiseScheme, Request
+from sketchstream.kinds.convolution.fourier.spectrum import Layout, NoiseKind
+from sketchstream.kinds.convolution.mechanisms import positions, spectral
+from sketchstream.kinds.convolution.mechanisms.scheme import ConvolutionFields, NoiseOptions, NoiseScheme
 from sketchstream.kinds.linear.causal import MAX_ROOT_POSITIONS
 
 NOISES: Final[dict[NoiseKind, dict[Layout, type[NoiseScheme]]]] = {
@@ -23,8 +23,8 @@ NOISES: Final[dict[NoiseKind, dict[Layout, type[NoiseScheme]]]] = {
 """Every noise by its name, in the order in which "auto" tries them, and by the layout that is asked for."""
 
 
-def scheme_of(name: NoiseKind, spec: FilteredSpec, request: Request) -> NoiseScheme:
+def scheme_of(name: NoiseKind, spec: ConvolutionFields, options: NoiseOptions) -> NoiseScheme:
     """The noise of this name."""
-    scheme = NOISES[name][request.layout]
+    scheme = NOISES[name][options.layout]
     long = scheme is positions.Toeplitz and spec.length > MAX_ROOT_POSITIONS
-    return (positions.SpreadToeplitz if long else scheme)(spec, request)
+    return (positions.SpreadToeplitz if long else scheme)(spec, options)

@@ -17,8 +17,8 @@ from typing import Final, Literal
 import numpy as np
 
 from sketchstream.array_types import Complexes, Flags, Floats, Ints
-from sketchstream.kinds.convolution.filtering.filters import Filter
-from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
+from sketchstream.kinds.convolution.fourier.filters import Filter
+from sketchstream.kinds.convolution.fourier.group import Coordinates, Group
 
 NoiseKind = Literal["gaussian", "laplace", "laplace_pure", "counts", "tree", "toeplitz"]
 Layout = Literal["fourier", "time"]

@@ -20,10 +20,10 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.filtering.filters import DeclaredColumns, Filter
-from sketchstream.kinds.convolution.filtering.group import Group
-from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind, Spectrum, pad_filter
-from sketchstream.kinds.convolution.noises.independent import add_gaussian
+from sketchstream.kinds.convolution.fourier.filters import DeclaredColumns, Filter
+from sketchstream.kinds.convolution.fourier.group import Group
+from sketchstream.kinds.convolution.fourier.spectrum import Layout, NoiseKind, Spectrum, pad_filter
+from sketchstream.kinds.convolution.mechanisms.independent import add_gaussian
 from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.linear.tree import BlockTree, Levels
 from sketchstream.noise.entropy import WordSource
@@ -76,7 +76,7 @@ class NoiseLayer:
 
 
 @dataclass(frozen=True, eq=False)
-class FilteredSpec(EventCountingSpec):
+class ConvolutionFields(EventCountingSpec):
     """The fields of a `ConvolutionSpec`, which describes them: what its noise is chosen for, and what was chosen."""
 
     filters: tuple[Filter, ...]
@@ -131,7 +131,7 @@ class Tables(NamedTuple):
     sine: Ints
 
 
-class Request(NamedTuple):
+class NoiseOptions(NamedTuple):
     """What a user asked of the noise beside its name; None for levels or root: the best ones are searched."""
 
     layout: Layout
@@ -146,6 +146,7 @@ class NoiseScheme(ABC):
 
     Args:
         spec: fields of the spec; those that the noise determines are not set yet.
+        options: what was asked of the noise.
     """
 
     name: ClassVar[NoiseKind]
@@ -161,11 +162,11 @@ class NoiseScheme(ABC):
     """Whether this noise is for series in mode "linear" alone."""
     closed_refused: ClassVar[str] = ""
     """Why this noise does not go with positions that are published as they close; empty if it does."""
-    own_words: ClassVar[bool] = False
+    word_per_position: ClassVar[bool] = False
     """Whether each position has a word of its own, which holds noise where a window has no position."""
 
-    def __init__(self, spec: FilteredSpec, request: Request) -> None:
-        self.spec, self.request = spec, request
+    def __init__(self, spec: ConvolutionFields, options: NoiseOptions) -> None:
+        self.spec, self.options = spec, options
         self.group = spec.group
         """Group of the transform in which answers are computed."""
 
@@ -249,12 +250,12 @@ class NoiseScheme(ABC):
     # Losses and scales.
 
     @property
-    def reach(self) -> int:
+    def sensitivity1(self) -> int:
         """Largest L1 change of the words by one protected unit, where they have equal noise on the integers."""
         return self.spec.bound
 
     @property
-    def least(self) -> float:
+    def least_variance(self) -> float:
         """Gaussian noise: lower bound of the variance in any direction, for a budget of 1."""
         return 1.0
 
@@ -351,10 +352,10 @@ class NoiseScheme(ABC):
         """Float64, one filter's answers at every element; in linear mode those from N on are tails.
 
         Args:
-            length: positions that the window has, if fewer; `own_words` beyond hold no event, only noise.
+            length: positions that the window has, if fewer; words of positions beyond hold no event, only noise.
         """
         counts = self._counts(state)
-        if self.own_words and length is not None:
+        if self.word_per_position and length is not None:
             counts[length:] = 0
         return self._filtered(counts, place)
 
