@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from sketchstream.privacy.calibration.continuous import (
 from sketchstream.spec import Epsilon
 
 Shape = tuple[int, ...]
+Part = tuple[Fraction, int, Fraction]
+"""A component: its largest squared L2 shift by a unit, the coordinates that it moves, its share of the common mu^2."""
 Route = Literal["exact", "smoothing"]
 
 GRID: Final = 1024
@@ -111,7 +113,7 @@ def calibrate_discrete(
     """
     eps, target = float(check_epsilon(epsilon)), check_delta(delta)
     if sensitivity2 is not None or coordinates is not None:
-        return _calibrate_by_smoothing(eps, target, *_check_sensitivity(sensitivity2, coordinates))
+        return _calibrate_by_smoothing(eps, target, _part_of(sensitivity2, coordinates))
     vectors = normalise_shapes(shapes)
     sigma2 = _on_grid(Fraction(_sigma(eps, float(target), math.sqrt(_longest(vectors)))) ** 2)
     _require_room(sigma2)
@@ -128,7 +130,7 @@ def calibrate_discrete(
         if best is not None and (fine or bound > target):
             break
         sigma2 += Fraction(1 if best is None else -1, GRID)
-    return best or _calibrate_by_smoothing(eps, target, _longest(vectors), max(map(len, vectors)))
+    return best or _calibrate_by_smoothing(eps, target, _part_around(vectors))
 
 
 def verify_discrete(
@@ -155,13 +157,13 @@ def verify_discrete(
     eps, target = float(check_epsilon(epsilon)), check_delta(delta)
     parameter = check_number(sigma2, "sigma2", _PARAMETER)
     if sensitivity2 is not None or coordinates is not None:
-        calibration = _best_smoothing(eps, parameter, *_check_sensitivity(sensitivity2, coordinates))
+        calibration = _smoothed(eps, parameter, [_part_of(sensitivity2, coordinates)])
     else:
         vectors = normalise_shapes(shapes)
         if _summable(vectors, float(parameter), float(target)):
             calibration = DiscreteCalibration(parameter, _worst(eps, parameter, vectors, target), "exact")
         else:
-            calibration = _best_smoothing(eps, parameter, _longest(vectors), max(map(len, vectors)))
+            calibration = _smoothed(eps, parameter, [_part_around(vectors)])
     require_sufficient(calibration.delta, delta, parameter)
     return calibration
 
@@ -198,14 +200,11 @@ def discrete_deltas(sigma2: Epsilon, shape: Sequence[int] = (1,)) -> Callable[[f
     return _Shifted(float(parameter), vector, float(MIN_DELTA)).delta
 
 
-def calibrate_parts(
-    epsilon: Epsilon, delta: Epsilon, parts: Sequence[tuple[Fraction, int, Fraction]]
-) -> DiscreteCalibration:
+def calibrate_parts(epsilon: Epsilon, delta: Epsilon, parts: Sequence[Part]) -> DiscreteCalibration:
     """Smallest found sigma2 of the first of several components whose noises share one mu^2.
 
     Args:
-        parts: each component's largest squared L2 shift by a unit, the coordinates that it moves, and its share of
-            the mu^2; the shares add up to 1. A part of shift D2 and share a has parameter D2 / (a mu^2).
+        parts: components, whose shares add up to 1. One of squared shift D2 and share a has parameter D2 / (a mu^2).
     """
     eps, target = float(check_epsilon(epsilon)), check_delta(delta)
     square, _, share = parts[0]
@@ -221,27 +220,24 @@ def calibrate_parts(
     return verify_parts(epsilon, delta, high, parts)
 
 
-def verify_parts(
-    epsilon: Epsilon, delta: Epsilon, sigma2: Epsilon, parts: Sequence[tuple[Fraction, int, Fraction]]
-) -> DiscreteCalibration:
+def verify_parts(epsilon: Epsilon, delta: Epsilon, sigma2: Epsilon, parts: Sequence[Part]) -> DiscreteCalibration:
     """Prove that several components with this parameter in the first are (epsilon, delta)-private together.
 
     Args:
         sigma2: parameter of the first component's noise; those of the others follow from the shares.
     """
-    eps, target = float(check_epsilon(epsilon)), check_delta(delta)
-    parameter = check_number(sigma2, "sigma2", _PARAMETER)
-    bound, rounding = _parts_bound(eps, parameter, parts)
-    if bound > target:
-        raise SpecError(
-            f"sigma2 {parameter} is not enough: delta is at most {bound:.6g}, wanted {float(target):.6g}; raise it"
-        )
-    return DiscreteCalibration(parameter, bound, "smoothing", rounding)
+    calibration = _smoothed(float(check_epsilon(epsilon)), check_number(sigma2, "sigma2", _PARAMETER), parts)
+    require_sufficient(calibration.delta, delta, calibration.sigma2)
+    return calibration
 
 
-def _parts_bound(
-    epsilon: float, sigma2: Fraction, parts: Sequence[tuple[Fraction, int, Fraction]]
-) -> tuple[float, Fraction]:
+def _smoothed(epsilon: float, sigma2: Fraction, parts: Sequence[Part]) -> DiscreteCalibration:
+    """Noise with this parameter in the first component, with the least bound of its delta by the smoothing lemma."""
+    bound, rounding = _parts_bound(epsilon, sigma2, parts)
+    return DiscreteCalibration(sigma2, bound, "smoothing", rounding)
+
+
+def _parts_bound(epsilon: float, sigma2: Fraction, parts: Sequence[Part]) -> tuple[float, Fraction]:
     """Least bound of delta by the smoothing lemma, applied to each coordinate with its own variance."""
     cost = parts[0][0] / (sigma2 * parts[0][2])
     touched = sum(coordinates for _, coordinates, _ in parts)
@@ -315,13 +311,17 @@ def delta_near(epsilon: float, mu2: Fraction, factor: float) -> float:
 _PARAMETER: Final = (Fraction(1, 10**6), MAX_SIGMA2, "from 1e-6 to 2^80")
 
 
-def _check_sensitivity(sensitivity2: object, coordinates: object) -> tuple[int, int]:
+def _part_of(sensitivity2: Any, coordinates: Any) -> Part:
     """Check both as integers; an integer vector has at most as many entries other than 0 as its squared norm."""
     for name, value in (("sensitivity2", sensitivity2), ("coordinates", coordinates)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value < 1 << 80:
             raise SpecError(f"{name} must be a whole number from 1 to 2^80, and both are needed, found {value!r:.40}")
-    square, touched = int(sensitivity2), int(coordinates)  # type: ignore[call-overload]
-    return square, min(square, touched)
+    return Fraction(int(sensitivity2)), min(int(sensitivity2), int(coordinates)), Fraction(1)
+
+
+def _part_around(vectors: Sequence[Shape]) -> Part:
+    """A component that every one of these vectors can shift."""
+    return Fraction(_longest(vectors)), max(map(len, vectors)), Fraction(1)
 
 
 def _longest(vectors: Iterable[Shape]) -> int:
@@ -407,10 +407,9 @@ class _Shifted:
         return min(1.0, value * (1 + error) + self.cut + terms * sys.float_info.min)
 
 
-def _calibrate_by_smoothing(
-    epsilon: float, delta: Fraction, sensitivity2: int, coordinates: int
-) -> DiscreteCalibration:
+def _calibrate_by_smoothing(epsilon: float, delta: Fraction, part: Part) -> DiscreteCalibration:
     """The smallest sigma2 that the smoothing lemma allows, over the roundings tried."""
+    square, coordinates, _ = part
     candidates = []
     for rounding in ROUNDINGS:
         factor = coordinates * closeness(rounding)
@@ -419,7 +418,7 @@ def _calibrate_by_smoothing(
         if left < 0:
             allowed = (allowed + math.expm1(left)) * math.exp(-left)
         if allowed >= 1e-301:
-            candidates.append(Fraction(_sigma(abs(left), min(allowed, 0.5), math.sqrt(sensitivity2))) ** 2 + rounding)
+            candidates.append(Fraction(_sigma(abs(left), min(allowed, 0.5), math.sqrt(square))) ** 2 + rounding)
     if not candidates:
         raise SpecError(
             f"coordinates is too large for this delta: no discrete Gaussian could be verified, found {coordinates}"
@@ -427,15 +426,7 @@ def _calibrate_by_smoothing(
     sigma2 = _on_grid(min(candidates))
     while True:
         _require_room(sigma2)
-        calibration = _best_smoothing(epsilon, sigma2, sensitivity2, coordinates)
+        calibration = _smoothed(epsilon, sigma2, [part])
         if calibration.delta <= delta:
             return calibration
         sigma2 += max(Fraction(1, GRID), _on_grid(sigma2 / 10**13))
-
-
-def _best_smoothing(epsilon: float, sigma2: Fraction, sensitivity2: int, coordinates: int) -> DiscreteCalibration:
-    """The smallest bound over the roundings."""
-    bound, rounding = min(
-        (smoothed_delta(epsilon, sigma2, sensitivity2, coordinates, rounding), rounding) for rounding in ROUNDINGS
-    )
-    return DiscreteCalibration(sigma2, bound, "smoothing", rounding)

@@ -195,7 +195,7 @@ def test_counters_beside_the_slots_share_the_noise_that_was_calibrated() -> None
     assert sum(Fraction(s) / v for s, v in ((25, spec.sigma2), (25, 2000 / cost), (1, 80 / cost))) == cost
     assert 1 < float(spec.sigma2 * spec.slots_share / plain.sigma2) < 1.05  # the lattice bound costs little
     assert KIND.accounting.ledger(spec, b"").loss(intrusion=True).epsilon("1e-6") < 1.01
-    with pytest.raises(ss.SpecError, match="not enough"):
+    with pytest.raises(ss.SpecError, match="is too small"):
         verified(spec, spec.sigma2 * Fraction(99, 100), "1", "1e-6")
     sketch = ss.Sketch.create(spec)
     sketch.admit(60_000)
