@@ -35,7 +35,7 @@ from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.ellipsoid import paper_shape, plain_shape, uniform_bound
 from sketchstream.kinds.workload.strategies.mechanism import Task, add_noise, candidates, choose, unit_variance
 from sketchstream.kinds.workload.strategies.optimise import optimise, reduce, reduce_matrix, smallest_total
-from sketchstream.kinds.workload.strategies.projection import project
+from sketchstream.kinds.workload.strategies.projection import nearest
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.noise.laws import DiscreteLaplace
 
@@ -287,7 +287,7 @@ def sparse(quick: bool) -> None:
             truth = matrix @ cells
             point = whitened @ cells + math.sqrt(unit) * random.normal(size=len(root))
             tolerance = 0.01 * min(unit * len(root), 2 * n * math.sqrt(unit * 2 * math.log(2 * size)))
-            found = project(point, whitened, n, tolerance=tolerance)
+            found = nearest(point, whitened, float(n), np.zeros(size), tolerance)
             errors.append(np.mean((matrix @ found.histogram - truth) ** 2))
             guesses.append(np.mean((n / 2 - truth) ** 2))
         gain = shape.upper * unit / d / np.mean(errors)

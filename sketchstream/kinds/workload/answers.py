@@ -279,9 +279,8 @@ def _project_state(
     point = state.astype(np.float64)
     left, columns = projection.stretch_metric(workload, strategy, metric, total)
     target = point if left is None else left @ point
-    if feasible == "auto":
-        return projection.nearest(target, columns, bound, strategy.estimate(point), tolerance)
-    return projection.project(target, columns, bound, feasible=feasible, tolerance=tolerance)
+    where = "cap" if feasible == "auto" else feasible
+    return projection.nearest(target, columns, bound, strategy.estimate(point), tolerance, where)
 
 
 def break_even(spec: WorkloadSpec) -> float:

@@ -10,8 +10,14 @@ import pytest
 from helpers.discrepancy import color, herdisc_bounds
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.queries import Workload
-from sketchstream.kinds.workload.strategies import projection
-from sketchstream.kinds.workload.strategies.projection import all_nearest, nearest, project
+from sketchstream.kinds.workload.strategies.projection import FeasibleSet, Projected, all_nearest, nearest
+
+
+def project(
+    point: np.ndarray, columns: np.ndarray, bound: float, *, feasible: FeasibleSet = "cap", tolerance: float
+) -> Projected:
+    """The projection from a start that knows nothing of the point."""
+    return nearest(point, columns, bound, np.zeros(columns.shape[1]), tolerance, feasible)
 
 
 def test_one_dimension_is_solved_by_hand() -> None:
@@ -25,7 +31,7 @@ def test_one_dimension_is_solved_by_hand() -> None:
 
 
 @pytest.mark.parametrize("feasible", ["cap", "simplex", "sym"])
-def test_projections_are_optimal_up_to_their_gap(feasible: str) -> None:
+def test_projections_are_optimal_up_to_their_gap(feasible: FeasibleSet) -> None:
     from scipy.optimize import minimize
 
     random = np.random.default_rng(1)
@@ -85,16 +91,16 @@ def test_many_points_have_the_projections_of_each_alone() -> None:
         assert columns @ exact.histogram == pytest.approx(columns @ one, abs=1e-3)
 
 
-def test_a_search_that_ends_early_returns_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("feasible", ["cap", "simplex", "sym"])
+def test_a_search_that_ends_early_returns_its_gap(feasible: FeasibleSet) -> None:
     random = np.random.default_rng(2)
     columns, point = random.normal(size=(20, 40)), 5 * random.normal(size=20)
-    with monkeypatch.context() as patch:
-        patch.setattr(projection, "MAX_STEPS", 5)
-        short = project(point, columns, 3.0, tolerance=0.0)
-    long = project(point, columns, 3.0, tolerance=1e-10)
-    value = [np.sum((columns @ one.histogram - point) ** 2) / 2 for one in (short, long)]
-    assert short.steps == 4
-    assert 0 <= value[0] - value[1] <= short.gap
+    start, bounds = np.zeros((1, 40)), np.array([3.0])
+    short, gap, steps = all_nearest(point[None], columns, bounds, start, 0.0, 5, feasible)
+    long = project(point, columns, 3.0, tolerance=1e-10, feasible=feasible)
+    value = [np.sum((columns @ one - point) ** 2) / 2 for one in (short[0], long.histogram)]
+    assert steps == 4
+    assert 0 <= value[0] - value[1] <= gap
 
 
 def hereditary(matrix: np.ndarray) -> float:

@@ -1,10 +1,9 @@
-"""Projection of noisy answers on those that some histogram could have: by pairwise Frank-Wolfe, or by gradients.
+"""Projection of noisy answers on those that some histogram could have, by accelerated gradients.
 
 In: a point, the columns of a strategy, the metric of distances, a bound of the number of individuals. Out: a
 histogram, the gap that certifies it. Touches: nothing.
-Source: Nikolov, Talwar & Zhang 2013 (projection of noisy answers); Lacoste-Julien & Jaggi 2015 (pairwise steps);
-Beck & Teboulle 2009 with restarts of O'Donoghue & Candes 2015 (gradients);
-docs/theory/workload.md, section 8.
+Source: Nikolov, Talwar & Zhang 2013 (projection of noisy answers); Beck & Teboulle 2009 with restarts of O'Donoghue &
+Candes 2015 (gradients); docs/theory/workload.md, section 8.
 
 Only published states are projected: it is post-processing.
 """
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies.strategy import MAX_COVARIANCE_CELLS, Strategy
 
 FeasibleSet = Literal["cap", "simplex", "sym"]
+"""Tables x >= 0 whose sum is at most n, or is n; tables whose absolute values add up to at most n."""
 Metric = Literal["state", "answers", "both"]
 
 METRICS: Final = ("state", "answers", "both")
@@ -31,9 +31,6 @@ ANSWERS: Final = 0.3
 """Weight of the distance of answers beside that of states in metric "both", each relative to what noise does to it."""
 MAX_MOVED_SHARE: Final = 0.75
 """Share of their noise's sum of squares by which answers may move before metric "both" is taken."""
-MAX_STEPS: Final = 5000
-REBUILD: Final = 500
-NEGLIGIBLE: Final = 1e-15
 POWERS: Final = 30
 MARGIN: Final = 1.25
 GRADIENTS: Final = 2000
@@ -53,82 +50,6 @@ class Projected:
     histogram: Floats
     gap: float
     steps: int
-
-
-def project(
-    point: Floats,
-    columns: Floats,
-    bound: float,
-    *,
-    feasible: FeasibleSet = "cap",
-    tolerance: float,
-) -> Projected:
-    """The x in the set that minimises |columns x - point|.
-
-    Args:
-        point: (r,) noisy answers, or a noisy state.
-        columns: (r, N) contribution of one individual of each cell.
-        bound: upper bound of the number of individuals, n; above 0.
-        feasible: "cap" (x >= 0, sum at most n), "simplex" (x >= 0, sum n), "sym" (sum of |x| at most n).
-    """
-    if feasible not in ("cap", "simplex", "sym"):
-        raise EstimateError(f"set must be 'cap', 'simplex' or 'sym', found {feasible!r:.40}")
-    size = columns.shape[1]
-    # Vertices: n e_j; then -n e_j (sym); then the origin (cap).
-    vertices = 2 * size if feasible == "sym" else size + (feasible == "cap")
-    start = int(np.argmax(columns.T @ point)) if feasible != "cap" else size
-    weights = np.zeros(vertices)
-    weights[start] = 1.0
-    active = [start]
-
-    def image(vertex: int) -> Floats:
-        if vertex < size:
-            return np.asarray(bound * columns[:, vertex])
-        return np.asarray(-bound * columns[:, vertex - size]) if feasible == "sym" else np.zeros(len(point))
-
-    here = image(start)
-    gap, step = np.inf, 0
-    for step in range(MAX_STEPS):
-        slope = here - point
-        scores = bound * (columns.T @ slope)
-        along = float(slope @ here)
-        best = int(np.argmin(scores))
-        lowest = float(scores[best])
-        if feasible == "sym":
-            other = int(np.argmax(scores))
-            if -scores[other] < lowest:
-                best, lowest = size + other, -float(scores[other])
-        elif feasible == "cap" and lowest > 0:
-            best, lowest = size, 0.0
-        gap = along - lowest
-        if gap <= tolerance:
-            break
-        worst = max(active, key=lambda one: _score(one, scores, size, feasible))
-        direction = image(best) - image(worst)
-        length = float(direction @ direction)
-        move = weights[worst] if length == 0 else min(weights[worst], -float(slope @ direction) / length)
-        weights[best] += move
-        weights[worst] -= move
-        if best not in active:
-            active.append(best)
-        if weights[worst] <= NEGLIGIBLE:
-            weights[worst] = 0.0
-            active.remove(worst)
-        here = here + move * direction
-        if step % REBUILD == REBUILD - 1:
-            weights[active] /= weights[active].sum()
-            here = np.sum([weights[one] * image(one) for one in active], axis=0)
-    histogram = bound * weights[:size]
-    if feasible == "sym":
-        histogram = histogram - bound * weights[size:]
-    return Projected(histogram, max(float(gap), 0.0), step)
-
-
-def _score(vertex: int, scores: Floats, size: int, feasible: str) -> float:
-    """Inner product of the slope with a vertex's image."""
-    if vertex < size:
-        return float(scores[vertex])
-    return -float(scores[vertex - size]) if feasible == "sym" else 0.0
 
 
 def stretch_metric(
@@ -161,22 +82,40 @@ def _gram_of_answers(workload: Workload, strategy: Strategy) -> Floats:
     return np.asarray(answers @ answers.T)
 
 
-def nearest(point: Floats, columns: Floats, bound: float, start: Floats, tolerance: float) -> Projected:
-    """The x >= 0 of sum at most n that minimises |columns x - point|, from a start near it for many individuals."""
-    histograms, gap, steps = all_nearest(point[None], columns, np.array([bound]), start[None], tolerance)
+def nearest(
+    point: Floats, columns: Floats, bound: float, start: Floats, tolerance: float, feasible: FeasibleSet = "cap"
+) -> Projected:
+    """The x in a feasible set that minimises |columns x - point|, from a start near it for many individuals."""
+    bounds = np.array([bound])
+    histograms, gap, steps = all_nearest(point[None], columns, bounds, start[None], tolerance, feasible=feasible)
     return Projected(histograms[0], gap, steps)
 
 
 def all_nearest(
-    points: Floats, columns: Floats, bounds: Floats, starts: Floats, tolerance: float, most_steps: int = GRADIENTS
+    points: Floats,
+    columns: Floats,
+    bounds: Floats,
+    starts: Floats,
+    tolerance: float,
+    most_steps: int = GRADIENTS,
+    feasible: FeasibleSet = "cap",
 ) -> tuple[Floats, float, int]:
     """Project many points at once: (t, N) histograms, the largest gap, the number of steps.
 
     Args:
         points: (t, r) noisy states.
+        columns: (r, N) contribution of one individual of each cell.
         bounds: (t,) upper bounds of the number of individuals, each above 0.
         starts: (t, N) starts of the search, such as the estimates without constraints.
+        tolerance: gap at which the search stops.
+        most_steps: steps after which it stops at the latest.
+        feasible: set of the histograms.
+
+    Raises:
+        EstimateError: no such set.
     """
+    if feasible not in get_args(FeasibleSet):
+        raise EstimateError(f"set must be 'cap', 'simplex' or 'sym', found {feasible!r:.40}")
     wide = 2 * len(columns) < columns.shape[1]  # then the cells' Gram matrix may be too large for memory
     gram = columns @ columns.T if wide else columns.T @ columns
     pull = points @ columns
@@ -186,7 +125,7 @@ def all_nearest(
 
     powers = curvature(lambda vector: np.asarray(gram @ vector), np.sqrt(np.diagonal(gram)))
     steepest = min(float(np.abs(gram).sum(axis=1).max()), powers)
-    return descend(slope, steepest, bounds, starts, tolerance, most_steps)
+    return descend(slope, steepest, bounds, starts, tolerance, most_steps, feasible)
 
 
 def descend(
@@ -196,23 +135,24 @@ def descend(
     starts: Floats,
     tolerance: float,
     most_steps: int = GRADIENTS,
+    feasible: FeasibleSet = "cap",
 ) -> tuple[Floats, float, int]:
-    """The x >= 0 of sum at most n of the smallest half squared distance, by its gradient; see `all_nearest`.
+    """The x in a feasible set of the smallest half squared distance, by its gradient; see `all_nearest`.
 
     Args:
         slope: gradient of half the squared distance, of (t, N) tables.
         steepest: an upper figure of its curvature.
     """
-    here = ahead = _cap_sums(starts, bounds)
+    here = ahead = _nearest_tables(starts, bounds, feasible)
     speed, gap, step = np.ones((len(starts), 1)), np.inf, 0
     for step in range(most_steps):
         if step % CHECKED == 0:
             steep = slope(here)
-            gaps = np.einsum("ij,ij->i", steep, here) - bounds * np.minimum(0.0, steep.min(axis=1))
+            gaps = np.einsum("ij,ij->i", steep, here) - bounds * _lowest(steep, feasible)
             gap = float(gaps.max())
             if gap <= tolerance:
                 break
-        moved = _cap_sums(ahead - slope(ahead) / steepest, bounds)
+        moved = _nearest_tables(ahead - slope(ahead) / steepest, bounds, feasible)
         speed = np.where(np.einsum("ij,ij->i", ahead - moved, moved - here)[:, None] > 0, 1.0, speed)
         faster = (1 + np.sqrt(1 + 4 * speed * speed)) / 2
         ahead = moved + (speed - 1) / faster * (moved - here)
@@ -231,17 +171,28 @@ def curvature(times: Callable[[Floats], Floats], start: Floats) -> float:
     return MARGIN * float(np.linalg.norm(start))
 
 
-def _cap_sums(values: Floats, bounds: Floats) -> Floats:
-    """For each row the nearest x >= 0 of sum at most its bound.
+def _lowest(steep: Floats, feasible: FeasibleSet) -> Floats:
+    """(t,) the least that a table of a feasible set with n = 1 can have in the direction of (t, N) gradients."""
+    if feasible == "sym":
+        return np.asarray(-np.abs(steep).max(axis=1))
+    least = steep.min(axis=1)
+    return np.asarray(least if feasible == "simplex" else np.minimum(least, 0.0))
+
+
+def _nearest_tables(values: Floats, bounds: Floats, feasible: FeasibleSet) -> Floats:
+    """For each row of values the nearest table of a feasible set, for its bound.
 
     Source: Michelot 1986: entries below the threshold of the remaining ones are left out until there is no such entry.
     """
+    if feasible == "sym":
+        return np.sign(values) * _nearest_tables(np.abs(values), bounds, "cap")
     out = np.maximum(values, 0.0)
-    for row in np.flatnonzero(out.sum(axis=1) > bounds):
-        positive, count = out[row][out[row] > 0], 0
-        while len(positive) != count:
-            count = len(positive)
-            excess = (float(positive.sum()) - float(bounds[row])) / count
-            positive = positive[positive > excess]
+    outside = out.sum(axis=1) > bounds if feasible == "cap" else np.ones(len(out), np.bool_)
+    for row in np.flatnonzero(outside):
+        kept, count = values[row] if feasible == "simplex" else out[row][out[row] > 0], 0
+        while len(kept) != count:
+            count = len(kept)
+            excess = (float(kept.sum()) - float(bounds[row])) / count
+            kept = kept[kept > excess]
         out[row] = np.maximum(values[row] - excess, 0.0)
     return out
