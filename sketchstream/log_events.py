@@ -131,30 +131,46 @@ SHARED: Final[dict[str, Event]] = {
 EVENTS: Final = WORKER | SERVE | SHARED
 
 
-def say(log: logging.Logger, level: int, event: str, text: str = "", /, **fields: object) -> None:
-    """Log an event.
+class EventLog:
+    """Logs events under the name of a logger.
+
+    The methods take a name in `EVENTS`, a text that is written in place of the fields where lines are text (JSON has
+    both), and what is known of the event: positions, times, names from the configuration, sentences from our errors.
 
     Args:
-        log: the caller's logger.
-        level: level of `logging`.
-        event: a name in `EVENTS`.
-        text: written in place of the fields where lines are text; both are written as JSON.
-        **fields: what is known of it: positions, times, names from the configuration, sentences from errors of ours.
+        name: name of the logger.
     """
-    _write(log, level, event, text, fields, trace=False)
 
+    def __init__(self, name: str) -> None:
+        self.logger = logging.getLogger(name)
 
-def say_trace(log: logging.Logger, event: str) -> None:
-    """Log an event as an error with the traceback of the present exception."""
-    _write(log, logging.ERROR, event, "", {}, trace=True)
+    def debug(self, event: str, text: str = "", /, **fields: object) -> None:
+        """Log an event for developers."""
+        self._write(logging.DEBUG, event, text, fields)
 
+    def info(self, event: str, text: str = "", /, **fields: object) -> None:
+        """Log an event of normal operation."""
+        self._write(logging.INFO, event, text, fields)
 
-def _write(log: logging.Logger, level: int, event: str, text: str, fields: dict[str, object], *, trace: bool) -> None:
-    if not log.isEnabledFor(level):
-        return
-    message = text or " ".join(f"{name}={_quote_value(value)}" for name, value in fields.items())
-    extra = {"event": event, "fields": {**({"text": text} if text else {}), **fields}}
-    log.log(level, "event=%s%s", event, f" {message}" if message else "", extra=extra, exc_info=trace, stacklevel=3)
+    def warning(self, event: str, text: str = "", /, **fields: object) -> None:
+        """Log an event that an operator should know of."""
+        self._write(logging.WARNING, event, text, fields)
+
+    def error(self, event: str, text: str = "", /, **fields: object) -> None:
+        """Log an event that an operator should act on."""
+        self._write(logging.ERROR, event, text, fields)
+
+    def exception(self, event: str) -> None:
+        """Log an event as an error, with the traceback of the present exception."""
+        self._write(logging.ERROR, event, "", {}, trace=True)
+
+    def _write(self, level: int, event: str, text: str, fields: dict[str, object], *, trace: bool = False) -> None:
+        if not self.logger.isEnabledFor(level):
+            return
+        message = text or " ".join(f"{name}={_quote_value(value)}" for name, value in fields.items())
+        extra = {"event": event, "fields": {**({"text": text} if text else {}), **fields}}
+        text = f" {message}" if message else ""
+        self.logger.log(level, "event=%s%s", event, text, extra=extra, exc_info=trace, stacklevel=3)
 
 
 def _quote_value(value: object) -> str:

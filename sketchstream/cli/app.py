@@ -209,7 +209,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             traceback.print_exc()
         for line in _explain(error):
             if log_events.writes_json():
-                log_events.say(logging.getLogger("sketchstream"), logging.ERROR, "failed", reason=line)
+                log_events.EventLog("sketchstream").error("failed", reason=line)
             else:
                 show.note(f"error: {line}")
         return error.exit_code if isinstance(error, click.ClickException) else exits.exit_code(error)

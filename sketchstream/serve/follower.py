@@ -5,13 +5,12 @@ In: a feed. Out: rows of the store. Touches: the store, a thread; the cluster's 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 from sketchstream.errors import SketchstreamError
-from sketchstream.log_events import say, say_trace
+from sketchstream.log_events import EventLog
 from sketchstream.topics import HISTORY
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from sketchstream.serve.store.store import Store
     from sketchstream.stream.feed import Feed
 
-log = logging.getLogger("sketchstream.serve")
+event_log = EventLog("sketchstream.serve")
 
 STUCK_S: Final = 60.0
 """Seconds without progress after which the follower is stuck: a disk or a broker does not answer."""
@@ -101,7 +100,7 @@ class Follower:
             if self._stop.is_set():
                 return
         for problem in sorted({*problems}.difference(self.problems)):
-            say(log, logging.WARNING, "unreadable", reason=problem)
+            event_log.warning("unreadable", reason=problem)
         self.problems = tuple(problems)
         self._read_surroundings()
         while self._store.retain():  # before windows are put together: it may change what they join
@@ -115,7 +114,7 @@ class Follower:
             if self._stop.is_set():
                 return
         if changed:
-            say(log, logging.INFO, "followed", windows=changed, bodies=self.stored)
+            event_log.info("followed", windows=changed, bodies=self.stored)
         self.behind = 0
         self.caught_up_at = time.monotonic()
         self.error = None
@@ -148,11 +147,11 @@ class Follower:
                 wait = self._refresh_s
             except SketchstreamError as error:
                 if self.error != str(error):
-                    say(log, logging.WARNING, "follow_failed", reason=error)
+                    event_log.warning("follow_failed", reason=error)
                 self.error, wait = str(error), RETRY_S
             except Exception as error:  # the service continues with stored data, and reports its delay
                 if not self._stop.is_set():
-                    say_trace(log, "follow_failed")
+                    event_log.exception("follow_failed")
                 self.error, wait = f"internal error ({type(error).__name__})", RETRY_S
 
     def close(self, seconds: float = 30.0) -> None:

@@ -102,14 +102,11 @@ def calls() -> list[tuple[str, str, set[str]]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
                 continue
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            if name == "say_trace":
-                found.append((_text(node.args[1]), "error", set()))
-            elif name == "say" and len(node.args) >= 3:
+            log, _, method = ast.unparse(node.func).rpartition(".")
+            if log == "event_log" or log.startswith("log_events.EventLog("):
+                level = "error" if method == "exception" else method
                 fields = {one.arg for one in node.keywords if one.arg}
-                for event in _texts(node.args[2]):
-                    level = ast.unparse(node.args[1]).removeprefix("logging.").lower()
-                    found.append((event, level, fields))
+                found += [(event, level, fields) for event in _texts(node.args[0])]
     return found
 
 
@@ -130,7 +127,7 @@ def test_the_list_of_events_is_that_of_the_code_and_of_the_document() -> None:
     logged = calls()
     assert {event for event, _, _ in logged} | {log_events.OTHER} == set(log_events.EVENTS)
     for event, level, fields in logged:
-        assert level == "level" or level in log_events.EVENTS[event].levels, (event, level)
+        assert level in log_events.EVENTS[event].levels, (event, level)
         assert not fields & RESERVED, event
     listed = documented_events()
     assert {name: levels for name, (levels, _) in listed.items()} == {
@@ -149,16 +146,17 @@ def test_nothing_is_logged_that_is_no_event() -> None:
 def test_json_lines_hold_the_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(log_events.JsonLines())
-    log = logging.getLogger("sketchstream.worker")
+    event_log = log_events.EventLog("sketchstream.worker")
+    log = event_log.logger
     log.addHandler(handler)
     try:
-        log_events.say(log, logging.WARNING, "dropped", partition=3, reason='a "b"\nc')
-        log_events.say(log, logging.WARNING, "progress", "5 records, lag 3", records=5)
+        event_log.warning("dropped", partition=3, reason='a "b"\nc')
+        event_log.warning("progress", "5 records, lag 3", records=5)
         log.warning("of %s", "a library")
         try:
             raise ValueError
         except ValueError:
-            log_events.say_trace(log, "follow_failed")
+            event_log.exception("follow_failed")
     finally:
         log.removeHandler(handler)
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

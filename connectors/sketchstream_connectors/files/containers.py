@@ -11,7 +11,6 @@ events that cannot be used, because where a record begins follows from those bef
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ import numpy.typing as npt
 from sketchstream.array_types import Ints
 from sketchstream.errors import ConfigError, FormatError
 from sketchstream.files import reading
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.formats import RECORD_TIME, Fields
 from sketchstream.stream.interfaces import Chunk
 from sketchstream_connectors.decode.avro import AvroReader, tree
@@ -37,7 +36,7 @@ from sketchstream_connectors.files.layout import Layout, require_length
 from sketchstream_connectors.files.rows import files_of
 from sketchstream_connectors.schema_registry import sources
 
-log = logging.getLogger("sketchstream.worker")
+event_log = EventLog("sketchstream.worker")
 
 
 MAGIC: Final = b"Obj\x01"
@@ -225,7 +224,7 @@ def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[C
                 number += container.skipped
             data, starts, ends, broken = _split(splitter, blocks)
             if broken and not damaged:
-                say(log, logging.WARNING, "block_damaged", file=str(path), byte=broken[0].at, records=broken[0].count)
+                event_log.warning("block_damaged", file=str(path), byte=broken[0].at, records=broken[0].count)
             damaged += len(broken)
             n_bytes = sum(len(block.plain or b"") for block in blocks)
             skip = max(0, position - number)

@@ -11,7 +11,6 @@ with the next input, and records between the last snapshot and a crash are lost.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ import numpy as np
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, MissingExtraError, StoreError
 from sketchstream.items.events import Events
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.input.sampling import PARSED, Sample, Wanted
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, Source, SourceEvent
 from sketchstream_connectors.decode import pools
@@ -31,7 +30,7 @@ from sketchstream_connectors.files.layout import FileFormat, Layout
 
 __all__ = ["FileFormat", "FileSource", "Layout", "batches", "chunks", "end_of", "look", "sample_of"]
 
-log = logging.getLogger("sketchstream.worker")
+event_log = EventLog("sketchstream.worker")
 
 COUNTED: Final = ("csv", "parquet", "avro")
 """Formats whose positions are numbers of rows."""
@@ -148,7 +147,7 @@ class FileSource(Source):
         if mistakes and first:
             raise ConfigError(*mistakes)
         for text in mistakes + warnings:
-            say(log, logging.WARNING, "sample", warning=text)
+            event_log.warning("sample", warning=text)
 
     def seek(self, partition: int, position: int) -> None:
         """Go on from this position; standard input goes on with what comes next, under this position."""

@@ -7,13 +7,12 @@ settings of the input topic.
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows, Surroundings
 from sketchstream.stream.state import checkpoint
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from sketchstream.stream.feed import Feed
     from sketchstream.stream.interfaces import SealedSource
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 
 class KafkaSurroundings(Surroundings):
@@ -52,7 +51,7 @@ class KafkaSurroundings(Surroundings):
             for config in self._config.apart():
                 manifests += self._manifests(config)
         except (BrokerError, DataLossError) as error:
-            say(log, logging.INFO, "open_windows_unknown", reason=error)
+            event_log.info("open_windows_unknown", reason=error)
         return checkpoint.open_windows(manifests)
 
     def _manifests(self, config: Config) -> Iterator[dict[str, Any]]:
@@ -83,7 +82,7 @@ class KafkaSurroundings(Surroundings):
                 settings = self._connection.admin.configs(config.input.topic or "")
                 retentions.append(float(settings.get("retention.ms", "-1")))
         except (BrokerError, ConfigError) as error:
-            say(log, logging.INFO, "retention_unknown", reason=error)
+            event_log.info("retention_unknown", reason=error)
             return None
         return math.inf if min(retentions) < 0 else max(retentions)
 

@@ -9,13 +9,12 @@ the same key and, because reconstruction is deterministic, with the same numbers
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import EstimateError, MergeError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Log
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from sketchstream.query.windows import PublishedWindows
     from sketchstream.stream.windows.plans import SketchPlan
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 EVERY_S = 5.0
 """Seconds between two looks for windows whose results are due."""
@@ -84,7 +83,7 @@ class KafkaResults:
                     published = published_in_topic(self._connection, self._config)
                 self.look(published.without_caches())
             except Exception as error:  # the next look may do better; a thread that died would not be seen
-                say(log, logging.WARNING, "results_delayed", error=type(error).__name__)
+                event_log.warning("results_delayed", error=type(error).__name__)
                 published = self._closed(published)
         self._closed(published)
 
@@ -110,7 +109,7 @@ class KafkaResults:
                     value = published.given_out(window).to_json().encode()
                 except (EstimateError, MergeError) as error:  # the window will never have an answer
                     fields = {"sketch": plan.name, "window_start": window.window[0], "error": type(error).__name__}
-                    say(log, logging.WARNING, "result_impossible", **fields)
+                    event_log.warning("result_impossible", **fields)
                     done.add(key)
                     continue
                 headers = [("content-type", b"application/json"), ("ss-format", b"1")]
@@ -121,7 +120,7 @@ class KafkaResults:
                 else:
                     done.add(key)
                 n += 1
-                say(log, logging.INFO, "result", sketch=plan.name, window_start=window.window[0])
+                event_log.info("result", sketch=plan.name, window_start=window.window[0])
         return n
 
     def _is_news(self, key: str, window: SealedWindow) -> bool:

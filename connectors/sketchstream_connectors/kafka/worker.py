@@ -7,7 +7,6 @@ Touches: the cluster.
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.kernels import compile_first
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream import formats
 from sketchstream.stream.input import partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink, Source, StateStore
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from sketchstream.stream.monitoring.metrics import Metrics
     from sketchstream.stream.state.rules import Rules
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 THREADS = 8
 """Threads for commits and restores: these wait for the network, not for the processor."""
@@ -63,7 +62,7 @@ def warm_up(config: Config, rules: Rules) -> None:
     before the worker joins its group.
     """
     began = time.monotonic()
-    say(log, logging.INFO, "warming_up", hint="on a new machine loops are compiled first, which can take minutes")
+    event_log.info("warming_up", hint="on a new machine loops are compiled first, which can take minutes")
     compile_first()
     now = time.time_ns() // 1_000_000
     try:
@@ -79,8 +78,8 @@ def warm_up(config: Config, rules: Rules) -> None:
         capture(state)
         state.seal(everything=True)
     except Exception as error:  # the stream itself decides what a record means
-        say(log, logging.WARNING, "warm_up_failed", error=type(error).__name__)
-    say(log, logging.INFO, "warmed_up", seconds=round(time.monotonic() - began, 1))
+        event_log.warning("warm_up_failed", error=type(error).__name__)
+    event_log.info("warmed_up", seconds=round(time.monotonic() - began, 1))
 
 
 def look_at_input(config: Config) -> None:
@@ -115,7 +114,7 @@ def look_at_input(config: Config) -> None:
     else:
         warnings = lacking + warnings
     for text in warnings:
-        say(log, logging.WARNING, "sample", warning=text)
+        event_log.warning("sample", warning=text)
     if mistakes:
         raise ConfigError(*(f"{config.path}: {mistake}" for mistake in mistakes))
     config.require_partitioner()
@@ -126,7 +125,7 @@ def _nothing_counted(connection: Connection, config: Config) -> bool:
     try:
         return all(place.topic != config.input.topic for place in connection.admin.committed(config.group))
     except BrokerError as error:
-        say(log, logging.INFO, "no_sample", reason=error)
+        event_log.info("no_sample", reason=error)
         return False
 
 
@@ -234,12 +233,14 @@ def _note_timestamps(connection: Connection, topic: str) -> None:
     try:
         settings = connection.admin.configs(topic)
     except BrokerError as error:
-        say(log, logging.INFO, "timestamps_unknown", topic=topic, reason=error)
+        event_log.info("timestamps_unknown", topic=topic, reason=error)
         return
     ahead = timestamps_ahead_ms(settings)
-    level = logging.WARNING if ahead is None else logging.INFO
     kind = settings.get("message.timestamp.type", "CreateTime")
-    say(log, level, "timestamps", topic=topic, type=kind, ahead_ms="unlimited" if ahead is None else ahead)
+    if ahead is None:
+        event_log.warning("timestamps", topic=topic, type=kind, ahead_ms="unlimited")
+    else:
+        event_log.info("timestamps", topic=topic, type=kind, ahead_ms=ahead)
 
 
 class _PublisherWith:

@@ -17,7 +17,6 @@ import collections
 import hashlib
 import http.client
 import json
-import logging
 import random
 import ssl
 import time
@@ -31,9 +30,9 @@ from typing import Any, Final
 
 from sketchstream.errors import ConfigError, SchemaUnavailableError, StoreError
 from sketchstream.files import PUBLIC, make_folder, write_durably
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 
-log = logging.getLogger("sketchstream.registry")
+event_log = EventLog("sketchstream.registry")
 
 ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 MAX_BYTES: Final = 16 << 20
@@ -182,12 +181,12 @@ class SchemaRegistry:
             self._denied[number] = None
             if len(self._denied) > MAX_DENIED:
                 self._denied.popitem(last=False)
-            say(log, logging.WARNING, "schema_denied", registry=self._access.urls[0], denied=len(self._denied))
+            event_log.warning("schema_denied", registry=self._access.urls[0], denied=len(self._denied))
             return None
         self._failures = 0
         self._known[number] = registered
         self._write_cache(number, registered)
-        say(log, logging.INFO, "schema_read", registry=self._access.urls[0], id=number, kind=registered.kind)
+        event_log.info("schema_read", registry=self._access.urls[0], id=number, kind=registered.kind)
         return registered
 
     # ---------------------------------------------------------------------------------------- requests
@@ -240,7 +239,7 @@ class SchemaRegistry:
             "credentials and the network"
         )
         fields = {"registry": self._access.urls[0], "failures": self._failures, "reason": reason}
-        say(log, logging.WARNING, "registry_unavailable", **fields)
+        event_log.warning("registry_unavailable", **fields)
         return SchemaUnavailableError(self._why)
 
     def _ask(self, url: str) -> dict[str, Any]:
@@ -304,7 +303,7 @@ class SchemaRegistry:
             make_folder(path.parent)
             write_durably(path, json.dumps(fields).encode(), mode=PUBLIC, replace=True)
         except (OSError, StoreError) as error:
-            say(log, logging.WARNING, "schema_not_kept", reason=type(error).__name__)
+            event_log.warning("schema_not_kept", reason=type(error).__name__)
 
 
 def _denies(body: bytes, global_ids: bool) -> bool:

@@ -5,17 +5,16 @@ In: the table. Out: a registry, mistakes. Touches: nothing yet; the registry is 
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from sketchstream.errors import ConfigError, did_you_mean
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream_connectors.schema_registry.client import RegistryAccess, SchemaRegistry, urls_of
 
-log = logging.getLogger("sketchstream.registry")
+event_log = EventLog("sketchstream.registry")
 
 OWN_INTERFACE: Final = re.compile(r"/apis/registry/v\d+/?$")
 """The end of the URL of Apicurio's own interface."""
@@ -134,11 +133,11 @@ def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -
 
 def log_unreadable(number: int, form: str) -> None:
     """Say that a schema of the registry cannot be used; its records are poison."""
-    say(log, logging.WARNING, "schema_unreadable", id=number, format=form)
+    event_log.warning("schema_unreadable", id=number, format=form)
 
 
 def log_lacking(number: int, names: Sequence[str], existing: Sequence[str]) -> None:
     """Say which fields a schema of the registry lacks: its records are no-ops if one is the item or the time."""
     lacking = [name for name in names if name not in existing]
     if lacking:
-        say(log, logging.WARNING, "schema_lacks_fields", id=number, fields=",".join(lacking))
+        event_log.warning("schema_lacks_fields", id=number, fields=",".join(lacking))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import logging
 import re
 import secrets
 import threading
@@ -26,10 +25,10 @@ from typing import Final
 from sketchstream.config.bounded_toml import read_toml
 from sketchstream.errors import ConfigError, SketchstreamError, StoreError
 from sketchstream.files import read_file, require_private
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.serve.clients.clients import Guesses
 
-log = logging.getLogger("sketchstream.serve")
+event_log = EventLog("sketchstream.serve")
 
 MIN_TOKEN_CHARACTERS: Final = 16
 """Fewest characters of a token. Shorter ones are refused where they are written; a digest of one is never matched."""
@@ -159,9 +158,9 @@ class Access:
         try:
             self.tokens = self._file.read()
         except SketchstreamError as error:
-            say(log, logging.ERROR, "tokens_kept", reason=error)
+            event_log.error("tokens_kept", reason=error)
             return False
-        say(log, logging.INFO, "tokens_read", tokens=len(self.tokens))
+        event_log.info("tokens_read", tokens=len(self.tokens))
         return True
 
     @contextlib.contextmanager

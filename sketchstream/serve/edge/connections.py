@@ -14,7 +14,6 @@ without being read again, for a fraction of what reading costs: so few wait.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import resource
 from collections import Counter, OrderedDict
@@ -26,7 +25,7 @@ import h11
 import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.serve.clients.clients import address_of
 from sketchstream.serve.recent import RecentlyUsed
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from sketchstream.serve.clients.traffic import Traffic
     from sketchstream.serve.edge.guard import Guard
 
-log = logging.getLogger("sketchstream.serve")
+event_log = EventLog("sketchstream.serve")
 
 HEADERS_S: Final = 10.0
 """Seconds that a client may take to send a request's headers, from the first byte, or from the connection."""
@@ -151,7 +150,7 @@ class TurnLine:
 
     def _report(self) -> None:
         number, self._refused = self._refused, 0
-        say(log, logging.WARNING, "requests_refused", requests=number)
+        event_log.warning("requests_refused", requests=number)
 
 
 class LimitedProtocol(H11Protocol):

@@ -24,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.serve.clients.access import COOKIE, VIEWER, Access
 from sketchstream.serve.clients.clients import CLIENT, REQUESTS, InProgress, address_of, foreign
 from sketchstream.serve.http import problems
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sketchstream.serve.clients.traffic import Traffic
     from sketchstream.serve.http.formats import AnswerMemory
 
-log = logging.getLogger("sketchstream.serve")
+event_log = EventLog("sketchstream.serve")
 
 UNKNOWN_HOST: Final = (
     "this service answers by localhost, 127.0.0.1 and [::1]; to be reached by another name it needs tokens "
@@ -153,11 +153,9 @@ class Guard:
         seconds, state = time.monotonic() - logged.began, scope["state"]
         route = state["route"] or getattr(scope.get("route"), "path", "-")
         self.traffic.done(route, logged.status, seconds)
-        if not log.isEnabledFor(logging.INFO):
+        if not event_log.logger.isEnabledFor(logging.INFO):
             return
-        say(
-            log,
-            logging.INFO,
+        event_log.info(
             "request",
             method=scope["method"] if scope["method"] in METHODS else "-",
             # the path of a refused request may be anything, so only its route is logged

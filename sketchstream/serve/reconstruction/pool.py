@@ -11,7 +11,6 @@ within limits.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict, deque
@@ -21,7 +20,7 @@ from typing import Final
 
 from sketchstream import errors
 from sketchstream.errors import BusyError, DeadlineError, SketchstreamError, StoreError
-from sketchstream.log_events import say, say_trace
+from sketchstream.log_events import EventLog
 from sketchstream.serve.clients.clients import CLIENT
 from sketchstream.serve.clients.fair_queue import FairQueue
 from sketchstream.serve.recent import RecentlyUsed
@@ -34,7 +33,7 @@ from sketchstream.serve.store.store import Store
 from sketchstream.serve.store.stored_windows import GUARANTEE, Computed, StoredWindow
 from sketchstream.stream.monitoring.histogram import Histogram
 
-log = logging.getLogger("sketchstream.serve")
+event_log = EventLog("sketchstream.serve")
 
 RECENT: Final = 50
 """Number of newest reconstructions by which the rate is measured."""
@@ -210,7 +209,7 @@ class Pool:
                 # the thread must continue: windows without an answer report it
                 text = f"internal error ({type(error).__name__})"
                 if self.trouble is None or not isinstance(error, SketchstreamError):
-                    say_trace(log, "reconstruction_failed")
+                    event_log.exception("reconstruction_failed")
                 self.trouble = str(error) if isinstance(error, SketchstreamError) else text
                 if job is not None:
                     job.fail(error if isinstance(error, SketchstreamError) else StoreError(text))
@@ -325,7 +324,7 @@ class Pool:
         """Compute nothing for a while but what somebody waits for: it cannot be stored."""
         with self._changed:
             if self._retry_at < time.monotonic():
-                say(log, logging.ERROR, "answers_not_stored", reason=error)
+                event_log.error("answers_not_stored", reason=error)
             self._retry_at = time.monotonic() + RETRY_S
 
     def restart(self) -> None:

@@ -5,7 +5,6 @@ In: a path of a database. Out: windows and answers. Touches: the database, readi
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -13,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from sketchstream.errors import BusyError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.query.sealed import Span
 from sketchstream.serve.store.database import DamagedError, Readers, is_damaged
 from sketchstream.serve.store.source import IN_RANGE, is_intact, range_of
 from sketchstream.serve.store.stored_windows import INCIDENT, SETTLED, StoredWindow, answer_key
 
-log = logging.getLogger("sketchstream.serve")
+event_log = EventLog("sketchstream.serve")
 
 MAX_KEYS: Final = 500
 """Most answers that one query looks for: SQLite takes 999 values in its smallest build."""
@@ -60,7 +59,7 @@ class StoreReader:
         if rebuilds != self.rebuilds:
             return
         if not self.damaged:
-            say(log, logging.ERROR, "database_damaged", path=self.path)
+            event_log.error("database_damaged", path=self.path)
         self.damaged = True
 
     @property

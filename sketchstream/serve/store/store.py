@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import sqlite3
 import threading
@@ -26,7 +25,7 @@ import orjson
 
 from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.kinds import continuing
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.query.estimates import knows_names
 from sketchstream.query.evidence import forgets
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.stream.feed import FeedBatch
 
-log = logging.getLogger("sketchstream.serve")
+event_log = EventLog("sketchstream.serve")
 
 REFRESH: Final = 512
 """Most windows that are put together in one transaction."""
@@ -134,7 +133,7 @@ class Store(StoreReader):
                 self._write.close()
             incidents = _salvage(self.path)
             aside = set_aside(self.path)
-            say(log, logging.ERROR, "database_rebuilt", aside=aside, incidents=len(incidents))
+            event_log.error("database_rebuilt", aside=aside, incidents=len(incidents))
             self._open()
             self._readers.close()  # not before: one that came in between would read the old database from then on
             with self._transaction() as execute:
@@ -411,7 +410,7 @@ class Store(StoreReader):
         """Report an incident: these windows are no longer shown, and their computed answers are deleted."""
         inserted = execute("INSERT OR IGNORE INTO incidents VALUES (?, ?, ?)", (sketch, start, text))
         if inserted.rowcount:
-            say(log, logging.ERROR, "incident", sketch=self._names[sketch], window_start_ms=start)
+            event_log.error("incident", sketch=self._names[sketch], window_start_ms=start)
         updated = execute(
             "UPDATE windows SET state = ?, todo = 0, version = version + 1, status = ?, facts = NULL, input = NULL,"
             " guarantee = NULL, failure = NULL WHERE sketch = ? AND start = ? RETURNING stop",

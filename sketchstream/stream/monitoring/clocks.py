@@ -8,13 +8,12 @@ A clock can cause a record to be refused or a partition to halt. It never decide
 
 from __future__ import annotations
 
-import logging
 import time
 
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.interfaces import Clock, StateStore
 
-log = logging.getLogger("sketchstream.worker")
+event_log = EventLog("sketchstream.worker")
 
 SKEWED_MS = 60_000
 """Smallest difference of the two clocks, in ms, that is reported."""
@@ -43,7 +42,7 @@ class Clocks:
     def __init__(self, clock: Clock, store: StateStore) -> None:
         self._clock = clock
         self._store = store
-        self._told = False
+        self._skew_logged = False
 
     def broker_ms(self) -> int | None:
         """The brokers' time now; None while it is not known."""
@@ -70,7 +69,10 @@ class Clocks:
         """Log when the clocks differ by more than `SKEWED_MS`, and when they agree again."""
         skew = self.skew_ms()
         skewed = skew is not None and abs(skew) > SKEWED_MS
-        if skewed != self._told and skew is not None:
-            level = logging.WARNING if skewed else logging.INFO
-            say(log, level, "clock_skew" if skewed else "clock_right", seconds_ahead_of_brokers=round(skew / 1000, 1))
-            self._told = skewed
+        if skewed != self._skew_logged and skew is not None:
+            seconds = round(skew / 1000, 1)
+            if skewed:
+                event_log.warning("clock_skew", seconds_ahead_of_brokers=seconds)
+            else:
+                event_log.info("clock_right", seconds_ahead_of_brokers=seconds)
+            self._skew_logged = skewed

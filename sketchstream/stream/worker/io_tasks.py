@@ -6,7 +6,6 @@ Out: states and results. Touches: its interfaces; never a state that the worker 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.interfaces import (
     Clock,
     Fresh,
@@ -31,7 +30,7 @@ from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.window_specs import boundary
 from sketchstream.stream.windows.calendar import NO_TIME, iso
 
-log = logging.getLogger("sketchstream.worker")
+event_log = EventLog("sketchstream.worker")
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class IoTasks:
                 f"windows of sketch {sketch} before {iso(boundary.history)} are published from a table (backfill), so "
                 "records before that boundary are late"
             )
-            say(log, logging.WARNING, "history", text, sketch=sketch, revision=revision, boundary=iso(boundary.history))
+            event_log.warning("history", text, sketch=sketch, revision=revision, boundary=iso(boundary.history))
         return max(boundary.history, start)
 
     def peers(self) -> Sequence[Peer]:

@@ -9,14 +9,13 @@ committed.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, Literal
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError, SnapshotsGoneError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.input.partition_counts import CountNeeded, LongWork, Result, Steps
 from sketchstream.stream.interfaces import Chunk, Clock, Fresh, PartitionError, Snapshot, Source
 from sketchstream.stream.monitoring.metrics import Metrics
@@ -30,7 +29,7 @@ from sketchstream.stream.worker.io_tasks import Done, IoTasks
 from sketchstream.stream.worker.settings import Settings
 from sketchstream.topics import TOPIC_STRIDE
 
-log = logging.getLogger("sketchstream.worker")
+event_log = EventLog("sketchstream.worker")
 
 TURN_S = 0.5
 """Seconds of computing after which the worker polls, even if the next long work was done at once."""
@@ -95,7 +94,7 @@ class PartitionManager:
                 continue
             assigned.drop()
             self._release(assigned)
-            say(log, logging.INFO, "revoked", partition=partition)
+            event_log.info("revoked", partition=partition)
 
     def _release(self, assigned: AssignedPartition) -> None:
         """Let the store forget the partition, after its running job has ended."""
@@ -135,7 +134,7 @@ class PartitionManager:
             return True
         reason = f"windows and input of {number} partitions do not fit into worker.memory_limit: start more workers"
         if assigned.reason != reason:
-            say(log, logging.ERROR, "no_memory", partition=assigned.partition, reason=reason)
+            event_log.error("no_memory", partition=assigned.partition, reason=reason)
         assigned.wait(self._clock.monotonic() + 1.0, reason)
         return False
 
@@ -177,9 +176,7 @@ class PartitionManager:
         self._source.seek(assigned.partition, assigned.state.position)
         if not assigned.throttled:
             self._source.resume(assigned.partition)
-        say(
-            log,
-            logging.INFO,
+        event_log.info(
             "running",
             partition=assigned.partition,
             position=assigned.state.position,
@@ -209,7 +206,7 @@ class PartitionManager:
             return False
         self._source.pause(assigned.partition)
         lost = position - state.position
-        say(log, logging.WARNING, "loss_accepted", partition=assigned.partition, position=position, offsets=lost)
+        event_log.warning("loss_accepted", partition=assigned.partition, position=position, offsets=lost)
         self._metrics.add("lost_offsets" if lost > 0 else "diverged_offsets", abs(lost))
         if lost > 0:
             state.skip(position)
@@ -232,13 +229,8 @@ class PartitionManager:
         assigned.fail(error, verdict.text, self.polls, now)
         if self._settings.give_up_after is not None and assigned.failures.count > self._settings.give_up_after:
             raise error
-        say(
-            log,
-            logging.WARNING,
-            "dropped",
-            partition=assigned.partition,
-            failures=assigned.failures.count,
-            reason=verdict.text,
+        event_log.warning(
+            "dropped", partition=assigned.partition, failures=assigned.failures.count, reason=verdict.text
         )
 
     def halt(self, assigned: AssignedPartition, reason: str) -> None:
@@ -249,7 +241,7 @@ class PartitionManager:
         """
         self._release(assigned)
         assigned.halt(reason)
-        say(log, logging.ERROR, "halted", partition=assigned.partition, reason=reason)
+        event_log.error("halted", partition=assigned.partition, reason=reason)
         everything = len(self.partitions) == len(self._source.numbers()) and all(
             other.status == "halted" for other in self.partitions.values()
         )
@@ -306,7 +298,7 @@ class PartitionManager:
         """Start the commit of a snapshot."""
         now = self._clock.monotonic()
         self._metrics.observe("capture_seconds", seconds)
-        say(log, logging.DEBUG, "captured", partition=assigned.partition, position=snapshot.position)
+        event_log.debug("captured", partition=assigned.partition, position=snapshot.position)
         assigned.captured(snapshot.position, now)
         self._paid_until = max(now, self._paid_until) + snapshot.blob_bytes / self._settings.snapshot_bytes_per_s
         arguments = assigned.partition, snapshot, state.outbox.captured()
@@ -344,7 +336,7 @@ class PartitionManager:
             assigned.commit_failed(str(error) if isinstance(error, SketchstreamError) else type(error).__name__)
         if isinstance(error, SnapshotsGoneError) and assigned.state is not None:
             if assigned.failures.count == 0:  # the first of a row; what follows is in `Durability.trouble`
-                say(log, logging.ERROR, "snapshots_gone", partition=assigned.partition, reason=str(error))
+                event_log.error("snapshots_gone", partition=assigned.partition, reason=str(error))
             assigned.state.store_all()
             assigned.save_again(self._clock.monotonic())
             if assigned.status != "restoring":
@@ -367,7 +359,7 @@ class PartitionManager:
         else:
             self._metrics.add("publish_failures")
             if not failed_before:  # the first of a row; what follows is in `Durability.trouble`
-                say(log, logging.WARNING, "publish_failed", partition=assigned.partition, reason=str(done.error))
+                event_log.warning("publish_failed", partition=assigned.partition, reason=str(done.error))
         if assigned.status == "restoring":
             self._go(assigned)
 
@@ -392,9 +384,7 @@ class PartitionManager:
             if entry.positions is None:
                 delay_ms = self._clock.now_ms() - entry.window[1]
                 self._metrics.observe("publication_delay_seconds", max(0.0, delay_ms / 1000))
-            say(
-                log,
-                logging.INFO,
+            event_log.info(
                 "published",
                 sketch=entry.sketch,
                 partition=entry.partition,

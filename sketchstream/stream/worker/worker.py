@@ -17,13 +17,12 @@ committed. Nothing of a dropped state was published. A halted partition does not
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from sketchstream.errors import SketchstreamError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
@@ -52,7 +51,7 @@ from sketchstream.stream.worker.partition_manager import PartitionManager
 from sketchstream.stream.worker.settings import Settings
 from sketchstream.stream.worker.status import Progress
 
-log = logging.getLogger("sketchstream.worker")
+event_log = EventLog("sketchstream.worker")
 
 JUDGE_EVERY_S = 15.0
 """Seconds between two checks whether most of the records that came were counted."""
@@ -239,7 +238,7 @@ class Worker:
         """Log how much was counted."""
         progress = self.progress()
         text = f"{progress.line()}, {log_lines.counts(self.metrics)}"
-        say(log, logging.INFO, "progress", text, **progress.fields(), **log_lines.counters_shown(self.metrics))
+        event_log.info("progress", text, **progress.fields(), **log_lines.counters_shown(self.metrics))
         self._judge(again=True)
         self._recent.note(self.metrics)
 
@@ -250,7 +249,7 @@ class Worker:
         if reason is None or repeated:
             reason = self._manager.take_loss()
         if reason is not None:
-            say(log, logging.WARNING, "not_counted", reason=reason)
+            event_log.warning("not_counted", reason=reason)
 
     def _closing_messages(self) -> tuple[str, ...]:
         """Log which windows stay open, why none was sealed, why most records were not counted."""
@@ -311,9 +310,7 @@ class Worker:
         """Count what became of the records of a chunk."""
         self._count(assigned, state, chunk, outcome)
         assigned.failures.clear_reading()
-        say(
-            log,
-            logging.DEBUG,
+        event_log.debug(
             "applied",
             partition=assigned.partition,
             position=chunk.from_position,
@@ -352,9 +349,7 @@ class Worker:
         """Log a move of the watermark over a gap, and with a warning one that made many records late."""
         jumps = assigned.jumps(self.rules.lateness_ms, self.rules.quorum.time_ms)
         if jumps.over_gap(outcome.moved):
-            say(
-                log,
-                logging.INFO,
+            event_log.info(
                 "watermark_jumped",
                 partition=assigned.partition,
                 offset=int(chunk.offsets[outcome.moved_at]),
@@ -367,7 +362,7 @@ class Worker:
                 f"{late} records are late because the watermark was moved ahead of them: a clock is fast, or records "
                 "arrive later than input.lateness allows"
             )
-            say(log, logging.WARNING, "watermark_ahead", partition=assigned.partition, reason=reason)
+            event_log.warning("watermark_ahead", partition=assigned.partition, reason=reason)
 
     # -------------------------------------------------------------------------------------------------- time
 
@@ -427,7 +422,7 @@ class Worker:
             self._peers = self._executor.submit(self._tasks.peers)
         trouble = self._mixed.trouble(now)
         if trouble and not self._mixed_logged:
-            say(log, logging.WARNING, "mixed_configurations", reason=trouble)
+            event_log.warning("mixed_configurations", reason=trouble)
         self._mixed_logged = bool(trouble)
 
     def _durable_within_s(self) -> float:
@@ -444,12 +439,12 @@ class Worker:
         trouble = assigned.trouble(now, within_s)
         if assigned.note_change("not_durable", bool(trouble)):
             if trouble:
-                say(log, logging.ERROR, "not_durable", partition=assigned.partition, reason=trouble)
+                event_log.error("not_durable", partition=assigned.partition, reason=trouble)
             else:
-                say(log, logging.INFO, "durable_again", partition=assigned.partition)
+                event_log.info("durable_again", partition=assigned.partition)
         slow = assigned.slow(now)
         if assigned.note_change("slow_commit", bool(slow)) and slow:
-            say(log, logging.WARNING, "slow_commit", partition=assigned.partition, reason=slow)
+            event_log.warning("slow_commit", partition=assigned.partition, reason=slow)
 
     def _idle(self, now: float) -> None:
         """Move the watermarks of idle partitions, and seal what they have passed."""
@@ -459,7 +454,7 @@ class Worker:
                 self._idle_partitions.watermarks(ours, self._source, self._published, now, self._clocks.earliest_ms())
             )
         except SketchstreamError as error:  # what the others have published cannot be read: silence waits
-            say(log, logging.WARNING, "silence_unknown", reason=str(error))
+            event_log.warning("silence_unknown", reason=str(error))
             return
         for assigned, end, watermark in silent:
             if (

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.structs import OffsetAndMetadata
 
-log = logging.getLogger("sketchstream.kafka")
 
 RECONNECT: Mapping[str, Option] = {"reconnect_backoff_ms": 50, "reconnect_backoff_max_ms": 1_000}
 """A broker that was away is tried again within a second; the client's own limit is half a minute."""

@@ -7,7 +7,6 @@ which are discarded; a consumer without a group. How many records are read, and 
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sketchstream.errors import BrokerError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream import formats
 from sketchstream.stream.input.partitioner import belongs
 from sketchstream.stream.input.partitioner_detection import Placements
@@ -26,7 +25,7 @@ from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.input.growth import former_numbers
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +81,7 @@ def try_to_read(connection: Connection, config: Config, records: int) -> TopicSa
         try:
             return read(connection, config, records)
         except BrokerError as error:
-            say(log, logging.INFO, "no_sample", reason=error)
+            event_log.info("no_sample", reason=error)
     return None
 
 

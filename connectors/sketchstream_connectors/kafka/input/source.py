@@ -11,7 +11,6 @@ it was. Each chunk carries the position it was fetched from, so it does not matt
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SchemaUnavailableError
 from sketchstream.items.events import Events
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from sketchstream_connectors.decode.records import Records
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 CHUNKS_A_POLL = 16
 """Most chunks of one poll, where batches are read as they are."""
@@ -169,7 +168,7 @@ class KafkaSource:
 
     def _replace_consumer(self, reason: str) -> None:
         """Close the consumer and open another: a new member, to which everything is announced again."""
-        say(log, logging.WARNING, "consumer_recreated", topic=self.topic, reason=reason)
+        event_log.warning("consumer_recreated", topic=self.topic, reason=reason)
         self._recreated_at = time.monotonic()
         self.joined = False
         self._close_consumer(3000)
@@ -321,7 +320,7 @@ class KafkaSource:
         events: list[SourceEvent] = []
         for records in fetch_patch.as_records(polled, before.offset, after, state.position.leader_epoch):
             if records.from_position != before.offset:
-                say(log, logging.WARNING, "chunk_discarded", topic=self.topic, partition=partition)
+                event_log.warning("chunk_discarded", topic=self.topic, partition=partition)
                 self._place(partition, before)
                 return events
             try:
@@ -353,7 +352,7 @@ class KafkaSource:
         if now - self._schema_awaited_at > SCHEMA_LOGGED_EVERY_S:
             self._schema_awaited_at = now
             fields = {"partition": partition, "position": position.offset, "reason": error}
-            say(log, logging.WARNING, "schema_awaited", **fields)
+            event_log.warning("schema_awaited", **fields)
         self._place(partition, position)
         self._watch.progress(partition)
         time.sleep(SCHEMA_PAUSE_S)
@@ -397,7 +396,7 @@ class KafkaSource:
             self._failing += 1
             if self._failing <= LOGGED_FAILURES or self._failing % LOGGED_EVERY == 0:
                 fields = {"topic": self.topic, "error": type(error).__name__, "times": self._failing}
-                say(log, logging.WARNING, "poll_failed", **fields)
+                event_log.warning("poll_failed", **fields)
             time.sleep(min(0.05 * self._failing, 1.0))
             return []
         raise error
@@ -424,7 +423,7 @@ class KafkaSource:
         if topic_recreated:
             return topic_recreated
         place = {"topic": self.topic, "partition": partition}
-        say(log, logging.WARNING, "position_in_doubt", **place, position=offset, first=first, last=last)
+        event_log.warning("position_in_doubt", **place, position=offset, first=first, last=last)
         verdict = self._doubted.judge(partition, first, last, now, TRUNCATED_AFTER_S)
         if verdict is None:
             return []
@@ -464,7 +463,7 @@ class KafkaSource:
         if described is not None and described.topic_id == self.topic_id:
             return []
         happened = "was deleted" if described is None else "was deleted and made again (its topic id changed)"
-        say(log, logging.ERROR, "topic_recreated", topic=self.topic)
+        event_log.error("topic_recreated", topic=self.topic)
         if described is not None:
             self.topic_id = described.topic_id
         self._positions.forget_epochs()
@@ -495,7 +494,7 @@ class KafkaSource:
             raise BrokerError(f"a batch of {self.topic!r} cannot be read: {type(error).__name__}") from error
         attempt = self._doubted.refetch(partition, position.offset)
         if attempt is not None:
-            say(log, logging.WARNING, "batch_unreadable", topic=self.topic, partition=partition, attempt=attempt)
+            event_log.warning("batch_unreadable", topic=self.topic, partition=partition, attempt=attempt)
             self._place(partition, position)
             return []
         return [

@@ -7,20 +7,19 @@ Source: docs/kafka.md, "Every case" (partitions without an owner, stalled consum
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from sketchstream.errors import BrokerError, FencedError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 
 if TYPE_CHECKING:
     from kafka import ConsumerGroupMetadata
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 WATCH_EVERY_S = 5.0
 """Seconds between two looks at the consumer."""
@@ -95,9 +94,9 @@ class Watch:
                     owners_checked = time.monotonic()
                 self._check_progress()
             except (BrokerError, FencedError) as error:
-                say(log, logging.INFO, "watch_failed", error=type(error.__cause__ or error).__name__)
+                event_log.info("watch_failed", error=type(error.__cause__ or error).__name__)
             except Exception as error:  # a watcher must not die of a race with what it watches
-                say(log, logging.WARNING, "watch_failed", error=type(error).__name__)
+                event_log.warning("watch_failed", error=type(error).__name__)
 
     def _check_topic(self) -> None:
         """Notice that the topic was deleted, or deleted and created again, so that our positions are meaningless."""
@@ -125,7 +124,7 @@ class Watch:
         before, self._unowned = self._unowned, unowned
         first = min((member["member_id"] for member in group["members"]), default="")
         if unowned & before and first == source.group_metadata().member_id:
-            say(log, logging.WARNING, "partitions_unowned", topic=source.topic, partitions=sorted(unowned & before))
+            event_log.warning("partitions_unowned", topic=source.topic, partitions=sorted(unowned & before))
             source.ask_for_another_consumer("partitions have no owner")
 
     def _check_progress(self) -> None:

@@ -7,12 +7,11 @@ chunks have not come yet.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import StoreError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.feed import FeedBatch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream_connectors.kafka.cluster.log_reader import Log
@@ -21,7 +20,7 @@ from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource, L
 if TYPE_CHECKING:
     from sketchstream_connectors.kafka.cluster.client import Connection
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 ENTRIES: Final = 512
 """Most bodies of one batch."""
@@ -145,7 +144,7 @@ class _Reading:
         data = b"".join(chunks[n][1] for n in range(body.count))
         entry = body.entry(data)
         if entry is None:
-            say(log, logging.ERROR, "sealed_body_altered", sketch=body.sketch, partition=body.partition)
+            event_log.error("sealed_body_altered", sketch=body.sketch, partition=body.partition)
             reason = f"what was published for partition {body.partition} was altered: its digest does not fit"
             self._unreadable.append(Unreadable(body.sketch, body.window[0], reason))
             return

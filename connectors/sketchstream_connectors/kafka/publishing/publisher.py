@@ -7,7 +7,6 @@ the sealed topic is also read, for the frontiers of other partitions.
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,7 +33,6 @@ from sketchstream_connectors.kafka.publishing.sealed import (
 if TYPE_CHECKING:
     from kafka import KafkaProducer
 
-log = logging.getLogger("sketchstream.kafka")
 
 FRONTIERS_AGE_S = 5.0
 """Seconds for which frontiers that were read serve as the newest: an older frontier only covers less."""

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.published import frontiers
 from sketchstream.stream.published.values import integer
@@ -29,7 +28,7 @@ from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log
 from sketchstream_connectors.kafka.cluster.reader_pool import ReaderPool
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 SEAL_ID_BYTES = 16
 CHUNK_BYTES = 512 * 1024 - 2048
@@ -276,7 +275,7 @@ class _Windows:
         else:
             self._held -= len(data)
         if (entry := body.entry(data)) is None:
-            say(log, logging.ERROR, "sealed_body_altered", sketch=body.sketch, partition=body.partition)
+            event_log.error("sealed_body_altered", sketch=body.sketch, partition=body.partition)
         else:
             yield entry
 
@@ -408,7 +407,7 @@ class KafkaSealedSource:
         bodies = self._bodies(sketch, since, until, lambda body: body.positions is not None)
         for body in sorted(bodies, key=lambda body: (body.window, body.partition, body.positions, body)):
             if (entry := body.entry(bodies[body])) is None:
-                say(log, logging.ERROR, "closed_positions_altered", sketch=sketch, partition=body.partition)
+                event_log.error("closed_positions_altered", sketch=sketch, partition=body.partition)
             else:
                 yield entry
 
@@ -417,7 +416,7 @@ class KafkaSealedSource:
         bodies = self._bodies(sketch, since, until, lambda body: body.early is not None)
         for body in sorted(bodies, key=lambda body: (body.window, body.early, body)):
             if (entry := body.entry(bodies[body])) is None:
-                say(log, logging.ERROR, "early_body_altered", sketch=sketch, partition=body.partition)
+                event_log.error("early_body_altered", sketch=sketch, partition=body.partition)
             else:
                 yield entry
 

@@ -6,13 +6,12 @@ thread.
 
 from __future__ import annotations
 
-import logging
 import threading
 
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 ERASE_EVERY_S = 1.0
 """Seconds between two deletions of records in one topic."""
@@ -58,7 +57,7 @@ class Eraser:
                 self._done.update({p: o for p, o in due.items() if self._wanted.get(p, 0) >= o})
         except Exception as error:  # a thread that died would leave superseded states readable for ever
             reason = type(error.__cause__ or error).__name__
-            say(log, logging.WARNING, "erase_delayed", topic=self._topic, error=reason)
+            event_log.warning("erase_delayed", topic=self._topic, error=reason)
 
     def close(self) -> None:
         """Run a last round, and end the thread."""

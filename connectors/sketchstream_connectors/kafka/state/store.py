@@ -13,14 +13,13 @@ Source: docs/kafka.md, "What is exact" and "Every case" (the interleavings that 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream.stream.interfaces import BytesOrView, Fresh, Peer, Restored, Snapshot
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 from sketchstream_connectors.kafka.cluster.reader_pool import ReaderPool
@@ -34,7 +33,7 @@ from sketchstream_connectors.kafka.state.pointer import NAMING, Pointer
 from sketchstream_connectors.kafka.state.topic_validation import ADVICE, StoreTopics
 from sketchstream_connectors.kafka.state.transaction import MANIFEST_FORMAT, Fence, Member
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 LAG_BYTES = 64 * 2**20
 """Default of `lag_bytes` of `KafkaStore`."""
@@ -121,7 +120,7 @@ class KafkaStore:
         with self._lock:
             self._fences[partition] = fence
         seconds = round(time.monotonic() - started, 3)
-        say(log, logging.INFO, "partition_taken", topic=self._topic, partition=partition, seconds=seconds)
+        event_log.info("partition_taken", topic=self._topic, partition=partition, seconds=seconds)
         return restored
 
     def _require_own_topic(self, partition: int) -> None:
@@ -247,7 +246,7 @@ class KafkaStore:
         revision = traces.next_revision(
             self._connection, self._topic, self._topics.input.topic_id, self._topics.sealed, used
         )
-        say(log, logging.WARNING, "input_made_again", topic=self._topic, partition=partition, revision=revision)
+        event_log.warning("input_made_again", topic=self._topic, partition=partition, revision=revision)
         return self._begin(partition, fence, revision, partial=True)
 
     def _begin(self, partition: int, fence: Fence, revision: int, *, partial: bool) -> Fresh:
@@ -314,10 +313,10 @@ class KafkaStore:
         try:
             if self._other_input_in(home, partition) is None:
                 self._admin.delete_before(home, self._admin.offsets(home, [partition], "latest"))
-            say(log, logging.INFO, "state_moved", partition=partition, topic=home)
+            event_log.info("state_moved", partition=partition, topic=home)
         except BrokerError as error:
             reason = type(error.__cause__ or error).__name__
-            say(log, logging.WARNING, "erase_delayed", topic=home, error=reason)
+            event_log.warning("erase_delayed", topic=home, error=reason)
 
     def _blobs_to_rewrite(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, BytesOrView]:
         """Blobs to write again: they are clean, but so old that they keep superseded snapshots from being erased."""

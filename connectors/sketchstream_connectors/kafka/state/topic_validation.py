@@ -6,17 +6,16 @@ state and sealed topics, which get more partitions when the input has got more.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, SnapshotsGoneError
-from sketchstream.log_events import say
+from sketchstream.log_events import EventLog
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection, Topic
 from sketchstream_connectors.kafka.cluster.topics import FOR_EVER
 
-log = logging.getLogger("sketchstream.kafka")
+event_log = EventLog("sketchstream.kafka")
 
 KNOWN_FOR_S = 5.0
 """Age of a description of a topic that is still believed, seconds."""
@@ -96,7 +95,7 @@ class StoreTopics:
             except BrokerError:  # not now, or not allowed for the sealed topic: the next look
                 continue
             if wrong and wrong != self._forgetful.get(name):
-                say(log, logging.ERROR, "topic_forgets", topic=name, settings=wrong)
+                event_log.error("topic_forgets", topic=name, settings=wrong)
             self._forgetful[name] = wrong
 
     def state_now(self) -> Topic:
@@ -147,7 +146,7 @@ class StoreTopics:
         try:
             if input_topic is not None:
                 self._admin.grow(name, input_topic.partitions)
-                say(log, logging.INFO, "topic_grown", topic=name, partitions=input_topic.partitions)
+                event_log.info("topic_grown", topic=name, partitions=input_topic.partitions)
         except BrokerError as error:  # not allowed, or another worker was first
             cause = error
         deadline = time.monotonic() + GROW_TIMEOUT_S

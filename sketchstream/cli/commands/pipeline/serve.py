@@ -20,7 +20,7 @@ import click
 
 from sketchstream.cli import options, show
 from sketchstream.errors import optional_import
-from sketchstream.log_events import begin, say, writes_json
+from sketchstream.log_events import EventLog, begin, writes_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sketchstream.serve.clients.access import Access
     from sketchstream.serve.edge.server import Server
 
-log = logging.getLogger("sketchstream.serve")
+event_log = EventLog("sketchstream.serve")
 
 STOP_S: Final = 9.0
 """Longest time from a signal to the end of the process."""
@@ -98,12 +98,12 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
         stack.callback(follower.close, STOP_S / 4)
         server = Server(create(Service(store, pool, follower), settings.access), settings.proxies)
         if settings.in_clear is not None:
-            say(log, logging.WARNING, "tokens_in_clear", settings.in_clear)
+            event_log.warning("tokens_in_clear", settings.in_clear)
         with stopping(lambda: _finish(server)), settings.access.watched(), _reloading(settings.access):
             follower.start()
             pool.start()
             if writes_json():
-                say(log, logging.INFO, "serving", url=url(listener))
+                event_log.info("serving", url=url(listener))
             else:
                 show.note(f"serving {url(listener)} (Ctrl-C ends it)")
             server.run(sockets=[listener])
@@ -117,7 +117,7 @@ def _finish(server: Server) -> None:
 
     def end() -> None:
         time.sleep(STOP_S)
-        say(log, logging.WARNING, "ended_by_force", "a disk, a broker or a client does not answer")
+        event_log.warning("ended_by_force", "a disk, a broker or a client does not answer")
         os._exit(0)
 
     threading.Thread(target=end, name="sketchstream-end", daemon=True).start()

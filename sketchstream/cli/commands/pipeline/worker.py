@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sketchstream.cli import clusters, options, progress
-from sketchstream.log_events import begin, say
+from sketchstream.log_events import EventLog, begin
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -71,12 +71,12 @@ def run(
         worker = _worker(config, fail_fast, status)
         with stopping(worker.stop), _metrics(config, worker):
             worker.run(leave=leave)
-    log = logging.getLogger("sketchstream.worker")
+    event_log = EventLog("sketchstream.worker")
     last = worker.progress()
     text = f"{last.line()}, {log_lines.counts(worker.metrics)}"
-    say(log, logging.INFO, "ended", text, **last.fields(), **log_lines.counters_shown(worker.metrics))
+    event_log.info("ended", text, **last.fields(), **log_lines.counters_shown(worker.metrics))
     for text in worker.closing_messages:
-        say(log, logging.INFO, "note", text)
+        event_log.info("note", text)
 
 
 def _worker(config: Config, fail_fast: bool, status: Callable[[Progress], None]) -> Worker:
