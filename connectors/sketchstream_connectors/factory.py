@@ -43,7 +43,7 @@ def rules(config: Config) -> Rules:
         quorum=config.quorum,
         partitioner=config.partitioner,
         fingerprint=config.fingerprint,
-        anywhere=not config.from_kafka or config.input.partitioned_by == "none",
+        unkeyed=not config.from_kafka or config.input.partitioned_by == "none",
     )
 
 

@@ -53,7 +53,7 @@ def open_published(config: Config) -> Iterator[PublishedWindows]:
     with _surroundings(config) as (connection, surroundings):
         if connection is None or config.sealed_topic is None:
             source = DirectorySealed(_folder(config))
-            reader = SealedReader(source, config.quality_rule, len(config.apart()))
+            reader = SealedReader(source, config.quality_rule, len(config.per_topic()))
             published = PublishedWindows(config, reader, source, surroundings)
         else:
             from sketchstream_connectors.kafka.readers import published_in_topic

@@ -140,7 +140,7 @@ class Config:
         """Whether the source is a topic."""
         return self.input.topic is not None
 
-    def apart(self) -> tuple[Config, ...]:
+    def per_topic(self) -> tuple[Config, ...]:
         """A configuration for each topic, as if it were alone."""
         return (replace(self, other_topics=()), *self.other_topics)
 

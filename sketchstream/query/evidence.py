@@ -130,7 +130,7 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
 
 def _tells_misplaced(evidence: ByPartition, counts: Iterable[int]) -> bool:
     """Whether all partitions that counted tell how much was misplaced, or say that nothing can be."""
-    return all(part.noise.misplaced or part.noise.anywhere for p, part in evidence.items() if p in counts)
+    return all(part.noise.misplaced or part.noise.unkeyed for p, part in evidence.items() if p in counts)
 
 
 def _none_lost(refused: Estimate | None, misplaced: Estimate | None) -> str:

@@ -256,7 +256,7 @@ class PublishedWindows:
             StoreError: no position of the sketch has closed in all partitions.
         """
         out = []
-        for closed in closed_windows(self.source, name, since, until, len(self.config.apart())):
+        for closed in closed_windows(self.source, name, since, until, len(self.config.per_topic())):
             if closed.positions:
                 first = closed.parts[0][0]
                 facts = {

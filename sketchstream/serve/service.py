@@ -544,7 +544,7 @@ class Service:
             windows = published_in(connection, self.config)
             work = sum(
                 window.products
-                for window in closed_windows(windows.source, name, since, until, len(windows.config.apart()))
+                for window in closed_windows(windows.source, name, since, until, len(windows.config.per_topic()))
             )
             if work > MAX_PRODUCTS:
                 raise ConfigError(

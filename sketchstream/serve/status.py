@@ -25,7 +25,7 @@ def status(service: Service) -> dict[str, Any]:
     whole = may_see_all()
     pending = service.store.pending() if whole else _pending_to_see(service)
     rate = service.pool.rate() if whole else None
-    error = service.follower.error or service.store.trouble or service.pool.trouble
+    error = service.follower.error or service.store.error or service.pool.error
     if whole and error is None and service.follower.problems:
         error = service.follower.problems[0]
     return {
@@ -52,9 +52,9 @@ def readiness(service: Service) -> tuple[int, str]:
         lines.append("reading what is published has stopped: a disk or a broker does not answer")
     if follower.caught_up_at is None:
         lines.append("what was published is still being read")
-    if service.store.trouble is not None or service.store.damaged:
+    if service.store.error is not None or service.store.damaged:
         lines.append("the database cannot be used: the log says why")
-    if service.pool.trouble is not None:
+    if service.pool.error is not None:
         lines.append("answers cannot be computed at the moment: the log says why")
     code = HTTPStatus.SERVICE_UNAVAILABLE if lines else HTTPStatus.OK
     if code == HTTPStatus.OK:

@@ -43,13 +43,13 @@ def test_numbers_of_times_may_count_other_units_in_other_topics() -> None:
     for unit in ("s", "us"):
         text = TWO.replace('time = "ts"', f'time = "ts"\ntime_unit = "{unit}"')
         own = text.replace('item = "buyer.id"', 'item = "buyer.id"\ntime_unit = "ns"')
-        assert [one.input.time_unit for one in Config.parse(own, environ={}).apart()] == [unit, "ns"]
-        assert [one.input.time_unit for one in Config.parse(text, environ={}).apart()] == [unit, unit]
+        assert [one.input.time_unit for one in Config.parse(own, environ={}).per_topic()] == [unit, "ns"]
+        assert [one.input.time_unit for one in Config.parse(text, environ={}).per_topic()] == [unit, unit]
 
 
 def test_each_topic_is_as_if_it_were_alone() -> None:
     config = Config.parse(TWO, environ={})
-    clicks, orders = config.apart()
+    clicks, orders = config.per_topic()
     assert (clicks.group, clicks.sealed_topic, clicks.format) == ("reach", "reach.sealed", "json")
     assert (clicks.input.topic, clicks.input.item, clicks.payload) == ("clicks", "user_id", None)
     assert (orders.group, orders.sealed_topic, orders.format) == ("reach.orders", "reach.sealed.orders", "avro")

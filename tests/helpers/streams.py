@@ -53,7 +53,7 @@ def plan(name: str = "minutes", width: str = "1m", zone: str = "UTC", made: Prof
 
 def rules(*plans: SketchPlan, lateness_ms: int = MINUTE, quorum: Quorum = MAXIMUM, **more: Any) -> Rules:
     """By default every record moves the watermark, so that short streams close windows, and no item is misplaced."""
-    more.setdefault("anywhere", more.get("partitioner") is None)
+    more.setdefault("unkeyed", more.get("partitioner") is None)
     return Rules(plans or (plan(),), lateness_ms=lateness_ms, quorum=quorum, **more)
 
 

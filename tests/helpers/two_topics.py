@@ -75,7 +75,7 @@ class Two:
         self.start()
 
     def start(self) -> None:
-        parts = self.config.apart()
+        parts = self.config.per_topic()
         sources = [MemorySource(log, decoder_of(one)) for log, one in zip(self.logs, parts, strict=True)]
         self.source = Sources(sources)
         self.worker = Worker(

@@ -106,7 +106,7 @@ def test_absent_is_not_silent(tmp_path: Path) -> None:
     publisher.publish(0, entries, frontiers)
     (window,) = reader(tmp_path).windows("minutes")
     assert (window.published, window.of, window.missing, window.complete) == (1, 2, (1,), False)
-    said = PublishedEvidence(EvidenceNoise(Fraction(30), anywhere=True))
+    said = PublishedEvidence(EvidenceNoise(Fraction(30), unkeyed=True))
     behind = Frontier("minutes", 0, 1, EPOCH, 2, 1, evidence=said)
     publisher.publish(1, (), [behind])
     assert not next(reader(tmp_path).windows("minutes")).complete

@@ -125,7 +125,7 @@ def test_no_error_ends_a_thread_that_reconstructs(folder, monkeypatch, error):
 
         monkeypatch.setattr(service.store, "next_todo", broken)
         service.pool.wake()
-        wait_for(lambda: service.pool.trouble is not None)
+        wait_for(lambda: service.pool.error is not None)
         assert client.get("/readyz").status_code == 503
         assert client.get("/healthz").status_code == 200
         monkeypatch.setattr(service.store, "next_todo", whole)
@@ -153,7 +153,7 @@ def test_a_process_that_cannot_be_started_is_said_and_no_window_is_blamed(folder
 
     monkeypatch.setattr(pool, "Child", refuse)
     with serving(folder) as (service, client):
-        wait_for(lambda: service.pool.trouble is not None)
+        wait_for(lambda: service.pool.error is not None)
         assert client.get("/readyz").status_code == 503
         monkeypatch.setattr(pool, "Child", Child)
         settled(service)
@@ -709,7 +709,7 @@ def test_answers_are_given_while_the_disk_is_full_and_stored_when_it_is_not(fold
         asked = [{**SPAN, "max_count": str(count)} for count in range(30, 38)]
         first = [client.get(PROFILE, params=one) for one in asked]
         assert {one.status_code for one in first} == {200}
-        assert store.trouble is not None
+        assert store.error is not None
         assert client.get("/readyz").status_code == 503
         assert client.get("/healthz").status_code == 200
         computed = service.pool.computed
@@ -720,7 +720,7 @@ def test_answers_are_given_while_the_disk_is_full_and_stored_when_it_is_not(fold
         monkeypatch.setattr(service.pool, "_retry_at", 0.0)
         service.pool.wake()
         wait_for(lambda: client.get("/readyz").status_code == 200)  # though nobody asks, and nothing new is published
-        assert store.trouble is None
+        assert store.error is None
         wait_for(lambda: not service.pool._unstored)
         assert service.pool.computed == computed
         assert [client.get(PROFILE, params=one).content for one in asked] == [one.content for one in first]
@@ -805,7 +805,7 @@ def test_a_database_that_is_damaged_while_it_is_used_is_filled_again_and_answers
             assert (
                 damage != "answers" or client.get(f"{PROFILE[:-7]}difference", params=SPAN | after).status_code == 503
             )
-        wait_for(lambda: store.damaged or store.trouble, 60)
+        wait_for(lambda: store.damaged or store.error, 60)
         assert client.get("/healthz").status_code == 200
         assert client.get("/readyz").status_code == 503
         service.follower.step()

@@ -123,21 +123,21 @@ def test_lag_is_measured_from_what_is_committed() -> None:
 def test_ages_are_zero_while_nothing_waits() -> None:
     one = Durability()
     one.restored(7)
-    assert (one.commit_age_s(1e6), one.publication_age_s(1e6), one.trouble(1e6, 300)) == (0, 0, "")
+    assert (one.commit_age_s(1e6), one.publication_age_s(1e6), one.stall_reason(1e6, 300)) == (0, 0, "")
     one.changed(10.0)
     one.changed(20.0)
     assert one.commit_age_s(30.0) == 20.0
-    assert one.trouble(30.0, 300) == "", "slow is not failing"
-    assert "the limit is 15 s" in one.trouble(30.0, 15)
+    assert one.stall_reason(30.0, 300) == "", "slow is not failing"
+    assert "the limit is 15 s" in one.stall_reason(30.0, 15)
     one.captured(9, 25.0)
     one.committed(changed=True)
     assert (one.position, one.commit_age_s(30.0)) == (9, 5.0)
     one.commit_failed("quota")
-    assert one.trouble(25.0 + FAILING_S - 1, 300) == ""
-    assert "quota" in one.trouble(25.0 + FAILING_S, 300)
+    assert one.stall_reason(25.0 + FAILING_S - 1, 300) == ""
+    assert "quota" in one.stall_reason(25.0 + FAILING_S, 300)
     one.captured(11, 50.0)
     one.committed(changed=False)
-    assert (one.position, one.commit_age_s(90.0), one.trouble(90.0, 10)) == (11, 0, "")
+    assert (one.position, one.commit_age_s(90.0), one.stall_reason(90.0, 10)) == (11, 0, "")
 
 
 def test_a_commit_is_slow_after_ten_seconds_and_what_its_state_explains() -> None:

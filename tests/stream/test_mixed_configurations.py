@@ -25,7 +25,7 @@ def watched(looks: list[list[Peer]]) -> list[bool]:
         assert mixed.due(now)
         assert not mixed.due(now + ASK_EVERY_S / 2)
         mixed.look(peers, now)
-        said.append(bool(mixed.trouble(now)))
+        said.append(bool(mixed.warning(now)))
     return said
 
 

@@ -48,7 +48,7 @@ class KafkaSurroundings(Surroundings):
         """The open windows in the newest snapshots of the groups; none if we may not read those."""
         manifests: list[dict[str, Any]] = []
         try:
-            for config in self._config.apart():
+            for config in self._config.per_topic():
                 manifests += self._manifests(config)
         except (BrokerError, DataLossError) as error:
             event_log.info("open_windows_unknown", reason=error)
@@ -78,7 +78,7 @@ class KafkaSurroundings(Surroundings):
         """How long the input topics keep records, infinity for ever; None if we may not ask, or get no answer."""
         retentions = []
         try:
-            for config in self._config.apart():
+            for config in self._config.per_topic():
                 settings = self._connection.admin.configs(config.input.topic or "")
                 retentions.append(float(settings.get("retention.ms", "-1")))
         except (BrokerError, ConfigError) as error:
@@ -89,7 +89,7 @@ class KafkaSurroundings(Surroundings):
 
 def sealed_source(connection: Connection, config: Config) -> SealedSource:
     """The sealed topics of a configuration, and that of its history; closing it leaves the connection open."""
-    sources = [KafkaSealedSource(connection, topic_config.sealed_topic or "") for topic_config in config.apart()]
+    sources = [KafkaSealedSource(connection, topic_config.sealed_topic or "") for topic_config in config.per_topic()]
     if config.history_topic is not None:
         sources.append(KafkaSealedSource(connection, config.history_topic, whole=True))
     return sources[0] if len(sources) == 1 else SealedSources(sources)
@@ -97,7 +97,7 @@ def sealed_source(connection: Connection, config: Config) -> SealedSource:
 
 def feed_of(connection: Connection, config: Config) -> Feed:
     """Make the feed that the service reads."""
-    feeds = [KafkaFeed(connection, topic_config.sealed_topic or "") for topic_config in config.apart()]
+    feeds = [KafkaFeed(connection, topic_config.sealed_topic or "") for topic_config in config.per_topic()]
     if config.history_topic is not None:
         feeds.append(KafkaFeed(connection, config.history_topic))
     return feeds[0] if len(feeds) == 1 else Feeds(feeds)
@@ -106,5 +106,5 @@ def feed_of(connection: Connection, config: Config) -> Feed:
 def published_in_topic(connection: Connection, config: Config) -> PublishedWindows:
     """Read what the sealed topics of a configuration hold; closing its source leaves the connection open."""
     source = sealed_source(connection, config)
-    reader = SealedReader(source, config.quality_rule, len(config.apart()))
+    reader = SealedReader(source, config.quality_rule, len(config.per_topic()))
     return PublishedWindows(config, reader, source, KafkaSurroundings(connection, config))

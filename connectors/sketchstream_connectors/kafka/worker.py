@@ -66,8 +66,8 @@ def warm_up(config: Config, rules: Rules) -> None:
     compile_first()
     now = time.time_ns() // 1_000_000
     try:
-        for part in config.apart():
-            decoder = factory.decoder_of(part)
+        for topic_config in config.per_topic():
+            decoder = factory.decoder_of(topic_config)
             reader, payload = formats.by_name(decoder.format).example(decoder, now)
             for size in CHUNKS:
                 samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(size)]
@@ -93,8 +93,8 @@ def look_at_input(config: Config) -> None:
             does not fit; one line for each.
         BrokerError: the cluster cannot be reached, and no partitioner is set.
     """
-    for part in config.other_topics:
-        look_at_input(part)
+    for topic_config in config.other_topics:
+        look_at_input(topic_config)
     with contextlib.closing(Connection(config.kafka, config.folder)) as connection:
         connection.admin.topic(config.input.topic or "")  # an unreachable cluster is reported once, and at once
         first = _nothing_counted(connection, config)
@@ -145,7 +145,7 @@ def open_worker(
     """
     warm_up(config, rules)
     with contextlib.ExitStack() as stack:
-        connections = [Connection(topic_config.kafka, topic_config.folder) for topic_config in config.apart()]
+        connections = [Connection(topic_config.kafka, topic_config.folder) for topic_config in config.per_topic()]
         for connection in connections:
             stack.callback(connection.close)
         connection = connections[0]
@@ -156,7 +156,7 @@ def open_worker(
         }
         check_writable(connection, {setting: name for setting, name in written.items() if name})
         revision = newest_revision(connections, config) if config.other_topics else None
-        topics = [_open_topic(stack, *pair, revision) for pair in zip(connections, config.apart(), strict=True)]
+        topics = [_open_topic(stack, *pair, revision) for pair in zip(connections, config.per_topic(), strict=True)]
         sources, stores, outlets, sinks = zip(*topics, strict=True)
         publisher = _open_publisher(
             connection, config, [outlet for outlet in outlets if outlet is not None], sources[0]
@@ -200,8 +200,8 @@ def _open_publisher(
 def newest_revision(connections: Sequence[Connection], config: Config) -> int | None:
     """Largest revision that any of several topics has begun: a window is complete in one revision of all of them."""
     revisions = []
-    for connection, part in zip(connections, config.apart(), strict=True):
-        described = connection.admin.topic(part.input.topic or "")
+    for connection, topic_config in zip(connections, config.per_topic(), strict=True):
+        described = connection.admin.topic(topic_config.input.topic or "")
         if described is not None:
             revisions.append(traces.revision_of(connection, described.name, described.topic_id))
     return max((revision for revision in revisions if revision is not None), default=None)

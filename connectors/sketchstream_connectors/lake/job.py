@@ -53,7 +53,7 @@ from sketchstream_connectors.lake.count import Rows, fill, require_history
 from sketchstream_connectors.lake.series import DeploymentSeries
 
 FORMAT: Final = 1
-REFUSED_NONE: Final = PublishedEvidence(EvidenceNoise(anywhere=True))
+REFUSED_NONE: Final = PublishedEvidence(EvidenceNoise(unkeyed=True))
 """Evidence about the windows of a history: no record comes late, so it counts nothing, and needs no noise."""
 Happened = Literal["published", "published again", "no records", "to publish", "to publish again", "refused"]
 

@@ -45,7 +45,7 @@ class DeploymentSeries:
                 from sketchstream_connectors.kafka.state.traces import newest_revision as newest_published
                 from sketchstream_connectors.kafka.worker import newest_revision
 
-                connections = [Connection(part.kafka, part.folder) for part in config.apart()]
+                connections = [Connection(each.kafka, each.folder) for each in config.per_topic()]
                 for connection in connections:
                     stack.callback(connection.close)
                 begun = newest_revision(connections, config)

@@ -117,7 +117,7 @@ class _ServiceCollector:
             "threads_needed": ("Threads of the service that must run.", len(pool.threads) + 1),
             "threads_running": ("Those of them that do.", sum(thread.is_alive() for thread in status.threads(service))),
             "database_bytes": ("Size of the database and its journal.", service.store.size),
-            "database_trouble": ("1 if the last change could not be stored.", service.store.trouble is not None),
+            "database_trouble": ("1 if the last change could not be stored.", service.store.error is not None),
             "unreadable": ("Published files that cannot be read at the moment.", len(service.follower.problems)),
             "follower_stuck": ("1 if reading what is published has stopped.", service.follower.stuck),
         }

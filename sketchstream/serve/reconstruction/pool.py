@@ -88,7 +88,7 @@ class Pool:
         self.abandoned = 0
         self.times = Histogram()
         """How long answers took to compute."""
-        self.trouble: str | None = None
+        self.error: str | None = None
         """Why nothing can be computed at the moment; None if it can."""
         self.threads = [
             threading.Thread(target=self._work, name=f"sketchstream-reconstruct-{number}", daemon=True)
@@ -180,7 +180,7 @@ class Pool:
                     job = next((job for job, _ in self._unstored.values() if job not in self._running), None)
                 if job is None and may_store:
                     stored = self._store.next_todo([running.place for running in self._running if running.kept])
-                    self.trouble = None
+                    self.error = None
                     if stored is not None:
                         job = ReconstructionJob(stored, None if stored.todo == GUARANTEE else Question(), kept=True)
                         job = self._by_name.setdefault(job.name, job)
@@ -204,13 +204,13 @@ class Pool:
                 job = self._next()
                 if job is not None:
                     child = self._reconstruct(job, child)
-                self.trouble = None
+                self.error = None
             except Exception as error:
                 # the thread must continue: windows without an answer report it
                 text = f"internal error ({type(error).__name__})"
-                if self.trouble is None or not isinstance(error, SketchstreamError):
+                if self.error is None or not isinstance(error, SketchstreamError):
                     event_log.exception("reconstruction_failed")
-                self.trouble = str(error) if isinstance(error, SketchstreamError) else text
+                self.error = str(error) if isinstance(error, SketchstreamError) else text
                 if job is not None:
                     job.fail(error if isinstance(error, SketchstreamError) else StoreError(text))
                 time.sleep(PAUSE_S)
@@ -313,8 +313,8 @@ class Pool:
         if (job.question is None or not job.question.text) and not isinstance(error, BusyError):
             try:
                 self._store.put_failure(job.stored, str(error))
-            except StoreError as trouble:
-                self._put_off(trouble)
+            except StoreError as not_stored:
+                self._put_off(not_stored)
 
     def refused(self, stored: StoredWindow, question: Question) -> str | None:
         """Why this window has no answer to a question that was asked before; None: it may have one."""

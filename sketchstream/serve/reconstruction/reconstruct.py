@@ -90,7 +90,7 @@ def published_in(connection: sqlite3.Connection, config: Any) -> PublishedWindow
     ledgers, longest = Ledgers(connection), longest_windows(config)
     return PublishedWindows(
         config,
-        SealedReader(source, config.quality_rule, len(config.apart())),
+        SealedReader(source, config.quality_rule, len(config.per_topic())),
         source,
         StoredSurroundings(connection),
         overlapping=lambda window: ledgers.overlapping(window, lambda name: longest.get(name, LATEST)),

@@ -94,7 +94,7 @@ class Store(StoreReader):
         """A number that grows when what is published here changes."""
         self.generation = 0
         """A number that grows with every change of the database."""
-        self.trouble: str | None = None
+        self.error: str | None = None
         """Why the last change could not be stored; None where it could."""
         self._separate = {plan.name for plan in config.sketches if not continuing(plan.spec)}
         self._version = version("sketchstream")
@@ -114,7 +114,7 @@ class Store(StoreReader):
     def _open(self) -> None:
         """Open the database, or make one."""
         self._write = open_database(self.path, write=True)
-        rule, topics = self.config.quality_rule, len(self.config.apart())
+        rule, topics = self.config.quality_rule, len(self.config.per_topic())
         self._reader = SealedReader(StoreSource(self._write), rule, topics)
         self._shown = SealedReader(StoreSource(self._write, incidents=False), rule, topics)
         try:
@@ -190,11 +190,11 @@ class Store(StoreReader):
                     self.note_damage(self.rebuilds)
                 if isinstance(error, sqlite3.Error):
                     self._note_error(error)
-                    self.trouble = f"the database cannot be written: {error}"
-                    raise StoreError(self.trouble) from error
+                    self.error = f"the database cannot be written: {error}"
+                    raise StoreError(self.error) from error
                 raise
             if self._write.total_changes != before:
-                self.trouble = None
+                self.error = None
                 self.generation += 1
 
     def _learn_numbers(self) -> None:

@@ -81,7 +81,7 @@ class Durability:
         """Seconds since the last publication; None: there was none yet."""
         return None if self._published_at is None else now - self._published_at
 
-    def trouble(self, now: float, within_s: float) -> str:
+    def stall_reason(self, now: float, within_s: float) -> str:
         """Why nothing becomes durable, for operators; empty while all is well.
 
         Args:

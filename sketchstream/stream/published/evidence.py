@@ -38,22 +38,22 @@ class EvidenceNoise:
         misplaced: epsilon of each draw in the number of misplaced events, or of the cells of misplaced items and of
             the draw in their published sum; 0: not kept.
         cells: unit "item": number of cells; 0: events are counted.
-        anywhere: whether records of an item may be in any partition, so that none is misplaced.
+        unkeyed: whether records of an item may be in any partition, so that none is misplaced.
     """
 
     refused: Fraction = Fraction(0)
     misplaced: Fraction = Fraction(0)
     cells: int = 0
-    anywhere: bool = False
+    unkeyed: bool = False
 
     @classmethod
-    def of(cls, plan: SketchPlan | None, *, checked: bool, anywhere: bool = False) -> EvidenceNoise:
+    def of(cls, plan: SketchPlan | None, *, checked: bool, unkeyed: bool = False) -> EvidenceNoise:
         """The noise of a sketch.
 
         Args:
             plan: plan of the sketch; None: it is no longer configured, and nothing is kept.
             checked: whether items are compared with the partitioner, so that some can be misplaced.
-            anywhere: whether the input is not partitioned by item.
+            unkeyed: whether the input is not partitioned by item.
         """
         if plan is None:
             return cls()
@@ -64,7 +64,7 @@ class EvidenceNoise:
         if misplaced and plan.spec.unit == "item":
             cells = FEW_CELLS if misplaced >= 1 else MANY_CELLS
         refused = refused_noise(plan.spec) if plan.epsilon_refused is None else plan.epsilon_refused
-        return cls(refused, misplaced, cells, anywhere)
+        return cls(refused, misplaced, cells, unkeyed)
 
 
 def refused_noise(spec: Spec) -> Fraction:
@@ -146,7 +146,7 @@ class PublishedEvidence:
         }
         if self.noise.misplaced:
             out |= {"epsilon_misplaced": str(self.noise.misplaced), "cells": self.noise.cells}
-        if self.noise.anywhere:
+        if self.noise.unkeyed:
             out["anywhere"] = 1
         if self.former:
             out["former"] = [former.fields() for former in self.former]

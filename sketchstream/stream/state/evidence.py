@@ -355,13 +355,13 @@ class Evidence:
     def _laws(self) -> list[str | int]:
         """The noise, for a snapshot; older ones lack the last number."""
         noise = self.noise
-        return [str(noise.refused), str(noise.misplaced), noise.cells, int(noise.anywhere)]
+        return [str(noise.refused), str(noise.misplaced), noise.cells, int(noise.unkeyed)]
 
     @classmethod
     def _former(cls, fields: Mapping[str, Any]) -> Evidence:
         """The evidence of a former noise."""
-        refused, misplaced, cells, anywhere = fields["noise"]
-        noise = EvidenceNoise(read_rational(refused), read_rational(misplaced), integer(cells), bool(anywhere))
+        refused, misplaced, cells, unkeyed = fields["noise"]
+        noise = EvidenceNoise(read_rational(refused), read_rational(misplaced), integer(cells), bool(unkeyed))
         former = cls(noise)
         former.restore(fields, NO_TIME)
         return former

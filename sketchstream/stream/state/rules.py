@@ -28,7 +28,7 @@ class Rules:
         quorum: the conditions under which the watermark moves.
         partitioner: recomputes an item's partition; None: unknown, or records are not partitioned by item.
         fingerprint: fingerprint of the set of sketches.
-        anywhere: whether the input is not partitioned by item, so that no item can be misplaced.
+        unkeyed: whether the input is not partitioned by item, so that no item can be misplaced.
     """
 
     sketches: tuple[SketchPlan, ...]
@@ -38,4 +38,4 @@ class Rules:
     quorum: Quorum = DEFAULT
     partitioner: Partitioner | None = None
     fingerprint: bytes = b""
-    anywhere: bool = False
+    unkeyed: bool = False

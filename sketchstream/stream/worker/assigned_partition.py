@@ -201,7 +201,7 @@ class AssignedPartition:
         self._save_at = 0.0
         self._ask_ends_at: float | None = None
         self._jumps: Jumps | None = None
-        self._troubles: set[str] = set()
+        self._conditions: set[str] = set()
         self.schema_awaited: tuple[float, str] | None = None
 
     def __repr__(self) -> str:
@@ -272,17 +272,17 @@ class AssignedPartition:
         """Note that the next records cannot be decoded now; the first chunk that can be ends it."""
         self.schema_awaited = (self.schema_awaited[0] if self.schema_awaited is not None else now), reason
 
-    def trouble(self, now: float, within_s: float) -> str:
+    def stall_reason(self, now: float, within_s: float) -> str:
         """Why nothing of this partition is read or becomes durable; empty if it does, or did a short while ago."""
         if self.schema_awaited is not None and now - self.schema_awaited[0] > SCHEMA_WITHIN_S:
             return f"no record could be decoded for {now - self.schema_awaited[0]:.0f} s: {self.schema_awaited[1]}"
-        return self.durability.trouble(now, within_s)
+        return self.durability.stall_reason(now, within_s)
 
-    def note_change(self, trouble: str, there: bool) -> bool:
-        """Note whether there is a trouble, by its name; return whether that differs from what was noted last."""
-        before = trouble in self._troubles
-        (self._troubles.add if there else self._troubles.discard)(trouble)
-        return there != before
+    def note_change(self, condition: str, holds: bool) -> bool:
+        """Note whether a condition holds, by its name; return whether that differs from what was noted last."""
+        before = condition in self._conditions
+        (self._conditions.add if holds else self._conditions.discard)(condition)
+        return holds != before
 
     def jumps(self, lateness_ms: int, quorum_ms: int) -> Jumps:
         """The moves of the partition's watermark, made with these arguments when it is first asked for; see `Jumps`."""

@@ -57,7 +57,7 @@ class MixedConfigurations:
         elif now - self._moved_at > 2 * LASTS_S:
             self._since = None
 
-    def trouble(self, now: float) -> str:
+    def warning(self, now: float) -> str:
         """A sentence while another configuration commits snapshots in this group; empty otherwise."""
         if self._since is None or now - self._since < LASTS_S - ASK_EVERY_S:
             return ""

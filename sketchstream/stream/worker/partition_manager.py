@@ -335,7 +335,7 @@ class PartitionManager:
             self._metrics.add("commit_failures")
             assigned.commit_failed(str(error) if isinstance(error, SketchstreamError) else type(error).__name__)
         if isinstance(error, SnapshotsGoneError) and assigned.state is not None:
-            if assigned.failures.count == 0:  # the first of a row; what follows is in `Durability.trouble`
+            if assigned.failures.count == 0:  # the first of a row; what follows is in `Durability.stall_reason`
                 event_log.error("snapshots_gone", partition=assigned.partition, reason=str(error))
             assigned.state.store_all()
             assigned.save_again(self._clock.monotonic())
@@ -358,7 +358,7 @@ class PartitionManager:
             self._published(state, done)
         else:
             self._metrics.add("publish_failures")
-            if not failed_before:  # the first of a row; what follows is in `Durability.trouble`
+            if not failed_before:  # the first of a row; what follows is in `Durability.stall_reason`
                 event_log.warning("publish_failed", partition=assigned.partition, reason=str(done.error))
         if assigned.status == "restoring":
             self._go(assigned)

@@ -79,7 +79,7 @@ def progress(
         seconds=seconds,
         lag=sum(lags) if lags else None,
         late=counters["late"],
-        stalled=sum(bool(assigned.trouble(now, within_s)) for assigned in partitions),
+        stalled=sum(bool(assigned.stall_reason(now, within_s)) for assigned in partitions),
         **count,
     )
 
@@ -119,11 +119,11 @@ def gauges(
 
 def _gauge(assigned: AssignedPartition, now: float, within_s: float) -> PartitionGauge:
     state = assigned.state
-    trouble = "" if assigned.status == "halted" else assigned.trouble(now, within_s)
+    stall_reason = "" if assigned.status == "halted" else assigned.stall_reason(now, within_s)
     return PartitionGauge(
         partition=assigned.partition,
-        status="stalled" if trouble else assigned.status,
-        reason=trouble or assigned.reason or assigned.slow(now),
+        status="stalled" if stall_reason else assigned.status,
+        reason=stall_reason or assigned.reason or assigned.slow(now),
         position=-1 if state is None else state.position,
         lag=assigned.lag,
         watermark_ms=None if state is None or state.watermark == NO_TIME else state.watermark,

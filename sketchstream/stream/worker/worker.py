@@ -420,10 +420,10 @@ class Worker:
             self._peers = None
         if self._peers is None and self._partitions and self._mixed.due(now):
             self._peers = self._executor.submit(self._tasks.peers)
-        trouble = self._mixed.trouble(now)
-        if trouble and not self._mixed_logged:
-            event_log.warning("mixed_configurations", reason=trouble)
-        self._mixed_logged = bool(trouble)
+        warning = self._mixed.warning(now)
+        if warning and not self._mixed_logged:
+            event_log.warning("mixed_configurations", reason=warning)
+        self._mixed_logged = bool(warning)
 
     def _durable_within_s(self) -> float:
         """The age of a commit, in seconds, up to which nobody need worry: large states are written slowly, in turn."""
@@ -436,10 +436,10 @@ class Worker:
         """Log once when a partition's commits or publications stop succeeding, and once when they succeed again."""
         if assigned.state is not None and assigned.state.changed():
             assigned.durability.changed(now)
-        trouble = assigned.trouble(now, within_s)
-        if assigned.note_change("not_durable", bool(trouble)):
-            if trouble:
-                event_log.error("not_durable", partition=assigned.partition, reason=trouble)
+        stall_reason = assigned.stall_reason(now, within_s)
+        if assigned.note_change("not_durable", bool(stall_reason)):
+            if stall_reason:
+                event_log.error("not_durable", partition=assigned.partition, reason=stall_reason)
             else:
                 event_log.info("durable_again", partition=assigned.partition)
         slow = assigned.slow(now)
@@ -510,7 +510,7 @@ class Worker:
             within_s=self._within_s,
             joined=self._source.joined,
             skew_ms=skew_ms,
-            mixed=self._mixed.trouble(self._clock.monotonic()),
+            mixed=self._mixed.warning(self._clock.monotonic()),
             now_ms=self._clock.now_ms(),
         )
 

@@ -44,12 +44,12 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
         from sketchstream_connectors.kafka.state import recover
 
         diagnoses: list[Diagnosis] = []
-        for topic, cluster in enumerate(config.apart()):
+        for topic, topic_config in enumerate(config.per_topic()):
             chosen = [partition % TOPIC_STRIDE for partition in partitions if partition // TOPIC_STRIDE == topic]
             if partitions and not chosen:
                 continue
-            with clusters.connect(cluster) as connection:
-                names = clusters.names(cluster)
+            with clusters.connect(topic_config) as connection:
+                names = clusters.names(topic_config)
                 new = recover.recover(
                     connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=chosen or None
                 )

@@ -93,7 +93,7 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
     with contextlib.ExitStack() as stack:
         places = [
             (t, stack.enter_context(clusters.connect(topic_config)), topic_config)
-            for t, topic_config in enumerate(config.apart())
+            for t, topic_config in enumerate(config.per_topic())
         ]
         several = places if config.other_topics else []  # all begin one revision, the largest of theirs
         planned = [

@@ -44,8 +44,8 @@ def create(config_file: Path, replication: int | None, dry_run: bool, form: show
     clusters.require_topic(config, "topics create")
     changes: dict[topics.Change, None] = {}
     with clusters.connect(config) as connection:
-        for part in config.apart():
-            names = clusters.names(part)
+        for topic_config in config.per_topic():
+            names = clusters.names(topic_config)
             changes |= dict.fromkeys(topics.create(connection, names, replication=replication, dry_run=dry_run))
     print_rows(("topic", "outcome", "what"), [(change.topic, change.kind, change.text) for change in changes], form)
     wrong = [change for change in changes if change.kind == "wrong"]
@@ -70,8 +70,8 @@ def acls(config_file: Path, form: show.Format) -> None:
     clusters.require_topic(config, "topics acls")
     rows = dict.fromkeys(
         (name, kind, pattern, ", ".join(ops))
-        for part in config.apart()
-        for kind, name, pattern, ops in topics.acls(clusters.names(part))
+        for topic_config in config.per_topic()
+        for kind, name, pattern, ops in topics.acls(clusters.names(topic_config))
     )
     print_rows(("name", "resource", "pattern", "operations"), list(rows), form)
 

@@ -72,15 +72,17 @@ def command(
     facts: dict[str, Any] = {
         "configuration": str(config_file),
         "source": f"file {config.input.file}",
-        "format": ", ".join(dict.fromkeys(topic_config.format for topic_config in config.apart())),
+        "format": ", ".join(dict.fromkeys(topic_config.format for topic_config in config.per_topic())),
         "key_id": None if key is None else key.id.hex(),
         "sealed_topic": None,
         "sealed_directory": None if config.sealed_directory is None else str(config.sealed_directory),
     }
     if config.from_kafka:
-        topics = [topic_config.input.topic or "" for topic_config in config.apart()]
+        topics = [topic_config.input.topic or "" for topic_config in config.per_topic()]
         facts["source"] = f"topic{'s' if config.other_topics else ''} {', '.join(topics)}"
-        facts["sealed_topic"] = ", ".join(topic_config.sealed_topic or "" for topic_config in config.apart()) or None
+        facts["sealed_topic"] = (
+            ", ".join(topic_config.sealed_topic or "" for topic_config in config.per_topic()) or None
+        )
     if config.budget is not None:
         facts["budget"] = config.check_budget()
     if config.sealed_directory is not None:
@@ -95,7 +97,7 @@ def command(
             online = write or partitions is None
         unreachable = clusters.unreachable(config) if online or write else None
         if (online or write) and unreachable is None:
-            everywhere = [_ask(topic_config, sample, write=write) for topic_config in config.apart()]
+            everywhere = [_ask(topic_config, sample, write=write) for topic_config in config.per_topic()]
             if not config.other_topics:
                 config = everywhere[0].config
             partitions = sum(answer.partitions for answer in everywhere)

@@ -134,6 +134,6 @@ def _metrics(config: Config, worker: Worker) -> Iterator[None]:
     from sketchstream.stream.monitoring.endpoint import Endpoint
 
     place = address(config.worker.metrics, "worker.metrics")
-    topics = [topic_config.input.topic or "file" for topic_config in config.apart()]
+    topics = [topic_config.input.topic or "file" for topic_config in config.per_topic()]
     with contextlib.closing(Endpoint(place, worker.metrics, worker.gauges, topics)):
         yield
