@@ -69,7 +69,7 @@ _HOMES = {
     "sketchstream.privacy.ledgers.gaussian_ledger": ("GaussianLedger",),
     "sketchstream.kinds.profile_answers": ("Profile",),
     "sketchstream.kinds.forecast": ("Forecast", "forecast"),
-    "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
+    "sketchstream.kinds.profile.planner": ("Plan", "plan", "smallest_plan"),
     "sketchstream.denoising.methods": ("Denoised", "denoise"),
     "sketchstream.kinds.gaussian.answers": ("GaussianEstimate", "Ranked"),
     "sketchstream.kinds.convolution.reading.series": ("Series",),
@@ -111,7 +111,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.groups.overlap import Overlap as Overlap, SetEstimate as SetEstimate
     from sketchstream.kinds.hierarchy.answers import HierarchyAnswers as HierarchyAnswers
     from sketchstream.kinds.hierarchy.spec import HierarchySpec as HierarchySpec
-    from sketchstream.kinds.profile.planner import Plan as Plan, plan as plan, required as required
+    from sketchstream.kinds.profile.planner import Plan as Plan, plan as plan, smallest_plan as smallest_plan
     from sketchstream.kinds.profile.spec import ProfileSpec as ProfileSpec
     from sketchstream.kinds.profile_answers import Profile as Profile
     from sketchstream.kinds.projection.reading.answers import RowAnswer as RowAnswer

@@ -154,8 +154,10 @@ CALLS: dict[str, list[Callable[..., object]]] = {
     "Stack.estimate": [lambda **given: ss.stack([sealed("gaussian")]).estimate(**given)],
     "GaussianLedger.loss": [lambda **given: opened("gaussian").ledger.loss(**given)],
     "plan": [lambda **given: ss.plan(**{"spec": SPECS["profile"], "items": 50, **given})],
-    "required": [
-        lambda **given: ss.required(**{"spec": SPECS["profile of an open domain"], "target": 0.9, "items": 50, **given})
+    "smallest_plan": [
+        lambda **given: ss.smallest_plan(
+            **{"spec": SPECS["profile of an open domain"], "target": 0.9, "items": 50, **given}
+        )
     ],
     "Window.difference": [difference],
     "Overlap.at_least": [lambda number=1: overlap().at_least(number)],

@@ -162,7 +162,7 @@ def command(
     if target is None:
         plan = planner.plan(spec, **expected)
     else:
-        plan = planner.required(spec, target=target, number=number, vary=vary, **expected)
+        plan = planner.smallest_plan(spec, target=target, number=number, vary=vary, **expected)
     planned = PlannedDeployment(plan.spec, plan.items, plan.parts, plan.merges, windows_given)
     early = None if planned.windows is None else planned.windows.early
     released = (

@@ -122,7 +122,7 @@ def plan(
     )
 
 
-def required(
+def smallest_plan(
     spec: ProfileSpec,
     *,
     target: float,
@@ -267,5 +267,5 @@ def _notes(
             f"would have a standard deviation of {distinct.central:.2g}"
         )
     if distinct.relative > 0.1 and isinstance(spec.domain, OpenDomain):
-        out.append("noise dominates: fewer slots, or a larger epsilon, would do better (`required` finds them)")
+        out.append("noise dominates: fewer slots, or a larger epsilon, would do better (`smallest_plan` finds them)")
     return out

@@ -15,7 +15,7 @@ from typing import Final, Literal, Unpack
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.planner.forecast import Plan
-from sketchstream.kinds.profile.planner.planning import Expectation, plan, required, resize
+from sketchstream.kinds.profile.planner.planning import Expectation, plan, resize, smallest_plan
 from sketchstream.kinds.profile.spec import MODULUS, ProfileSpec
 from sketchstream.spec import Epsilon, OpenDomain, Unit, exact_epsilon, require_choice
 
@@ -270,5 +270,5 @@ class _Requirement:
             epsilon_publish=self.published / shared,
             groups=self.groups,
         )
-        sufficient = required(spec, target=self.target, number=self.numbers, items=items, **self.expectation)
+        sufficient = smallest_plan(spec, target=self.target, number=self.numbers, items=items, **self.expectation)
         return _roomy(sufficient, items, self.expectation)

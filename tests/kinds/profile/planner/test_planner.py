@@ -113,7 +113,7 @@ def test_publishing_a_noisy_histogram_costs_at_most_three_percent_of_accuracy(do
 
 
 def test_the_way_back_finds_the_first_size_that_is_good_enough() -> None:
-    found = ss.required(OPEN, target=0.02, number="at_least.3", items=200_000)
+    found = ss.smallest_plan(OPEN, target=0.02, number="at_least.3", items=200_000)
     assert found["at_least.3"].relative <= 0.02
     smaller = ss.ProfileSpec("1", domain=ss.OpenDomain(slots=found.spec.domain.size // 2, levels=4), max_count=60)
     assert ss.plan(smaller, items=200_000)["at_least.3"].relative > 0.02
@@ -133,7 +133,7 @@ def test_sizes_at_which_empty_slots_rule_are_not_tried_in_vain(
     def found() -> tuple[object, int]:
         tried[0] = 0
         try:
-            answer: object = ss.required(item, target=target, number=("distinct", "at_least.3"), items=items).spec
+            answer: object = ss.smallest_plan(item, target=target, number=("distinct", "at_least.3"), items=items).spec
         except ss.SpecError as error:
             answer = str(error)
         return answer, tried[0]
@@ -148,7 +148,7 @@ def test_sizes_at_which_empty_slots_rule_are_not_tried_in_vain(
 
 @pytest.mark.statistics
 def test_the_way_back_finds_an_epsilon() -> None:
-    found = ss.required(OPEN, target=0.02, vary="epsilon", items=8000)
+    found = ss.smallest_plan(OPEN, target=0.02, vary="epsilon", items=8000)
     assert found["distinct"].relative <= 0.02
     assert found.spec.epsilon == found.spec.epsilon_publish
 
@@ -156,11 +156,11 @@ def test_the_way_back_finds_an_epsilon() -> None:
 @pytest.mark.statistics
 def test_what_cannot_be_reached_is_said_with_the_best_there_is() -> None:
     with pytest.raises(ss.SpecError, match="the best is"):
-        ss.required(OPEN, target=1e-6, vary="epsilon", items=8000)
+        ss.smallest_plan(OPEN, target=1e-6, vary="epsilon", items=8000)
     with pytest.raises(ss.SpecError, match="vary = 'epsilon'"):
-        ss.required(ss.ProfileSpec("1", domain=ss.ClosedDomain(size=10)), target=0.1, items=5)
+        ss.smallest_plan(ss.ProfileSpec("1", domain=ss.ClosedDomain(size=10)), target=0.1, items=5)
     with pytest.raises(ss.SpecError, match="number must be one of"):
-        ss.required(OPEN, target=0.1, number="median", items=8000)
+        ss.smallest_plan(OPEN, target=0.1, number="median", items=8000)
 
 
 def test_losses_add_over_windows_and_merging_has_its_price() -> None:
