@@ -99,7 +99,7 @@ def statement_of(bodies: Mapping[str, bytes], deployment: Mapping[str, object] |
     sketch_headers = []
     for name, data in sorted(bodies.items()):
         with naming_errors(name):
-            published.read(data)
+            published.read_published(data)
             try:
                 in_bytes = list(headers(data))
                 for header in in_bytes:

@@ -268,7 +268,7 @@ def require_names(components: Iterable[Component], counters: Iterable[Counter]) 
         raise FormatError(f"a sketch of this spec has the counters {expected}, found {present!r:.80}")
 
 
-def find(counters: Iterable[Counter], name: str) -> Counter | None:
+def find_counter(counters: Iterable[Counter], name: str) -> Counter | None:
     """The counter of that name, if there is one."""
     return next((counter for counter in counters if counter.name == name), None)
 

@@ -12,18 +12,18 @@ import re
 from typing import Final
 
 FORMULA: Final = re.compile(r"[=+\-@\t\r\n＝＋－＠']")
-"""Beginnings of texts that are marked. The apostrophe itself is among them, so that `original` is exact."""
+"""Beginnings of texts that are marked. The apostrophe itself is among them, so that `original_text` is exact."""
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?", re.ASCII)
 """What a spreadsheet reads as a number, whatever its sign: it is not marked."""
 
 
-def safe(value: object) -> object:
+def safe_cell(value: object) -> object:
     """A cell of a value: a text that would be run with an apostrophe in front, everything else as it is."""
     if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value):
         return f"'{value}"
     return value
 
 
-def original(cell: str) -> str:
-    """The text that `safe` made a cell of."""
+def original_text(cell: str) -> str:
+    """The text that `safe_cell` made a cell of."""
     return cell.removeprefix("'")

@@ -141,7 +141,7 @@ def as_path(path: object) -> Path:
 
 
 @contextlib.contextmanager
-def saying(what: str, kind: type[SketchstreamError] = StoreError) -> Iterator[None]:
+def os_errors_as(what: str, kind: type[SketchstreamError] = StoreError) -> Iterator[None]:
     """Turn errors of the operating system into our own: what failed, then the system's words."""
     try:
         yield
@@ -153,7 +153,7 @@ def saying(what: str, kind: type[SketchstreamError] = StoreError) -> Iterator[No
 
 def reading(where: object, kind: type[SketchstreamError] = StoreError) -> AbstractContextManager[None]:
     """Turn errors of the operating system into our own that say what cannot be read."""
-    return saying(f"cannot read {where}", kind)
+    return os_errors_as(f"cannot read {where}", kind)
 
 
 @contextlib.contextmanager

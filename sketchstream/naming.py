@@ -46,7 +46,7 @@ class Names:
 USUAL: Final = Names()
 
 
-def of(answer: Mapping[str, Any]) -> Names:
+def names_in(answer: Mapping[str, Any]) -> Names:
     """The names in an answer.
 
     Args:

@@ -25,7 +25,7 @@ from sketchstream import kinds, wire
 from sketchstream.components import Counter, read_counters, sum_counters
 from sketchstream.errors import EstimateError, FormatError, KeyMismatchError, MergeError
 from sketchstream.files import PUBLIC, write_durably
-from sketchstream.kinds import closing, groups_of
+from sketchstream.kinds import closing_kind, groups_of
 from sketchstream.kinds.capabilities import Grouping, Reconstructing
 from sketchstream.kinds.options import Method
 from sketchstream.privacy.deployments import publications
@@ -162,7 +162,7 @@ class _Published:
     @property
     def kind(self) -> Kind[Any]:
         """The kind of sketch."""
-        return kinds.of(self.spec)
+        return kinds.kind_of(self.spec)
 
     def _whole(self) -> Published:
         """The object itself, typed as one of the published classes."""
@@ -421,7 +421,7 @@ class SealedState(_Part):
     @property
     def positions(self) -> CopiedPositions | None:
         """The words that instalments of this sketch have shown before; None for specs that publish none."""
-        kind = closing(self.spec)
+        kind = closing_kind(self.spec)
         if kind is None:
             return None
         return CopiedPositions(
@@ -503,7 +503,7 @@ class Instalment:
             first, stop = (
                 checked_int(header[name], name, least, 1 << 40) for name, least in (("first", 0), ("stop", 1))
             )
-            shows = closing(spec)
+            shows = closing_kind(spec)
             if shows is None:
                 raise FormatError("specs of these positions publish nothing before the seal")
             blank = shows.closed(spec, np.zeros(kind.index(spec, None, None).slots, spec.dtype), first, stop)
@@ -592,7 +592,7 @@ class Stack(_Published):
             raise FormatError("the parts of this stack do not have the lengths that its header says")
         ends = np.cumsum(lengths)
         pieces = [body[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]
-        parts = [read(piece, within=True) for piece in pieces]
+        parts = [read_published(piece, within=True) for piece in pieces]
         return stack(parts)
 
 
@@ -634,7 +634,7 @@ def _common_fields(kind: str, part: Release | SealedState) -> dict[str, Any]:
 
 def _read_common(header: Mapping[str, Any], spec: Any, view: View) -> dict[str, Any]:
     """What `_common_fields` wrote, and the seal id, as arguments; required to account for the noise of this view."""
-    accounting = kinds.of(spec).accounting
+    accounting = kinds.kind_of(spec).accounting
     layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
     ledger = accounting.read_ledger(spec, header["ledger"])
     final = view.kind == "publication"
@@ -676,7 +676,7 @@ def _identifier(value: object) -> bytes:
     return value
 
 
-def read(data: bytes, *, within: bool = False) -> Published:
+def read_published(data: bytes, *, within: bool = False) -> Published:
     """Read a published object: a Release, a SealedState, or a Stack (not `within` another one). Needs no key.
 
     Raises:
@@ -744,7 +744,7 @@ def require_accounted(
         FormatError: the ledger describes other noise, another publication, another unit or weight, or another stage of
             the life cycle.
     """
-    accounting = kinds.of(spec).accounting
+    accounting = kinds.kind_of(spec).accounting
     written = [(layer.law, accounting.cost(spec, layer.parameter), layer.lineage) for layer in layers]
     accounted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
     drawn = [entry.cost for entry in ledger.layers]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from sketchstream.components import ADMITTED, COUNTED, TOTAL, Counter, find, sum_counters
+from sketchstream.components import ADMITTED, COUNTED, TOTAL, Counter, find_counter, sum_counters
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.noise_sums import NoiseSum, fieller
 
@@ -110,9 +110,9 @@ def judge(parts: Sequence[Release | SealedState], rule: Rule = Rule()) -> Qualit
     if any(part.spec.unit == "item" for part in parts):
         return Quality("unknown", NEVER)
     counters = sum_counters([part.counters for part in parts]) if parts else ()
-    admitted = find(counters, ADMITTED)
+    admitted = find_counter(counters, ADMITTED)
     apart = any(getattr(part.spec, "counted", False) for part in parts)
-    counted = find(counters, COUNTED if apart else TOTAL)
+    counted = find_counter(counters, COUNTED if apart else TOTAL)
     if admitted is None or counted is None:
         return Quality("unknown", "the number of records admitted was not kept")
     share, records = _share(counted, admitted), _records(admitted)

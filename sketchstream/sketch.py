@@ -31,7 +31,7 @@ from sketchstream.items.arrays import arguments_of
 from sketchstream.items.batch import Outside, require_invalid, require_outside, require_sums
 from sketchstream.items.item_lists import pack_items, unpack_items
 from sketchstream.items.key import Key
-from sketchstream.kinds import closing, view, with_noise
+from sketchstream.kinds import closing_kind, view_of_state, with_noise
 from sketchstream.kinds.capabilities import Scoped
 from sketchstream.published import (
     Layer,
@@ -110,7 +110,7 @@ class Sketch:
         origin: Origin,
     ) -> None:
         self.spec = spec
-        self.kind: Kind[Any] = kinds.of(spec)
+        self.kind: Kind[Any] = kinds.kind_of(spec)
         self.key = key
         self._home = process()
         self._turn = RLock()
@@ -146,7 +146,7 @@ class Sketch:
             KeyMismatchError: the spec needs a key.
             BudgetError: the promised publication alone exceeds the budget.
         """
-        kind = kinds.of(spec)
+        kind = kinds.kind_of(spec)
         if key is not None:
             _require_key(key)
         index = index_of(spec, key, keep, origin)
@@ -305,7 +305,7 @@ class Sketch:
         costs = self.kind.accounting
         exact = costs.creation_cost(self.spec) if epsilon is None else costs.asked_cost(self.spec, epsilon, delta)
         layer = _new_layer(self.spec, exact)
-        ledger = self.ledger.record_look().add_layer(kinds.entry(self.spec, layer.lineage, exact))
+        ledger = self.ledger.record_look().add_layer(kinds.layer_entry(self.spec, layer.lineage, exact))
         before = self._content.counters
         counters = before.refreshed(exact)
         fresh = with_noise(self.spec, state, exact)
@@ -508,7 +508,7 @@ class Sketch:
             spec=self.spec,
             layers=self.layers,
             slots=self.slots,
-            noised=view(self.spec, state, cost, final=final),
+            noised=view_of_state(self.spec, state, cost, final=final),
             cost=cost,
             seal_id=secrets.token_bytes(16),
             final=final,
@@ -525,7 +525,7 @@ def require_sums_mean_events(spec: object) -> None:
     Raises:
         SpecError: with the reason.
     """
-    reason = kinds.of(spec).intake.sums_refused(spec)
+    reason = kinds.kind_of(spec).intake.sums_refused(spec)
     if reason is not None:
         raise SpecError(f"a sketch of this spec counts events one by one, not sums of them: {reason}")
 
@@ -542,7 +542,7 @@ def read_ledger(header: Mapping[str, Any]) -> SketchHistory:
 
 def _read_accounted(header: Mapping[str, Any], spec: Spec) -> tuple[Counters, tuple[Layer, ...], SketchHistory]:
     """Counters, layers and ledger in the header of an open sketch, if the ledger accounts for their noise."""
-    kind = kinds.of(spec)
+    kind = kinds.kind_of(spec)
     layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
     ledger = kind.accounting.read_ledger(spec, header["ledger"])
     counters = Counters.from_list(kind.accounting.components(spec)[1:], header.get("counters", ()))
@@ -562,12 +562,12 @@ def index_of(spec: Spec, key: Key | None, keep: Flags | None, origin: Origin) ->
     """The index of the spec's items; a key is required only if the index depends on it."""
     if spec.needs_key and key is None:
         raise KeyMismatchError("this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file")
-    return kinds.of(spec).index(spec, key, keep, origin)
+    return kinds.kind_of(spec).index(spec, key, keep, origin)
 
 
 def _new_layer(spec: Spec, cost: Fraction) -> Layer:
     """Public description of a new layer. Its lineage comes from the operating system, not from the noise stream."""
-    accounting = kinds.of(spec).accounting
+    accounting = kinds.kind_of(spec).accounting
     return Layer(accounting.law(spec), accounting.parameter(spec, cost), secrets.token_bytes(16))
 
 
@@ -595,7 +595,7 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
     if all(isinstance(part, SealedState) for part in parts):
         sealed: list[SealedState] = list(parts)  # type: ignore[arg-type]
         _require_mergeable(sealed)
-        state = kinds.add(sealed[0].spec, [part.state for part in sealed])
+        state = kinds.add_states(sealed[0].spec, [part.state for part in sealed])
         state.flags.writeable = False
         return SealedState(
             spec=sealed[0].spec,
@@ -626,7 +626,7 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
     states = [part._open_state("merge") for part in sketches]
     _require_mergeable(sketches)
     first = sketches[0]
-    if closing(first.spec) is not None:
+    if closing_kind(first.spec) is not None:
         msg = (
             "open sketches with publish = 'closed' cannot be merged: positions that one of them has published would "
             "be published again under other noise; seal them, and merge what they publish"
@@ -636,7 +636,7 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
         first.spec,
         first.key,
         first._index,
-        kinds.add(first.spec, states),
+        kinds.add_states(first.spec, states),
         Counters.merge([part._content.counters for part in sketches]),
         tuple(layer for part in sketches for layer in part.layers),
         _merged_ledger([part.ledger for part in sketches]),
@@ -655,7 +655,7 @@ def _require_mergeable(parts: Sequence[SealedState] | Sequence[Sketch]) -> None:
     require_same([part.spec for part in parts], key_ids, what="merged")
     if len({part.slots for part in parts}) > 1:
         raise MergeError("sketches of different partitions of a closed domain cannot be merged; stack them", ["slots"])
-    kind = kinds.of(parts[0].spec)
+    kind = kinds.kind_of(parts[0].spec)
     if isinstance(kind, Scoped):
         kind.require_addable(parts[0].spec, [part.origin for part in parts])
     seal_ids = [part.seal_id for part in parts if isinstance(part, SealedState)]

@@ -37,14 +37,14 @@ def load(source: str | os.PathLike[str] | bytes, key: Key | None = None) -> Publ
         KeyMismatchError: an open sketch without its key.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return Sketch.from_bytes(source, key) if wire.kind_of(source) == "sketch" else published.read(source)
+        return Sketch.from_bytes(source, key) if wire.kind_of(source) == "sketch" else published.read_published(source)
     data, mode = read_file(source)
     with naming_errors(source):
         if data.startswith(_KEY_FILE):
             raise FormatError("this is a key file: read it with Key.load(path)")
         if wire.kind_of(data) == "sketch":
             return _private(Sketch.from_bytes(data, key), source, mode)
-        return published.read(data)
+        return published.read_published(data)
 
 
 def load_sketch(path: str | os.PathLike[str], key: Key | None = None) -> Sketch:

@@ -23,7 +23,7 @@ HISTORY: Final = TOPIC_STRIDE * MAX_TOPICS
 """Number of the only part of a window that was counted from a table, and not from partitions of an input."""
 
 
-def everywhere(said: Iterable[tuple[int, int]], topics: int = 1) -> list[int]:
+def partition_numbers(said: Iterable[tuple[int, int]], topics: int = 1) -> list[int]:
     """Numbers of all partitions of an input, ascending.
 
     Args:

@@ -105,7 +105,7 @@ def decoder_of(config: Config) -> Decoder:
 
 def wanted_fields(config: Config) -> Wanted:
     """The fields that a configuration names, to be compared with a sample of its input."""
-    weights = (kinds.of(plan.spec).intake.most_weight(plan.spec) for plan in config.sketches)
+    weights = (kinds.kind_of(plan.spec).intake.most_weight(plan.spec) for plan in config.sketches)
     limits = [limit for limit in weights if limit is not None]
     return Wanted(
         item=config.input.item,

@@ -109,7 +109,7 @@ def compare_cost(case: Case, published: Any, step: str) -> str | None:
 def _survives(sketch: Any) -> str | None:
     """Text on a publication that changes when it is written and read; None if it stays as it is."""
     data = sketch.to_bytes()
-    return None if published.read(data).to_bytes() == data else "the bytes change when they are read"
+    return None if published.read_published(data).to_bytes() == data else "the bytes change when they are read"
 
 
 def _close(value: Number | None, expected: Number | None, slack: float) -> bool:

@@ -351,7 +351,7 @@ def _seals(spec: ProfileSpec, name: str) -> Outcomes:
     """Check that a seal ends the sketch, survives serialisation, and has noise of the promised law in every entry."""
     sketch = Sketch.create(spec, _key(spec))
     sealed: Any = sketch.seal()
-    again = published.read(sealed.to_bytes())
+    again = published.read_published(sealed.to_bytes())
     same = again.to_bytes() == sealed.to_bytes()
     refused = 0
     for step in (sketch.seal, lambda: sketch.release("1"), lambda: sketch.update([1]), sketch.to_bytes):

@@ -229,7 +229,7 @@ class PlannedDeployment:
         """Guarantee of the sketch with all its groups."""
         from sketchstream import kinds
 
-        guarantee: Guarantee = kinds.of(self.spec).guarantee(self.spec, self.ledger, self.context)
+        guarantee: Guarantee = kinds.kind_of(self.spec).guarantee(self.spec, self.ledger, self.context)
         return guarantee
 
     def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:

@@ -37,12 +37,15 @@ def page(answer: EstimateAnswer, source: str) -> str:
     settings = [(name, str(data[name])) for name in SETTINGS if data.get(name) is not None]
     facts = [("source", source), ("kind of sketch", str(data.get("kind", "-"))), *show.flatten(answer.facts), *settings]
     sections = [
-        *(_make_section(picture) for picture in [*presentation.of(data).pictures(data), *_further(answer)]),
+        *(
+            _make_section(picture)
+            for picture in [*presentation.presentation_of(data).pictures(data), *_further(answer)]
+        ),
         report.Section("What is guaranteed", lists=words.statement(answer.guarantee)),
         report.Section("Where it comes from", tables=[report.ReportTable("Facts", ("what", "value"), facts)]),
     ]
     alarms = [*words.warnings_of(answer.guarantee), *words.tell_unfinished(answer.facts)]
-    lead = [presentation.of(data).headline(data), words.INTERVALS]
+    lead = [presentation.presentation_of(data).headline(data), words.INTERVALS]
     return report.page(f"Estimates: {source}", lead, sections, words.ASKING_IS_FREE, " ".join(alarms))
 
 
@@ -60,8 +63,8 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
     labels, firm = start_labels(starts), [bool(answer.facts.get("complete", True)) for answer in answers]
     folds = []
     for start, data in list(zip(starts, numbers, strict=True))[: -FOLDS - 1 : -1]:
-        title = f"{start:%Y-%m-%d %H:%M}: {presentation.of(data).headline(data)}"
-        folds.append(fold(title, presentation.of(data).pictures(data)))
+        title = f"{start:%Y-%m-%d %H:%M}: {presentation.presentation_of(data).headline(data)}"
+        folds.append(fold(title, presentation.presentation_of(data).pictures(data)))
     trend = [*presentation.trend(numbers, labels, firm), *presentation.chain_pictures(numbers[-FOLDS:])]
     about = ManyWindows(sketch, timezone, labels, firm.count(False), answers[-1].guarantee if answers else None)
     return about.page([_make_section(panel) for panel in trend], folds, f"{words.INTERVALS} ")
@@ -80,7 +83,7 @@ def _further(answer: EstimateAnswer) -> list[Panel]:
     if beside is None:
         return []
     numbers = beside.numbers()
-    return presentation.of(numbers).pictures(numbers)
+    return presentation.presentation_of(numbers).pictures(numbers)
 
 
 def _data(answer: EstimateAnswer) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def page(answer: ProfileAnswer, source: str) -> str:
         source: says in a word or two where it comes from.
     """
     profile, facts, data = answer.profile, answer.facts, answer.to_dict()
-    kind, say = presentation.of(data), profile.names
+    kind, say = presentation.presentation_of(data), profile.names
     pictures = kind.pictures(data)
     note = say("Shares are shares of the distinct items. ")
     note += f"{words.INTERVALS} It covers {profile.covers}." if answer.intervals else words.NO_INTERVALS

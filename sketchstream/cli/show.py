@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from sketchstream.csv_cells import safe
+from sketchstream.csv_cells import safe_cell
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Estimate
@@ -106,7 +106,7 @@ def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     cells = ([row[name] for name in columns] if isinstance(row, Mapping) else row for row in rows)
-    writer.writerows([["" if cell is None else safe(cell) for cell in row] for row in cells])
+    writer.writerows([["" if cell is None else safe_cell(cell) for cell in row] for row in cells])
     return text.getvalue().rstrip("\n")
 
 

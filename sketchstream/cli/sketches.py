@@ -61,7 +61,7 @@ def read_published(path: Path, purpose: str) -> Published:
 
     data = read_bytes(path)
     with naming_errors(path):
-        result = published.read(data) if wire.unpack(data)[0]["kind"] != "sketch" else None
+        result = published.read_published(data) if wire.unpack(data)[0]["kind"] != "sketch" else None
     if result is None:
         raise SealedError(
             f"{path} is an open sketch, and {purpose} takes only what was published: run `sketchstream seal` on it "
@@ -139,7 +139,7 @@ def read_interrupted_seal(path: Path) -> Release | SealedState | None:
     final = header["kind"] == "sealed-state" or (header["kind"] == "release" and header["final"])
     if not final or path.stat().st_mode & 0o077:
         return None
-    publication = published.read(data)
+    publication = published.read_published(data)
     assert isinstance(publication, (published.Release, published.SealedState))
     return publication
 

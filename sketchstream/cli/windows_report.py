@@ -112,8 +112,8 @@ class WindowsReport:
         self.intervals.append(answer.intervals)
         self.guarantee = profile.guarantee
         self.say = profile.names
-        title = f"{start:%Y-%m-%d %H:%M}: {presentation.of(data).headline(data)}"
-        self.folds.append(fold(title, presentation.of(data).main(data)))
+        title = f"{start:%Y-%m-%d %H:%M}: {presentation.presentation_of(data).headline(data)}"
+        self.folds.append(fold(title, presentation.presentation_of(data).main(data)))
 
     def page(self) -> str:
         """The report."""

@@ -94,6 +94,6 @@ def _other_series(other: SketchPlan, plan: SketchPlan) -> OtherSketch:
         _in_a_day(other, plan.calendar.timezone),
         other.overlap,
         every_ms=other.starts.shortest_ms,
-        groups=kinds.of(other.spec).accounting.groups_of_item(other.spec),
+        groups=kinds.kind_of(other.spec).accounting.groups_of_item(other.spec),
         records=cost_of_record(other.spec),
     )

@@ -159,7 +159,7 @@ class Config:
     @property
     def decimal_weights(self) -> bool:
         """Whether a sketch takes weights that are not integers."""
-        return any(kinds.of(plan.spec).intake.decimal_weights(plan.spec) for plan in self.sketches)
+        return any(kinds.kind_of(plan.spec).intake.decimal_weights(plan.spec) for plan in self.sketches)
 
     @property
     def max_ahead(self) -> int:
@@ -404,7 +404,7 @@ class Config:
         """The sketches' properties for budgets."""
         return [
             PlannedLoss(plan.name, plan.starts, plan.ledger, plan.overlap, accounting.groups_of_item(plan.spec))
-            for plan, accounting in ((plan, kinds.of(plan.spec).accounting) for plan in self.sketches)
+            for plan, accounting in ((plan, kinds.kind_of(plan.spec).accounting) for plan in self.sketches)
         ]
 
 

@@ -80,7 +80,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
         return [], mistakes
     for caught_warning in caught:
         warnings.warn(f'sketch "{block.name}": {caught_warning.message}', caught_warning.category, stacklevel=7)
-    warning = None if spec.no_privacy else kinds.of(spec).guarantee(spec, kinds.initial_ledger(spec)).warning
+    warning = None if spec.no_privacy else kinds.kind_of(spec).guarantee(spec, kinds.initial_ledger(spec)).warning
     if warning is not None:
         warnings.warn(f'sketch "{block.name}": {warning}', NoPrivacyWarning, stacklevel=7)
     fields, listed = dict(block.fields()), dict(block.listed())
@@ -119,7 +119,7 @@ def early_answers(
             "emit_every and epsilon_early belong together: how often a window is published before it is sealed, and "
             "what all of these early answers cost"
         )
-    kind = kinds.of(spec)
+    kind = kinds.kind_of(spec)
     if not isinstance(kind, Reconstructing):
         raise ConfigError(
             f"emit_every belongs to kind 'profile': kind {kind.name!r} publishes every counter of a window, not their "

@@ -72,7 +72,7 @@ def by_name(name: object) -> Kind[Any]:
     raise SpecError(f"there is no kind of sketch {name!r:.40}; this version knows {', '.join(names())}")
 
 
-def of(spec: object) -> Kind[Any]:
+def kind_of(spec: object) -> Kind[Any]:
     """The kind of a spec.
 
     Raises:
@@ -126,19 +126,19 @@ def _identical(first: Any, other: Any) -> bool:
 
 def groups_of(spec: object) -> tuple[str, ...]:
     """Names of the groups of a spec; empty without groups."""
-    kind = of(spec)
+    kind = kind_of(spec)
     return kind.groups(spec) if isinstance(kind, Grouping) else ()
 
 
-def deferring(spec: object) -> Add | None:
+def deferred_addition(spec: object) -> Add | None:
     """Function that adds deferred events of a spec; None if they cannot be deferred."""
-    kind = of(spec)
+    kind = kind_of(spec)
     return kind.defers(spec) if isinstance(kind, Deferring) else None
 
 
-def add(spec: object, states: Sequence[State]) -> State:
+def add_states(spec: object, states: Sequence[State]) -> State:
     """The sum of states of one spec, in a new array; wrapping, unless its kind has another group."""
-    kind = of(spec)
+    kind = kind_of(spec)
     if isinstance(kind, Adding):
         return kind.add(spec, states)
     total: State = states[0].copy()
@@ -154,24 +154,24 @@ def with_noise(spec: object, state: State, cost: Fraction) -> State:
     """
     fresh: State = state.copy()
     try:
-        of(spec).draw(spec, fresh, cost)
+        kind_of(spec).draw(spec, fresh, cost)
     except BaseException:
         fresh.fill(0)
         raise
     return fresh
 
 
-def view(spec: object, state: State, cost: Fraction, *, final: bool) -> npt.NDArray[Any]:
+def view_of_state(spec: object, state: State, cost: Fraction, *, final: bool) -> npt.NDArray[Any]:
     """What a release or the seal shows of the state, noise of this cost included: all, or the summary of its kind."""
-    kind = of(spec)
+    kind = kind_of(spec)
     if isinstance(kind, Summarising):
         return kind.view(spec, state, cost, final=final)
     return with_noise(spec, state, cost)
 
 
-def entry(spec: Any, lineage: bytes, cost: Fraction) -> LayerEntry:
+def layer_entry(spec: Any, lineage: bytes, cost: Fraction) -> LayerEntry:
     """The ledger's account of a layer."""
-    accounting = of(spec).accounting
+    accounting = kind_of(spec).accounting
     return LayerEntry(lineage, accounting.law(spec), cost, accounting.unit_weight(spec))
 
 
@@ -181,37 +181,37 @@ def options_of_lists(spec: Any) -> dict[str, Any]:
     Args:
         spec: spec with the lists at hand, as a configuration has them.
     """
-    kind, items = of(spec), getattr(spec.domain, "items", None)
+    kind, items = kind_of(spec), getattr(spec.domain, "items", None)
     return kind.names(spec) if isinstance(kind, Listing) else {} if items is None else {"items": items}
 
 
 def view_header(spec: object) -> dict[str, Any]:
     """Further header fields of a release; none, unless the kind has some."""
-    kind = of(spec)
+    kind = kind_of(spec)
     return kind.view_header(spec) if isinstance(kind, Summarising) else {}
 
 
-def closing(spec: object) -> Closing | None:
+def closing_kind(spec: object) -> Closing | None:
     """The kind of a spec that publishes positions when they close; None for other specs."""
-    kind = of(spec)
+    kind = kind_of(spec)
     return kind if isinstance(kind, Closing) and kind.closes(spec) is not None else None
 
 
 def closing_step(spec: object) -> int | None:
     """Milliseconds of a position that is published when it closes; None for specs that publish none."""
-    closing_kind = closing(spec)
-    return None if closing_kind is None else closing_kind.closes(spec)
+    kind = closing_kind(spec)
+    return None if kind is None else kind.closes(spec)
 
 
-def continuing(spec: object) -> Continuing | None:
+def continuing_kind(spec: object) -> Continuing | None:
     """The kind of a spec whose answers reach back into the window before; None for other specs."""
-    kind = of(spec)
+    kind = kind_of(spec)
     return kind if isinstance(kind, Continuing) and kind.continues(spec) else None
 
 
 def initial_ledger(spec: Any) -> Any:
     """The ledger that a sketch of this spec will begin with."""
-    return of(spec).accounting.ledger(spec, b"")
+    return kind_of(spec).accounting.ledger(spec, b"")
 
 
 def register(kind: Kind[Any]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sketchstream.csv_cells import original, safe
+from sketchstream.csv_cells import original_text, safe_cell
 from sketchstream.errors import optional_import
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def read_csv(text: str) -> list[dict[str, str | None]]:
     """The rows of a text that `as_csv` wrote, all values as texts; None: missing."""
     lines: list[list[str | None]] = [[]]
     for cell, end in CELL.findall(text):
-        lines[-1].append(original(_unquote_cell(cell)) if cell else None)
+        lines[-1].append(original_text(_unquote_cell(cell)) if cell else None)
         if end == "\n":
             lines.append([])
     header, *rows = lines[:-1]
@@ -226,7 +226,7 @@ def _text(value: object) -> str:
 
 def _cell(value: object) -> str:
     """A cell: a missing value is empty, an empty text is quoted, formulas are marked."""
-    return "" if _missing(value) else _quote_cell(str(safe(_text(value) if isinstance(value, bytes) else value)))
+    return "" if _missing(value) else _quote_cell(str(safe_cell(_text(value) if isinstance(value, bytes) else value)))
 
 
 def _quote_cell(text: str) -> str:

@@ -76,7 +76,7 @@ def plain_forecast(spec: Any, error: Error | None = None, others: list[dict[str,
         quantity: what the numbers are; rmse: root mean squared error of those that `seal` publishes; noise: law and
         parameter of the first layer; alternatives: other specs, each with its rmse; advice: a sentence.
     """
-    kind = kinds.of(spec)
+    kind = kinds.kind_of(spec)
     accounting, measure = kind.accounting, error or kind.expected_error
     quantity, rmse = measure(spec)
     law = accounting.law(spec)

@@ -4,9 +4,10 @@ In: specs, states, batches of items, published objects. Out: one `Kind` for each
 kind's methods touch the states they are given and, through `sketchstream.noise`, entropy.
 
 A kind is everything that differs between sketches; the engine (`Sketch`, `Release`, bytes, ledger, worker, store,
-query, command line) is everything that does not. The engine asks `sketchstream.kinds.of(spec)` and never names a kind.
-What only some kinds can do is in `sketchstream.kinds.capabilities`. Two things a kind has as objects of their own:
-`accounting`, what its noise costs, and `intake`, how records become its events.
+query, command line) is everything that does not. The engine asks
+`sketchstream.kinds.kind_of(spec)` and never names a kind. What only some kinds can do is in
+`sketchstream.kinds.capabilities`. Two things a kind has as objects of their own: `accounting`, what its noise costs,
+and `intake`, how records become its events.
 A kind is added by one package under `kinds/` and one line in the registry, `kinds/__init__.py`.
 
 Laws, which `tests/helpers/conformance.py` checks for every kind:
@@ -23,7 +24,7 @@ Laws, which `tests/helpers/conformance.py` checks for every kind:
     5. An event outside the domain, or with an invalid weight, is an error that leaves the state as it was
        (`invalid="error"`), or no event at all ("noop"; "skip" lets only invalid weights be errors); that is decided
        from the event alone, by `intake` as by `apply`.
-    6. `kinds.add` is the sum of that group: sketches of two halves of a stream, added, hold the stream.
+    6. `kinds.add_states` is the sum of that group: sketches of two halves of a stream, added, hold the stream.
     7. One protected unit moves component i of the state by at most `accounting.components(spec)[i].sensitivity`, in
        the norm of its law.
     8. `view` reads the state and leaves it as it is; what it returns has fresh noise of the given cost.
@@ -273,7 +274,7 @@ class Kind(ABC, Generic[S]):
 
     @abstractmethod
     def require_view(self, spec: S, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
-        """Refuse a body that this spec does not publish: what `kinds.view` returns.
+        """Refuse a body that this spec does not publish: what `kinds.view_of_state` returns.
 
         Raises:
             FormatError: another shape, type or rule.

@@ -111,17 +111,17 @@ class Presentation:
         return {}
 
 
-def of(answer: AnswerData) -> Presentation:
+def presentation_of(answer: AnswerData) -> Presentation:
     """How an answer is shown.
 
     Args:
         answer: an answer of any kind; without `kind`, it is a profile.
     """
-    return of_kind(str(answer.get("kind", "profile")))
+    return presentation_of_kind(str(answer.get("kind", "profile")))
 
 
 @cache
-def of_kind(kind: str) -> Presentation:
+def presentation_of_kind(kind: str) -> Presentation:
     """How the answers of a named kind are shown.
 
     Raises:
@@ -140,12 +140,12 @@ def known_names(answer: AnswerData) -> list[str]:
     Args:
         answer: an answer of any kind.
     """
-    return [*of(answer).UNLISTED, *of(answer).numbers(answer)]
+    return [*presentation_of(answer).UNLISTED, *presentation_of(answer).numbers(answer)]
 
 
 def chain_pictures(answers: Sequence[AnswerData]) -> list[Panel]:
     """See `Presentation.chain_windows`; nothing without answers."""
-    return of(answers[-1]).chain_windows(answers) if answers else []
+    return presentation_of(answers[-1]).chain_windows(answers) if answers else []
 
 
 def card(answer: AnswerData, note: str = "", beside: AnswerData | None = None) -> str:
@@ -156,9 +156,12 @@ def card(answer: AnswerData, note: str = "", beside: AnswerData | None = None) -
         note: text below everything else.
         beside: answer to the question of `further`; None: there is none.
     """
-    panels = [*of(answer).pictures(answer), *([] if beside is None else of(beside).pictures(beside))][:CARD_PICTURES]
+    panels = [
+        *presentation_of(answer).pictures(answer),
+        *([] if beside is None else presentation_of(beside).pictures(beside)),
+    ][:CARD_PICTURES]
     return report.card(
-        of(answer).headline(answer) or "Estimate",
+        presentation_of(answer).headline(answer) or "Estimate",
         tables=[shorten_table(panel.table) for panel in panels],
         charts=[panel.chart for panel in panels],
         note=note,
@@ -180,10 +183,10 @@ def trend(
     if newest is None:
         return []
     out = []
-    for place, name in enumerate(list(of(newest).numbers(newest))[:most]):
-        called = of(newest).number(newest, name)
+    for place, name in enumerate(list(presentation_of(newest).numbers(newest))[:most]):
+        called = presentation_of(newest).number(newest, name)
         title = name if called is None else called[0]
-        titled = [None if answer is None else of(answer).number(answer, name) for answer in answers]
+        titled = [None if answer is None else presentation_of(answer).number(answer, name) for answer in answers]
         # another title: the place of another item since the domain was changed
         points = [None if one is None or one[0] != title else one[1] for one in titled]
         out.append(over_time(f"trend-{place}", title, points, labels, firm))

@@ -64,7 +64,7 @@ def chart(answer: Mapping[str, Any], *, wide: bool = False) -> charts.Chart:
     places = [(float(at), float(row["value"]), text) for at, (row, text) in enumerate(zip(regions, words, strict=True))]
     width, height = _size(len(regions), len(answer["groups"]))
     size = (charts.WIDE[0] if wide else charts.NARROW[0], height) if len(regions) > 1 or not wide else (width, height)
-    say = naming.of(answer)
+    say = naming.names_in(answer)
     caption = say("Bars: items in exactly the groups that have a dark dot below, with 95% intervals. Left: each group.")
     title = f"{say(TITLE)}. {'. '.join(words[:5])}."
     return charts.chart_of(lambda figure: _draw(figure, answer, regions), title, caption, places, size)
@@ -89,7 +89,7 @@ def headline(answer: Mapping[str, Any], expression: str) -> str:
         answer: answer of the window.
         expression: expression; empty: none.
     """
-    items = naming.of(answer).items
+    items = naming.names_in(answer).items
     if expression:
         return sentence(expression, next(row for row in answer["answers"] if row["query"] == expression), items)
     return sentence(f"In at least one of the {len(answer['groups'])} groups", answer["people"], items)
@@ -98,7 +98,7 @@ def headline(answer: Mapping[str, Any], expression: str) -> str:
 def picture(answer: Mapping[str, Any]) -> Panel:
     """The UpSet plot with the table of its regions."""
     rows = [(" & ".join(row["in"]), value(row), interval(row)) for row in answer["regions"][:MAX_LISTED_REGIONS]]
-    say = naming.of(answer)
+    say = naming.names_in(answer)
     table = report.ReportTable(say(TITLE), ("in these groups and no others", say("items"), "95% interval"), rows)
     left = len(answer["regions"]) - len(rows)
     return Panel(
@@ -122,7 +122,7 @@ def tables(answer: Mapping[str, Any]) -> list[report.ReportTable]:
     added = ("group", "adds to those above", "95% interval", "all have by then", "95% interval of it")
     return [
         report.ReportTable("What each group adds", added, adds),
-        report.ReportTable("Sets of groups", ("set", naming.of(answer).items, "95% interval"), sets),
+        report.ReportTable("Sets of groups", ("set", naming.names_in(answer).items, "95% interval"), sets),
     ]
 
 
@@ -174,7 +174,7 @@ def _draw(figure: Figure, answer: Mapping[str, Any], regions: Sequence[Region]) 
     bars.set_xlim(-0.6, number - 0.4)
     bars.set_ylim(bottom=0)
     bars.set_xticks([])
-    say = naming.of(answer)
+    say = naming.names_in(answer)
     bars.set_ylabel(say("items in exactly these groups"))
     bars.yaxis.set_major_formatter("{x:,.0f}")
     _draw_matrix(matrix, names, regions)

@@ -16,7 +16,7 @@ from sketchstream import kinds
 from sketchstream.errors import DataLossError, FormatError
 from sketchstream.published import Instalment, Published
 from sketchstream.stream.windows.calendar import NO_TIME
-from sketchstream.topics import everywhere
+from sketchstream.topics import partition_numbers
 
 if TYPE_CHECKING:
     from sketchstream.kinds.answers import Answers
@@ -48,7 +48,7 @@ class ClosedWindow:
             before: publication of the window before, of an equal spec: the first answers of filters that reach back
                 into it are completed with it, and hold the noise of both; default: they are partial.
         """
-        kind = kinds.closing(self.parts[0][0].spec)
+        kind = kinds.closing_kind(self.parts[0][0].spec)
         assert kind is not None  # only sketches of such kinds have instalments
         answers: Answers = kind.closed_answers(self.parts, self.positions, before)
         return answers
@@ -119,7 +119,9 @@ def _positions(
     spec = parts[0][0].spec
     stops = {run[0].origin.partition: run[-1].stop for run in parts if run}
     least = spec.positions_of(window)
-    for partition in everywhere(((frontier.partition, frontier.partitions) for frontier in frontiers.values()), topics):
+    for partition in partition_numbers(
+        ((frontier.partition, frontier.partitions) for frontier in frontiers.values()), topics
+    ):
         if partition in stops:
             least = min(least, stops[partition])
             continue

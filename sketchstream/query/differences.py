@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds import continuing, presentation
+from sketchstream.kinds import continuing_kind, presentation
 from sketchstream.pictures.numbers import SHARES
 from sketchstream.query.times import to_ms
 
@@ -101,7 +101,7 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
     """
     rows, bounds = [], []
     for answer in (first, second):
-        number = presentation.of(answer).number(answer, metric) if isinstance(metric, str) else None
+        number = presentation.presentation_of(answer).number(answer, metric) if isinstance(metric, str) else None
         if number is None:
             raise no_number(metric, presentation.known_names(answer))
         rows.append((number[0], (number[1]["value"], number[1]["low"], number[1]["high"])))
@@ -157,7 +157,7 @@ def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any],
     if "joined" not in later or later["joined"] != earlier["window_start"]:
         return False
     start, stop = (to_ms(later[end], end) or 0 for end in ("window_start", "window_end"))
-    kind = None if spec is None else continuing(spec)
+    kind = None if spec is None else continuing_kind(spec)
     return spec is None or (kind is not None and kind.reaches_back(spec, metric, (start, stop)))
 
 

@@ -315,7 +315,7 @@ class EstimateAnswer:
             EstimateError: the kind has no such numbers.
         """
         data = self.answers.numbers() if any("." in str(name) for name in names) else {}
-        in_answer = {name: presentation.of(data).number(data, str(name)) for name in names} if data else {}
+        in_answer = {name: presentation.presentation_of(data).number(data, str(name)) for name in names} if data else {}
         estimates = {name: estimate_of(value[1]) for name, value in in_answer.items() if value is not None}
         return self._asked([name for name in names if name not in estimates]) | estimates
 

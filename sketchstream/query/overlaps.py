@@ -85,12 +85,12 @@ def publishes_patterns_alone(spec: object) -> bool:
     return overlap is not None and not overlap.histograms
 
 
-def example(groups: Sequence[str]) -> str:
+def example_sets(groups: Sequence[str]) -> str:
     """A set of these groups, as it is written."""
     return " & ".join(map(quote_name, groups[:2]))
 
 
-def require(groups: Sequence[str], sets: Iterable[str], among: Sequence[str] = ()) -> None:
+def require_sets(groups: Sequence[str], sets: Iterable[str], among: Sequence[str] = ()) -> None:
     """Refuse texts that are not sets of these groups.
 
     Args:

@@ -14,14 +14,14 @@ from functools import cached_property
 
 from sketchstream.errors import DataLossError, FormatError, MergeError
 from sketchstream.kinds.capabilities import Reconstructing, SlotsOfItems
-from sketchstream.published import Published, Release, SealedState, partition_counts, read, stack
+from sketchstream.published import Published, Release, SealedState, partition_counts, read_published, stack
 from sketchstream.quality import DEFAULT, Quality, Rule, judge
 from sketchstream.query.evidence import PartitionEvidence, partition_evidence, weigh
 from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, SealedSource
 from sketchstream.stream.windows.calendar import NO_TIME, iso
-from sketchstream.topics import HISTORY, everywhere
+from sketchstream.topics import HISTORY, partition_numbers
 
 Span = tuple[int, int]
 _Waiting = dict[Span, dict[int, SealedEntry]]
@@ -251,7 +251,7 @@ class SealedReader:
         revision = max((frontier.revision for frontier in frontiers), default=0)
         newest = _newest([frontier for frontier in frontiers if frontier.revision == revision])
         live = [frontier for frontier in newest.values() if frontier.partition != HISTORY]
-        numbers = everywhere(((frontier.partition, frontier.partitions) for frontier in live), self._topics)
+        numbers = partition_numbers(((frontier.partition, frontier.partitions) for frontier in live), self._topics)
         if newest and not live:  # a history without live windows
             numbers = [HISTORY]
         if any((revision, partition) not in newest for partition in numbers):
@@ -393,7 +393,7 @@ class _Assembly:
             DataLossError: it has the noise or the seal id of another entry: an incident.
             FormatError: it contradicts its header.
         """
-        part = read(entry.body)
+        part = read_published(entry.body)
         if not isinstance(part, (Release, SealedState)):
             raise FormatError(f"what was published as {entry.key} is not one sealed sketch")
         _check_origin(part, entry)
@@ -458,7 +458,7 @@ class _Assembly:
         }
         counts = [(frontier.partition, frontier.partitions) for frontier in own.values()]
         counts += [(partition, max(part.origin.partition_counts, default=1)) for partition, part in parts.items()]
-        numbers = [HISTORY] if history else everywhere(counts, self._topics)
+        numbers = [HISTORY] if history else partition_numbers(counts, self._topics)
         missing, deleted = [], False
         for partition in numbers:
             if partition in sealed:
@@ -527,7 +527,7 @@ def _read_release(entry: SealedEntry) -> Release:
     Raises:
         FormatError: it is something else, or contradicts its header.
     """
-    part = read(entry.body)
+    part = read_published(entry.body)
     if not isinstance(part, Release) or part.final:
         raise FormatError(f"what was published as {entry.key} is not a release from an open window")
     _check_origin(part, entry)

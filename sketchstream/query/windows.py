@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from sketchstream import kinds
 from sketchstream.config.context import context
 from sketchstream.errors import ConfigError, MergeError, StoreError
-from sketchstream.kinds import closing, continuing
+from sketchstream.kinds import closing_kind, continuing_kind
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.privacy.deployments.deployment import Deployment, Record, most_of_event, most_of_item, most_of_record
 from sketchstream.privacy.deployments.guarantee import OtherSketch
-from sketchstream.published import Instalment, Release, SealedState, read, stack
+from sketchstream.published import Instalment, Release, SealedState, read_published, stack
 from sketchstream.query import profiles
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.closed import closed_windows
@@ -235,7 +235,7 @@ class PublishedWindows:
         published = self.result(window)
         known = known_names(self.config.find(window.sketch), published)
         facts = {**window.fields(), **self.config.names.facts()}
-        former = self.before(window) if continuing(published.spec) else None
+        former = self.before(window) if continuing_kind(published.spec) else None
         if former is not None:
             known["before"] = self.result(former)
             facts["joined"] = iso(former.window[0])
@@ -271,7 +271,7 @@ class PublishedWindows:
                 if former is not None:
                     facts["joined"] = iso(former.window[0])
                 answers = closed.estimate(None if former is None else self.result(former))
-                guarantee = kinds.of(first.spec).guarantee(first.spec, first.ledger).to_dict()
+                guarantee = kinds.kind_of(first.spec).guarantee(first.spec, first.ledger).to_dict()
                 out.append(EstimateAnswer(answers, facts, guarantee))
         if not out:
             raise StoreError(f"no position of sketch {name} has been published before its window was sealed")
@@ -398,7 +398,7 @@ class PublishedWindows:
         """All publications of all revisions, for the ledger."""
         limit = self.config.privacy.max_epsilon
         entries = (entry for entry in self.source.read(None, since, until) if isinstance(entry, SealedEntry))
-        publications = (read(entry.body) for entry in entries)
+        publications = (read_published(entry.body) for entry in entries)
         parts: list[Release | SealedState | Instalment] = [
             part for part in publications if isinstance(part, (Release, SealedState))
         ]
@@ -413,7 +413,7 @@ class PublishedWindows:
     def _closed(self, since: int | None, until: int | None) -> Iterator[Instalment]:
         """All positions that were published when they closed, of windows sealed or not: copies show in them."""
         for plan in self.config.sketches:
-            if closing(plan.spec) is not None:
+            if closing_kind(plan.spec) is not None:
                 for entry in self.source.closed(plan.name, since, until):
                     yield Instalment.from_bytes(entry.body)
 
@@ -422,7 +422,7 @@ class PublishedWindows:
         for plan in self.config.sketches:
             if self._has_early(plan.name):
                 for entry in self.source.early(plan.name, since, until):
-                    part = read(entry.body)
+                    part = read_published(entry.body)
                     if isinstance(part, Release):
                         yield part
 

@@ -202,7 +202,7 @@ def _title(service: Service, name: str, metric: str, windows: Sequence[StoredWin
     """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
     plan = service.plan(name)
     spec = None if plan is None else plan.spec
-    title = presentation.of_kind(service.kind(name).name).title_of(spec, metric, service.config.names)
+    title = presentation.presentation_of_kind(service.kind(name).name).title_of(spec, metric, service.config.names)
     if title:
         return title
     newest = next((window for window in reversed(windows) if service.answer_state(window) == "ready"), None)
@@ -212,7 +212,7 @@ def _title(service: Service, name: str, metric: str, windows: Sequence[StoredWin
 def _bound(service: Service, name: str, metric: str) -> dict[str, str]:
     """`bound` of all points of a series, if counts modulo p make bounds of them."""
     plan = service.plan(name)
-    bound = None if plan is None else presentation.of_kind(plan.spec.kind).bound_of(plan.spec, metric)
+    bound = None if plan is None else presentation.presentation_of_kind(plan.spec.kind).bound_of(plan.spec, metric)
     return {} if bound is None else {"bound": bound}
 
 

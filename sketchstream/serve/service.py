@@ -23,7 +23,7 @@ import orjson
 
 from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
-from sketchstream.kinds import closing, groups_of, presentation
+from sketchstream.kinds import closing_kind, groups_of, presentation
 from sketchstream.kinds.exports import AnswerRows
 from sketchstream.naming import Names
 from sketchstream.privacy.deployments.guarantee import overlapping
@@ -202,7 +202,7 @@ class Service:
     def _summaries(self) -> dict[str, str]:
         """The guarantee of each sketch of the configuration, in one sentence."""
         return {
-            plan.name: kinds.of(plan.spec).guarantee(plan.spec, plan.ledger).summary
+            plan.name: kinds.kind_of(plan.spec).guarantee(plan.spec, plan.ledger).summary
             + overlapping(plan.spec.unit, plan.overlap)
             for plan in self.config.sketches
         }
@@ -226,7 +226,7 @@ class Service:
     def kind(self, name: str) -> Kind[Any]:
         """The kind of a sketch; "profile" if nothing tells."""
         plan = self.plan(name)
-        return kinds.by_name("profile") if plan is None else kinds.of(plan.spec)
+        return kinds.by_name("profile") if plan is None else kinds.kind_of(plan.spec)
 
     def answers(self, name: str) -> str:
         """What a sketch answers with: "profile" or "estimate"."""
@@ -239,7 +239,10 @@ class Service:
 
     def titles(self, metrics: Sequence[str]) -> dict[str, str]:
         """Numbers of profiles in words, by name."""
-        return {metric: presentation.of_kind("profile").title_of(None, metric, self.config.names) for metric in metrics}
+        return {
+            metric: presentation.presentation_of_kind("profile").title_of(None, metric, self.config.names)
+            for metric in metrics
+        }
 
     def patterns_alone(self, name: str) -> bool:
         """Whether a sketch publishes nothing but what its groups have in common: then it has no profiles."""
@@ -249,7 +252,7 @@ class Service:
     def rows(self, name: str) -> AnswerRows:
         """How the answers of a sketch lie in rows, and their usual number; without columns if nothing tells them."""
         plan = self.plan(name)
-        return AnswerRows((), "distinct", {}) if plan is None else kinds.of(plan.spec).rows(plan.spec)
+        return AnswerRows((), "distinct", {}) if plan is None else kinds.kind_of(plan.spec).rows(plan.spec)
 
     def require_group(self, name: str, group: str | None) -> None:
         """Refuse a question without a group to a sketch with groups, and with one to others.
@@ -281,7 +284,7 @@ class Service:
             )
         family, dot, _ = metric.partition(".")
         if self.answers(name) == "profile" and family not in (FAMILIES if dot else SINGLE_NUMBERS):
-            raise no_number(metric, list(presentation.of_kind("profile").numbers({})))
+            raise no_number(metric, list(presentation.presentation_of_kind("profile").numbers({})))
 
     def combined(self, name: str) -> tuple[str, ...]:
         """The groups of a sketch that are combined by sets; empty if it publishes no patterns of groups."""
@@ -302,7 +305,7 @@ class Service:
                 f"sketch {name} publishes nothing of what its groups have in common: that needs overlap = true; "
                 + (f"sketches that have it: {', '.join(able)}" if able else "no sketch here has it")
             )
-        overlaps.require(groups, question.sets, question.among)
+        overlaps.require_sets(groups, question.sets, question.among)
 
     def settled(self, name: str) -> tuple[int, int] | None:
         """Newest revision, and until when all of its partitions have published, as far as they are stored."""
@@ -553,7 +556,7 @@ class Service:
                 )
             answers = windows.closed(name, since, until) if work else []
         plan = self.plan(name)
-        if not answers and plan is not None and closing(plan.spec) is None:
+        if not answers and plan is not None and closing_kind(plan.spec) is None:
             raise ConfigError(
                 f"sketch {name} publishes nothing before its windows are sealed: that needs publish = 'closed', which "
                 f"series have; ask for /v1/sketches/{name}/{self.answers(name)}"
@@ -616,7 +619,9 @@ class Service:
         if answer is None:
             return []
         numbers = self.config.names.facts() | orjson.loads(answer)
-        numbered = ((name, title_of_number(numbers, name)) for name in presentation.of(numbers).numbers(numbers))
+        numbered = (
+            (name, title_of_number(numbers, name)) for name in presentation.presentation_of(numbers).numbers(numbers)
+        )
         return [(name, *read[:2]) for name, read in numbered if read is not None]
 
     def number(self, stored: StoredWindow, question: Question, metric: str) -> ReadNumber:
@@ -700,7 +705,7 @@ def _read_cursor(text: str) -> Span:
 
 def number_names(numbers: Mapping[str, Any]) -> list[str]:
     """Names of some numbers of an answer that have intervals; see `presentation.known_names`."""
-    offered = presentation.of(numbers).numbers(numbers)
+    offered = presentation.presentation_of(numbers).numbers(numbers)
     return [
         name
         for name in presentation.known_names(numbers)

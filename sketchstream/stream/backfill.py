@@ -189,7 +189,7 @@ def _columns(spec: Spec, batch: Any) -> tuple[npt.NDArray[np.int64], Any, Any, A
     Raises:
         FormatError: columns are missing, or have types from which no exact number or item follows.
     """
-    kind = kinds.of(spec)
+    kind = kinds.kind_of(spec)
     paired = "row" if "row" in kind.intake.carries else "group" if groups_of(spec) else None
     names = batch.schema.names
     for name in (*COLUMNS, *([paired] if paired else [])):

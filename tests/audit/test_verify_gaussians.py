@@ -82,7 +82,7 @@ def a_release_that_charges_nothing(patch: Patch) -> None:
 
 
 def a_merge_that_takes_the_larger(patch: Patch) -> None:
-    patch.setattr(kinds, "add", lambda spec, states: np.maximum(states[0], states[1]))
+    patch.setattr(kinds, "add_states", lambda spec, states: np.maximum(states[0], states[1]))
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [

@@ -303,8 +303,8 @@ def releases_that_charge_a_tenth(patch: Patch) -> None:
 
 
 def layers_that_charge_a_half(patch: Patch) -> None:
-    honest = kinds.entry
-    patch.setattr(kinds, "entry", lambda spec, lineage, cost: honest(spec, lineage, cost / 2))
+    honest = kinds.layer_entry
+    patch.setattr(kinds, "layer_entry", lambda spec, lineage, cost: honest(spec, lineage, cost / 2))
 
 
 def refreshes_that_forget_the_look(patch: Patch) -> None:

@@ -67,14 +67,14 @@ def noise_of_three_quarters_of_its_variance(patch: Patch) -> None:
 
 
 def a_release_that_repeats_its_noise(patch: Patch) -> None:
-    honest, kept = kinds.view, {}
+    honest, kept = kinds.view_of_state, {}
 
     def view(spec: Any, state: Any, cost: Fraction, *, final: bool) -> Any:
         if spec not in kept:
             kept[spec] = honest(spec, state, cost, final=final) - state
         return state + kept[spec]
 
-    patch.setattr(sketch, "view", view)
+    patch.setattr(sketch, "view_of_state", view)
 
 
 def a_release_that_charges_nothing(patch: Patch) -> None:
@@ -102,7 +102,7 @@ def weights_that_are_not_bounded(patch: Patch) -> None:
 
 
 def a_merge_that_takes_the_larger(patch: Patch) -> None:
-    patch.setattr(kinds, "add", lambda spec, states: np.maximum(states[0], states[1]))
+    patch.setattr(kinds, "add_states", lambda spec, states: np.maximum(states[0], states[1]))
 
 
 MUTANTS: dict[Callable[[Patch], None], str] = {

@@ -89,7 +89,7 @@ def bodies_of(spec: ProfileSpec) -> dict[str, bytes]:
 def test_verifier_accepts_honest_bodies_and_finds_the_losses_of_the_ledgers(name: str) -> None:
     bodies = bodies_of(SPECS[name])
     found = verify_attestation.check_bodies(bodies, attestation.statement_of(bodies))  # type: ignore[arg-type]
-    read = [published.read(bodies[one]) for one in sorted(bodies)]
+    read = [published.read_published(bodies[one]) for one in sorted(bodies)]
     wanted = [one.ledger.totals()["loss"] for one in read]  # type: ignore[union-attr]
     assert [one["loss"] for one in found] == wanted
     assert len(set(wanted)) > 1

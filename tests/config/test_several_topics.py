@@ -9,7 +9,7 @@ import pytest
 
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
-from sketchstream.topics import everywhere
+from sketchstream.topics import partition_numbers
 
 TWO = """
 [kafka]
@@ -89,6 +89,6 @@ def test_what_several_topics_exclude_is_refused_with_its_reason(old: str, new: s
 
 @pytest.mark.parametrize("topics", [1, 2, 3])
 def test_a_topic_of_which_nothing_was_heard_is_waited_for(topics: int) -> None:
-    assert everywhere([], topics) == [100_000 * t for t in range(topics)]
-    assert everywhere([(2, 2)], topics)[:3] == [0, 1, 2]
-    assert everywhere([(100_001, 3)], topics)[:4] == [0, 100_000, 100_001, 100_002]
+    assert partition_numbers([], topics) == [100_000 * t for t in range(topics)]
+    assert partition_numbers([(2, 2)], topics)[:3] == [0, 1, 2]
+    assert partition_numbers([(100_001, 3)], topics)[:4] == [0, 100_000, 100_001, 100_002]

@@ -53,7 +53,7 @@ class Case:
 
     @property
     def kind(self) -> Any:
-        return kinds.of(self.spec)
+        return kinds.kind_of(self.spec)
 
     def sketch(self) -> Any:
         return ss.Sketch.create(self.spec, KEY if self.spec.needs_key else None)
@@ -148,10 +148,10 @@ def updates_are_linear(case: Case) -> None:
     whole = applied(empty, np.arange(n))
     assert (applied(empty, order) == whole).all()
     assert (applied(empty, *np.array_split(order, 4)) == whole).all()
-    assert (kinds.add(spec, [applied(empty, order[: n // 2]), applied(empty, order[n // 2 :])]) == whole).all()
+    assert (kinds.add_states(spec, [applied(empty, order[: n // 2]), applied(empty, order[n // 2 :])]) == whole).all()
     noisy = empty.copy()
     kind.draw(spec, noisy, kind.accounting.creation_cost(spec))
-    assert (applied(noisy, np.arange(n)) == kinds.add(spec, [noisy, whole])).all()
+    assert (applied(noisy, np.arange(n)) == kinds.add_states(spec, [noisy, whole])).all()
     assert (whole != empty).any()
 
 

@@ -177,7 +177,7 @@ def recorded(spec: Spec) -> dict[str, Any]:
     Args:
         spec: spec of a linear kind.
     """
-    kind = kinds.of(spec)
+    kind = kinds.kind_of(spec)
     ledger = kind.accounting.ledger(spec, LINEAGE, *(("9",) if _pure(spec) else ("9", "1e-4")))
     return {
         "spec": text(spec.to_dict()),
@@ -222,7 +222,7 @@ def _pure(spec: Spec) -> bool:
 
 def _draws(spec: Spec) -> list[int]:
     """The first counters of a fresh state, under noise from fixed keys."""
-    kind = kinds.of(spec)
+    kind = kinds.kind_of(spec)
     numbers: Iterator[int] = itertools.count(1)
     state = np.zeros(spec.slots, spec.dtype)
     with pytest.MonkeyPatch.context() as patch:

@@ -22,7 +22,7 @@ from helpers.streams import EPOCH, MINUTE, at_least
 from sketchstream import wire
 from sketchstream.errors import BrokerError, StoreError
 from sketchstream.kinds.profile.groups import one_group
-from sketchstream.published import Release, read
+from sketchstream.published import Release, read_published
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
@@ -166,11 +166,11 @@ class SteppedStore(MemoryStore):
         blobs: dict[str, bytes] = {}
         for name in snapshot.blobs:
             self._jobs.pause()
-            read = bytearray()
+            read_published = bytearray()
             for piece in snapshot.pieces(name)[1]:
-                read += piece
+                read_published += piece
                 self._jobs.pause()
-            blobs[name] = bytes(read)
+            blobs[name] = bytes(read_published)
         fate = self._fates.next(self._fates.commits)
         if fate != "refused":
             super().commit(partition, replace(snapshot, blobs=blobs))
@@ -364,7 +364,7 @@ class Model:
             place = entry.sketch, entry.window, entry.partition
             assert place not in places, f"{place} was sealed twice"
             places.add(place)
-            part = read(body)
+            part = read_published(body)
             assert isinstance(part, Release)
             for group in GROUPS if entry.sketch == "grouped" else (None,):
                 one = part if group is None else one_group(part, group)

@@ -14,7 +14,7 @@ from helpers.watermark_reference import Reference
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.published import Release, SealedState, read
+from sketchstream.published import Release, SealedState, read_published
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 from sketchstream.stream.input.partition_counts import CountNeeded, Result, Steps, run_in_thread
 from sketchstream.stream.interfaces import Chunk, RawRecord
@@ -164,7 +164,7 @@ def published(state: PartitionState) -> dict[tuple[str, int], Release | SealedSt
     entries, _ = state.outbox.captured()
     out: dict[tuple[str, int], Release | SealedState] = {}
     for entry in entries:
-        found = read(entry.body)
+        found = read_published(entry.body)
         assert isinstance(found, (Release, SealedState))
         assert (entry.sketch, entry.window[0]) not in out, "a window was sealed twice"
         out[entry.sketch, entry.window[0]] = found

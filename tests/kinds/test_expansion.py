@@ -23,7 +23,7 @@ from sketchstream.kinds.expansion import VARIABLE
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.strategy import MAGIC
-from sketchstream.published import read
+from sketchstream.published import read_published
 from sketchstream.serve.store.ledgers import shape_of
 from sketchstream.sketch import Sketch
 
@@ -94,7 +94,7 @@ def test_no_reader_of_published_bytes_expands_such_a_spec() -> None:
     assert shape_of({**header, "spec": large}) is None
     body = wire.pack({**header, "spec": large}, np.zeros(release.slots, np.int64), codec=wire.RAW)
     with pytest.raises(FormatError, match=VARIABLE):
-        read(body)
+        read_published(body)
 
 
 def test_who_trusts_the_origin_raises_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_the_declared_sizes_bound_what_a_spec_takes() -> None:
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert peak <= kinds.of(spec).expansion(described).n_bytes + (1 << 20)
+        assert peak <= kinds.kind_of(spec).expansion(described).n_bytes + (1 << 20)
 
 
 def test_wrong_sizes_are_still_refused_as_such() -> None:

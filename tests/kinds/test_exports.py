@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sketchstream.csv_cells import original
+from sketchstream.csv_cells import original_text
 from sketchstream.kinds.exports import WINDOW, as_csv, as_json, as_stream, read_csv, table_of, table_of_csv
 
 TYPES = {**WINDOW, "slot": "int64", "value": "float64", "partial": "bool"}
@@ -67,7 +67,7 @@ def test_csv_arrow_and_json_give_the_same_items_back(rows: list[dict[str, Any]])
     assert [(row["item"], row["group"]) for row in read_csv(text)] == items
     assert as_csv(read_csv(text)) == text
     others = list(csv.DictReader(io.StringIO(text, newline="")))  # which cannot tell a missing text from an empty one
-    assert [original(row["item"]) for row in others] == [row["item"] or "" for row in rows]
+    assert [original_text(row["item"]) for row in others] == [row["item"] or "" for row in rows]
 
 
 def test_one_schema_with_and_without_values() -> None:

@@ -37,7 +37,7 @@ def test_recorded_data_are_read_and_written_again_key_by_key(name: str) -> None:
     assert text(spec.to_dict()) == RECORD[name]["spec"]
     assert spec.fingerprint.hex() == RECORD[name]["fingerprint"]
     ledger = data(RECORD[name]["ledger"])
-    assert kinds.of(spec).accounting.read_ledger(spec, ledger).to_dict() == ledger
+    assert kinds.kind_of(spec).accounting.read_ledger(spec, ledger).to_dict() == ledger
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -376,7 +376,9 @@ def test_a_single_number_is_an_estimate(case: Case) -> None:
     found = bounded(case)
     data = found.numbers()
     names = [
-        name for name in presentation.of(data).numbers(data) if presentation.of(data).number(data, name) is not None
+        name
+        for name in presentation.presentation_of(data).numbers(data)
+        if presentation.presentation_of(data).number(data, name) is not None
     ]
     assert case.kind.rows(case.spec).usual_number in names
     for name in names[:8]:

@@ -188,7 +188,7 @@ def test_two_publications_of_one_sketch(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_publication_is_the_same_bytes_however_often_it_leaves() -> None:
     sealed = fed(Sketch.create(spec())).seal()
-    assert len({sealed.to_bytes() for _ in range(5)} | {published.read(sealed.to_bytes()).to_bytes()}) == 1
+    assert len({sealed.to_bytes() for _ in range(5)} | {published.read_published(sealed.to_bytes()).to_bytes()}) == 1
 
 
 # A created file and its later self.

@@ -19,7 +19,7 @@ from scipy import stats
 
 import sketchstream as ss
 from sketchstream.audit import oracle
-from sketchstream.components import Counters, find
+from sketchstream.components import Counters, find_counter
 from sketchstream.kinds.profile import mechanism as kind
 from sketchstream.privacy.ledgers.ledger import LayerEntry, View
 from sketchstream.privacy.losses.history import History
@@ -193,7 +193,7 @@ LAWS: dict[str, tuple[Callable[[ss.ProfileSpec], Any], str, list[F], int]] = {
 @pytest.mark.parametrize("name", LAWS)
 def test_a_published_counter_has_the_noise_that_it_says(name: str) -> None:
     make, counter, epsilons, truth = LAWS[name]
-    found = [find(make(LAW_SPEC).counters, counter) for _ in range(RUNS)]
+    found = [find_counter(make(LAW_SPEC).counters, counter) for _ in range(RUNS)]
     assert [draw.parameter for draw in found[0].noise] == epsilons
     assert fits([one.value - truth for one in found], epsilons) > ALARM
 
@@ -259,7 +259,7 @@ def test_a_counter_with_other_noise_than_it_says_is_refused(
 ) -> None:
     mutant(monkeypatch)
     make, counter, epsilons, truth = LAWS[name]
-    found = [find(make(LAW_SPEC).counters, counter) for _ in range(RUNS)]
+    found = [find_counter(make(LAW_SPEC).counters, counter) for _ in range(RUNS)]
     assert [draw.parameter for draw in found[0].noise] == epsilons, "the mutant lies about its noise"
     assert fits([one.value - truth for one in found], epsilons) < ALARM
 

@@ -165,7 +165,7 @@ def test_a_killed_seal_never_leads_to_two_publications(opened: Path, zygote: Zyg
             if (folder / path).exists():
                 before.add((folder / path).read_bytes())
         assert len(before) == 1, "two different publications of one sketch, or none"
-        found = published.read(before.pop())
+        found = published.read_published(before.pop())
         assert not isinstance(found, published.Stack)
         assert found.ledger.loss() == 1
         kinds = [kind for name, kind in objects(folder).items() if name != "events"]
@@ -203,7 +203,7 @@ def bodies(folder: Path) -> dict[tuple[int, int], set[bytes]]:
     found: dict[tuple[int, int], set[bytes]] = {}
     for path in sorted((folder / "sealed").rglob("*")) if (folder / "sealed").is_dir() else ():
         try:
-            one = published.read(path.read_bytes()) if path.is_file() else None
+            one = published.read_published(path.read_bytes()) if path.is_file() else None
         except FormatError:
             continue
         if isinstance(one, (published.Release, published.SealedState)):
@@ -244,7 +244,7 @@ def test_a_killed_worker_never_publishes_two_views_of_one_window(
             for window, found in after.items():
                 assert len(found | before.get(window, set())) == 1, "two different publications of one window"
                 (body,) = found
-                one = published.read(body)
+                one = published.read_published(body)
                 assert not isinstance(one, published.Stack)
                 assert one.ledger.loss() == 1
             interrupted += 0 < len(before) < 2 or (bool(before) and before != after)

@@ -108,7 +108,7 @@ def test_an_interrupted_seal_has_ended_the_sketch_or_left_it_as_it_was(name: str
         if not sketch.closed:
             assert sketch._content._replace(ledger=held.ledger, state=None) == held._replace(state=None)
             assert np.array_equal(sketch._state, held.state)
-            assert isinstance(published.read(sketch.seal().to_bytes()), (Release, SealedState))
+            assert isinstance(published.read_published(sketch.seal().to_bytes()), (Release, SealedState))
     assert outcomes == {True, False}
 
 
@@ -220,9 +220,9 @@ def test_bytes_whose_ledger_is_of_other_noise_are_refused(name: str, change: Cal
     with pytest.raises(FormatError):
         Sketch.from_bytes(forged(sketch.to_bytes(), change))
     for data in (sketch.release("1/2").to_bytes(), sketch.seal().to_bytes()):
-        published.read(forged(data, lambda _: None))
+        published.read_published(forged(data, lambda _: None))
         with pytest.raises(FormatError):
-            published.read(forged(data, change))
+            published.read_published(forged(data, change))
 
 
 def test_weights_layers_agree_in_merged_and_refreshed_bytes() -> None:
@@ -231,7 +231,7 @@ def test_weights_layers_agree_in_merged_and_refreshed_bytes() -> None:
     whole = merge([merge(states[:2]), states[2]])
     whole.refresh()
     assert len(Sketch.from_bytes(whole.to_bytes()).layers) == 5
-    again = published.read(whole.seal().to_bytes())
+    again = published.read_published(whole.seal().to_bytes())
     assert isinstance(again, SealedState)
     assert len(again.layers) == len(again.ledger.layers) == 6
     assert again.ledger.loss() < Fraction(1)

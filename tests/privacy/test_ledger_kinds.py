@@ -50,14 +50,14 @@ each_kind = pytest.mark.parametrize("name", SPECS)
 
 def random_life(spec: Any, rng: random.Random, views: int = 3) -> tuple[Any, History]:
     """A ledger after random releases, looks and fresh layers, and perhaps the seal; and what happened, noted apart."""
-    kind = kinds.of(spec)
+    kind = kinds.kind_of(spec)
     ledger: Any = kind.accounting.ledger(spec, bytes(16))
-    happened = History((kinds.entry(spec, bytes(16), kind.accounting.creation_cost(spec)),))
+    happened = History((kinds.layer_entry(spec, bytes(16), kind.accounting.creation_cost(spec)),))
     made, seen = 1, 0
     for _ in range(rng.randrange(4)):
         step, cost = rng.random(), kind.accounting.creation_cost(spec) * rng.choice((F(1), F(1, 2), F(1, 4)))
         if step < 0.25 and made < 2:
-            layer = kinds.entry(spec, bytes(16), cost)
+            layer = kinds.layer_entry(spec, bytes(16), cost)
             ledger, made, seen = ledger.record_look().add_layer(layer), 2, seen + 1
             happened = happened.then(View("look", None), layer)
         elif seen < views - 1 and getattr(spec, "layout", "") != "time":
@@ -78,7 +78,7 @@ def shift_of(spec: Any, item: Any) -> list[tuple[int, str]]:
     moved = (sketch._state - state).ravel()  # type: ignore[operator]
     if getattr(spec, "modulus", None):
         moved = moved % spec.modulus
-    names = [one.name for one in kinds.of(spec).accounting.components(spec)[1:]]
+    names = [one.name for one in kinds.kind_of(spec).accounting.components(spec)[1:]]
     beside = sketch._content.counters.values - counters
     found = [(int(abs(one)), "slots") for one in moved]
     return [*found, *((int(abs(one)), name) for one, name in zip(beside, names, strict=True))]
@@ -86,7 +86,7 @@ def shift_of(spec: Any, item: Any) -> list[tuple[int, str]]:
 
 def noise_of(spec: Any, part: str, cost: Fraction) -> Fraction:
     """Parameter of the noise of one part of a state in a layer or view of this cost."""
-    kind = kinds.of(spec)
+    kind = kinds.kind_of(spec)
     if part == "slots":
         return kind.accounting.parameter(spec, cost)
     return next(one for one in kind.accounting.components(spec) if one.name == part).parameter(cost)
@@ -94,7 +94,7 @@ def noise_of(spec: Any, part: str, cost: Fraction) -> Fraction:
 
 def words_of(spec: Any, item: Any) -> list[float]:
     """Share of the cost of a layer that each word has: how far the unit moves it, over the scale of its noise."""
-    cost = kinds.of(spec).accounting.creation_cost(spec)
+    cost = kinds.kind_of(spec).accounting.creation_cost(spec)
     if spec.kind == "convolution" and spec.layout == "fourier":
         moved = spec.bound * spec.scheme.columns(np.array([item]))[0]
         return [
@@ -166,7 +166,7 @@ def concentrated_loss(spec: Any, happened: History, item: Any) -> float:
 
 def squared_shift(spec: Any, item: Any) -> float:
     """mu^2 of a single layer of cost 1 to this unit, by the sum over all parts of the state."""
-    cost = kinds.of(spec).accounting.creation_cost(spec)
+    cost = kinds.kind_of(spec).accounting.creation_cost(spec)
     if spec.kind == "convolution":
         of_layer = spectral_loss(spec) if spec.layout == "time" else exact_loss(spec, Neighbour((item,), (spec.bound,)))
         return float(of_layer) / float(cost)

@@ -43,7 +43,7 @@ UNLISTED = "not on the list of what a deployment publishes"
 
 
 def statement(spec: Any, **context: Any) -> str:
-    return str(kinds.of(spec).guarantee(spec, initial_ledger(spec), Context(**context)))
+    return str(kinds.kind_of(spec).guarantee(spec, initial_ledger(spec), Context(**context)))
 
 
 def documented() -> None:
@@ -86,7 +86,7 @@ def test_a_new_entry_is_in_every_statement_and_the_ledger_and_missed_by_the_docu
 def test_a_number_that_is_not_listed_is_refused_by_statement_ledger_and_writer(
     spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = kinds.of(spec)
+    kind = kinds.kind_of(spec)
     real = kind.accounting.components
 
     def with_one_more(self: Any, spec: Any) -> tuple[Component, ...]:
@@ -149,7 +149,7 @@ def test_every_statement_names_all_that_a_deployment_publishes(spec: Any) -> Non
 
 @each_kind
 def test_a_total_counts_all_sketches_on_the_topic_whatever_their_measure(spec: Any) -> None:
-    kind, ledger = kinds.of(spec), initial_ledger(spec)
+    kind, ledger = kinds.kind_of(spec), initial_ledger(spec)
     others = tuple(
         OtherSketch.of(name, initial_ledger(one), DAY_MS)
         for name, one in SPECS.items()

@@ -19,7 +19,7 @@ from helpers.pages import CLOSED_START as START
 from helpers.pages import Parsed, send_minutes, settle
 from helpers.serving import MINUTE, serving, write
 from sketchstream.privacy.deployments.deployment import Deployment, Record
-from sketchstream.published import Instalment, read
+from sketchstream.published import Instalment, read_published
 from sketchstream.query.closed import closed_windows
 from sketchstream.serve import service as serve_module
 from sketchstream.serve.store.ledgers import Ledgers
@@ -46,7 +46,7 @@ def stored(path):
 def accounted(service, folder, parts):
     """The ledger has one publication for each window and partition, sealed or not, as that of the command line has."""
     source = DirectorySealed(folder)
-    published = [read(one.body) for one in source.read("minutes") if isinstance(one, SealedEntry)]
+    published = [read_published(one.body) for one in source.read("minutes") if isinstance(one, SealedEntry)]
     places = {(one.origin.window, one.origin.partition) for one in published}
     for entry in source.closed("minutes"):
         if (entry.window, entry.partition) not in places:
@@ -250,7 +250,7 @@ def test_instalments_of_a_copied_state_are_in_the_ledger(tmp_path, sealed):
         found = service.deployment()
         assert found.summary()["copied"] == 1
         assert found.total().event == math.inf
-    published = [read(one.body) for one in source.read("minutes") if isinstance(one, SealedEntry)]
+    published = [read_published(one.body) for one in source.read("minutes") if isinstance(one, SealedEntry)]
     published += [Instalment.from_bytes(one.body) for one in source.closed("minutes")]
     assert Deployment.of(published).copied() == []
     assert len(Deployment.of([*published, other]).copied()) == 1

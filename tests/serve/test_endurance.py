@@ -132,7 +132,7 @@ def is_read(data):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            published.read(data)
+            published.read_published(data)
         except SketchstreamError:
             return False
     return True

@@ -15,7 +15,7 @@ import pytest
 from helpers.serving import MINUTE, TEXT, publish, serving, write_tokens
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
-from sketchstream.csv_cells import original, safe
+from sketchstream.csv_cells import original_text, safe_cell
 from sketchstream.errors import ConfigError
 from sketchstream.items.key import Key
 from sketchstream.query.windows import ALONE
@@ -498,13 +498,13 @@ FORMULAS = ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_a_cell_that_a_spreadsheet_would_run_is_marked_and_can_be_had_back(text):
-    assert str(safe(text))[0] == "'"
-    assert original(str(safe(text))) == text
+    assert str(safe_cell(text))[0] == "'"
+    assert original_text(str(safe_cell(text))) == text
 
 
 @pytest.mark.parametrize("value", ["plain", "a=1", "-5", "+4.5e-3", "", 5, -2.5, None, True, "02139"])
 def test_numbers_and_plain_texts_are_cells_as_they_are(value):
-    assert safe(value) == value
+    assert safe_cell(value) == value
 
 
 def test_no_download_holds_a_formula_and_arrow_has_the_items(tmp_path):
@@ -524,7 +524,7 @@ def test_no_download_holds_a_formula_and_arrow_has_the_items(tmp_path):
             rows = list(csv.DictReader(io.StringIO(client.get(where, params={**given, "format": "csv"}).text)))
             names = [row["item"] for row in rows]
             assert not any(re.match(r"[=+@]|-[^0-9]", name) for name in names)
-            assert [original(name) for name in names] == items
+            assert [original_text(name) for name in names] == items
             body = client.get(where, params={**given, "format": "arrow"}).content
             assert pa.ipc.open_stream(body).read_all().column("item").to_pylist() == items
 

@@ -95,7 +95,7 @@ def test_the_page_the_api_and_the_command_line_have_the_same_numbers(site, run: 
     for metric in METRICS[sketch]:
         params = {"metric": metric} | ({"group": "spring"} if sketch == "reach" else {})
         points = client.get(f"/v1/sketches/{sketch}/series", params=params).json()
-        asked = [presentation.of(one).number(one, metric) for one in answers]
+        asked = [presentation.presentation_of(one).number(one, metric) for one in answers]
         expected = [(title, {end: one[end] for end in ("value", "low", "high")}) for title, one in filter(None, asked)]
         assert [(points["title"], {end: one[end] for end in ("value", "low", "high")}) for one in points["points"]] == (
             expected
@@ -115,7 +115,7 @@ def test_the_page_the_api_and_the_command_line_have_the_same_numbers(site, run: 
         told = {
             end
             for first, second in pairs
-            for metric in presentation.of(first).numbers(first)
+            for metric in presentation.presentation_of(first).numbers(first)
             for found in [_difference(sketch, first, second, metric)]
             for end in found
         }
@@ -506,13 +506,15 @@ def test_a_series_without_a_metric_shows_the_usual_number_of_its_kind(site, sket
     found = client.get(f"/v1/sketches/{sketch}/series", params=group)
     assert found.status_code == 200, found.text
     data = answer(client, sketch, 2)
-    assert found.json()["metric"] == next(iter(presentation.of(data).numbers(data)))
+    assert found.json()["metric"] == next(iter(presentation.presentation_of(data).numbers(data)))
 
 
 def test_every_kind_has_numbers_in_series_tables_metrics_and_pages(site) -> None:
     """A kind that is added to the registry has to be added to the site."""
     _, service, client = site
-    assert {kinds.of(plan.spec).name for plan in service.config.sketches} == set(kinds.names()) - set(unconfigured())
+    assert {kinds.kind_of(plan.spec).name for plan in service.config.sketches} == set(kinds.names()) - set(
+        unconfigured()
+    )
     for sketch, hour in itertools.product(pages.KINDS, range(3)):
         answer(client, sketch, hour)
     metrics = client.get("/metrics").text

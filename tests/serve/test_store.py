@@ -17,7 +17,7 @@ from helpers.workers import close_windows, send
 from sketchstream.config.loader import Config
 from sketchstream.errors import StoreError
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.published import read
+from sketchstream.published import read_published
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.serve.store.ledgers import Ledgers
@@ -139,7 +139,7 @@ def test_two_publications_of_one_window_are_one_incident(tmp_path):
 def test_two_publications_of_one_noise_are_an_incident_in_both_places(tmp_path):
     driver = publish(tmp_path / "sealed", minutes=3, partitions=1)
     first = next(one for one in driver.publisher.log if one.sketch == "minutes")
-    part = read(first.body)
+    part = read_published(first.body)
     later = (EPOCH + HOUR, EPOCH + HOUR + MINUTE)
     copied = replace(part, origin=replace(part.origin, window=later), seal_id=bytes(16))
     with serving(tmp_path) as (service, client):
@@ -280,13 +280,17 @@ def test_the_ledger_of_the_store_is_that_of_all_bodies(tmp_path):
     entries = list(driver.publisher.log)
     first, second = (one for one in entries if one.window == (EPOCH, EPOCH + MINUTE))
     later = (EPOCH + HOUR, EPOCH + HOUR + MINUTE)
-    copied = replace(read(first.body), origin=replace(read(first.body).origin, window=later), seal_id=bytes(16))
-    again = replace(read(second.body), origin=replace(read(second.body).origin, revision=1), seal_id=b"s" * 16)
+    copied = replace(
+        read_published(first.body), origin=replace(read_published(first.body).origin, window=later), seal_id=bytes(16)
+    )
+    again = replace(
+        read_published(second.body), origin=replace(read_published(second.body).origin, revision=1), seal_id=b"s" * 16
+    )
     # of another noise, in the place of another one
     other = next(one for one in publish(tmp_path / "other").publisher.log if one.key == entries[-1].key)
     entries += [SealedEntry("minutes", 0, later, 0, copied.seal_id, copied.to_bytes()), other]
     entries.append(replace(second, revision=1, seal_id=again.seal_id, body=again.to_bytes()))
-    wanted = Deployment.of([read(one.body) for one in entries], keyed=True)
+    wanted = Deployment.of([read_published(one.body) for one in entries], keyed=True)
     assert wanted.copied()
     assert wanted.conflicts()
     for order in (entries, entries[::-1]):
@@ -323,7 +327,7 @@ def test_a_guarantee_follows_what_else_is_published(tmp_path):
         # a reset counts the hour again: the first minute is part of it
         again = publish(tmp_path / "again", minutes=3, partitions=1)
         entry = next(one for one in again.publisher.log if one.sketch == "hours")
-        part = read(entry.body)
+        part = read_published(entry.body)
         renewed = replace(part, origin=replace(part.origin, revision=1))
         service.store.take(FeedBatch([replace(entry, revision=1, body=renewed.to_bytes())]))
         service.follower.step()

@@ -8,7 +8,7 @@ from helpers.configurations import CLOSED_MINUTES
 from helpers.pages import settle
 from helpers.serving import HOUR, MINUTE, serving, write
 from sketchstream.config.loader import Config
-from sketchstream.published import read
+from sketchstream.published import read_published
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.feed import FeedBatch
@@ -115,7 +115,7 @@ def test_a_window_before_that_cannot_be_read_is_not_joined(tmp_path):
 def test_noise_that_is_shared_with_any_window_is_not_joined(tmp_path):
     driver, _ = sealed(tmp_path / "sealed")
     (first,) = entries(driver, 0)
-    part = read(first.body)
+    part = read_published(first.body)
     later = (START + 30 * HOUR, START + 31 * HOUR)
     copied = replace(part, origin=replace(part.origin, window=later), seal_id=bytes(16))
     with serving(tmp_path, TEXT) as (service, client):

@@ -13,7 +13,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream import wire
-from sketchstream.components import find
+from sketchstream.components import find_counter
 from sketchstream.sketch import Sketch
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.NoPrivacyWarning")
@@ -24,7 +24,7 @@ KEY = ss.Key(bytes(range(16)))
 
 
 def value(published: Any, name: str) -> int | None:
-    found = find(published.counters, name)
+    found = find_counter(published.counters, name)
     return None if found is None else found.value
 
 
@@ -73,7 +73,7 @@ def test_counters_live_through_bytes_refresh_merge_stack_and_seal(publish: str) 
     assert [one.counters for one in again] == [one.counters for one in sealed]
     stacked = ss.load(ss.stack(again).to_bytes())
     assert (value(stacked, "total"), value(stacked, "admitted")) == (62, 80)
-    assert len(find(stacked.counters, "total").noise) == 6
+    assert len(find_counter(stacked.counters, "total").noise) == 6
     merged = ss.merge(parts)
     merged.update([3])
     merged.admit(1)

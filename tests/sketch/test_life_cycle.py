@@ -134,7 +134,7 @@ def test_another_key_is_refused(key: ss.Key) -> None:
 def test_open_bytes_cannot_be_read_as_published_and_the_other_way_round(key: ss.Key) -> None:
     sketch = ss.Sketch.create(ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=50)))
     with pytest.raises(ss.FormatError, match="open sketch"):
-        published.read(sketch.to_bytes())
+        published.read_published(sketch.to_bytes())
     with pytest.raises(ss.SealedError):
         ss.Sketch.from_bytes(sketch.seal().to_bytes())
 

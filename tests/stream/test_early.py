@@ -20,7 +20,7 @@ from helpers.watermark_reference import Reference
 from helpers.workers import TEXT, close_windows, config, driver, send
 from sketchstream.errors import ConfigError
 from sketchstream.privacy.ledgers.ledger import Ledger
-from sketchstream.published import Release, read
+from sketchstream.published import Release, read_published
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.interfaces import Restored, SealedEntry
@@ -56,7 +56,7 @@ def answers(state: PartitionState) -> list[SealedEntry]:
 
 
 def shown(entry: SealedEntry) -> Release:
-    found = read(entry.body)
+    found = read_published(entry.body)
     assert isinstance(found, Release)
     assert not found.final
     return found
@@ -154,10 +154,10 @@ def test_the_ledger_of_a_window_has_every_early_answer_and_the_plan_says_it_befo
     state.seal(everything=True)
     planned = made.ledger
     assert isinstance(planned, Ledger)
-    losses = Counter(len(read(one.entry.body).ledger.history.entries) for one in state.outbox.entries)  # type: ignore[union-attr]
+    losses = Counter(len(read_published(one.entry.body).ledger.history.entries) for one in state.outbox.entries)  # type: ignore[union-attr]
     assert max(losses) == 5 + 2, "a layer, five releases and the seal"
     for one in state.outbox.entries:
-        part = read(one.entry.body)
+        part = read_published(one.entry.body)
         assert isinstance(part, Release)
         assert part.ledger.loss() <= planned.loss()
     assert planned.loss() > with_early(EarlyAnswers(2 * MINUTE, Fraction(1, 1000), 5)).ledger.loss()

@@ -35,7 +35,7 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.privacy.deployments.guarantee import OtherSketch
-from sketchstream.published import Release, SealedState, read, stack
+from sketchstream.published import Release, SealedState, read_published, stack
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain
 from sketchstream.stream.state.window_sketch import WindowSketch
@@ -173,7 +173,7 @@ def test_what_exists_does_not_depend_on_which_groups_had_records(
         driver.advance(hours=12)
         driver.run()
         parts = [
-            (entry.sketch, entry.window, entry.partition, *(_shape(read(entry.body))))
+            (entry.sketch, entry.window, entry.partition, *(_shape(read_published(entry.body))))
             for entry in MemorySealed(driver.publisher).read()
             if hasattr(entry, "body")
         ]
@@ -226,14 +226,14 @@ def test_a_group_is_the_sketch_that_it_would_be_alone(unit: str, publish: str) -
     open_sketches[0].update(Pairs(["spring", "spring", "7"], ["x", "x", "x"]))
     open_sketches[1].update(Pairs(["spring", "summer"], ["y", "x"]))
     again = [Sketch.from_bytes(one.to_bytes(), KEY) for one in open_sketches]
-    sealed = [read(one.seal().to_bytes()) for one in again]
+    sealed = [read_published(one.seal().to_bytes()) for one in again]
     whole = stack(sealed)
     assert whole.groups == tuple(NAMES)
     counts = {name: round(whole.group(name).profile().distinct.value) for name in NAMES}
     assert counts == {"spring": 2, "summer": 1, "7": 1}
     part = sealed[0].group("spring")
     assert round(part.profile().interval("at_least.2").value) == 1
-    alone = read(part.to_bytes())
+    alone = read_published(part.to_bytes())
     assert isinstance(alone, (Release, SealedState))
     assert (alone.spec.groups, alone.groups, alone.slots) == (None, (), 2048)
     assert alone.ledger.loss() == part.ledger.loss() == 30
@@ -338,7 +338,7 @@ def test_the_ledger_counts_the_groups_that_a_unit_may_be_in(
         assert each[0] == pays * F(1, 3) + F(1, 4), "a release of 1/4 is for all the groups that an item may be in"
     assert sealed.ledger.loss() == each[0]
     whole = sealed.guarantee().to_dict()
-    for part in (*alone, read(alone[0].to_bytes())):
+    for part in (*alone, read_published(alone[0].to_bytes())):
         assert part.guarantee().to_dict() == whole, "the answer of one group says what all of them cost"
         assert part.profile().guarantee == whole
         assert part.ledger.loss(intrusion=True) == sealed.ledger.loss(intrusion=True)

@@ -33,7 +33,7 @@ from sketchstream.errors import DataLossError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.items.key import Key
-from sketchstream.published import Release, SealedState, read
+from sketchstream.published import Release, SealedState, read_published
 from sketchstream.stream.input.partition_counts import Steps
 from sketchstream.stream.input.partitioner import belongs, items_kept
 from sketchstream.stream.interfaces import Chunk, Restored
@@ -776,7 +776,7 @@ def test_an_outbox_survives_until_it_is_published() -> None:
     assert after.manifest["frontiers"] == []
     sealed_blob = next(name for name, data in snapshot.blobs.items() if data == entries[0].body)
     assert sealed_blob not in after.keep | after.blobs.keys()
-    assert read(entries[0].body).seal_id == entries[0].seal_id  # type: ignore[union-attr]
+    assert read_published(entries[0].body).seal_id == entries[0].seal_id  # type: ignore[union-attr]
 
 
 def test_windows_without_new_records_are_not_written_again() -> None:

@@ -16,7 +16,7 @@ import pytest
 import sketchstream as ss
 from helpers.configurations import EVENTS_TOPIC
 from helpers.streams import MINUTE, Oracle, plan, published, rules, spec, stream
-from sketchstream.components import ADMITTED, TOTAL, Counter, Noise, find
+from sketchstream.components import ADMITTED, TOTAL, Counter, Noise, find_counter
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.quality import NEVER, Rule, Tolerance, judge, threshold
@@ -178,9 +178,9 @@ def test_every_admitted_record_is_noted_in_its_window_however_chunks_are_cut() -
         state.seal(everything=True)
         capture(state)
         found = published(state)
-        assert {start: find(one.counters, ADMITTED).value for (_, start), one in found.items()} == wanted
+        assert {start: find_counter(one.counters, ADMITTED).value for (_, start), one in found.items()} == wanted
         for (_, start), one in found.items():
-            assert find(one.counters, TOTAL).value == sum(kept[start].values())
+            assert find_counter(one.counters, TOTAL).value == sum(kept[start].values())
 
 
 def test_counts_of_late_records_are_in_frontiers_and_survive_snapshots() -> None:
@@ -296,7 +296,7 @@ def test_an_item_unit_has_no_share_but_a_number_of_misplaced_items() -> None:
     (bad,) = lossy(text, lost=0.5, events=3000).windows("hourly")
     assert bad.complete is False
     assert "do not belong" in bad.quality.reason
-    assert all(find(part.counters, ADMITTED) is None for part in bad.parts)
+    assert all(find_counter(part.counters, ADMITTED) is None for part in bad.parts)
     (good,) = lossy(text, lost=0.0, events=600).windows("hourly")
     assert good.complete is True
     assert (good.quality.verdict, good.quality.share) == ("good", None)

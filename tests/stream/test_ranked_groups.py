@@ -30,7 +30,7 @@ from sketchstream.kinds.profile.ranking import smallest_prime
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.published import Release, SealedState, read, stack
+from sketchstream.published import Release, SealedState, read_published, stack
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain
 
@@ -244,7 +244,7 @@ def test_the_sample_travels_with_one_group_and_decides_what_goes_together() -> N
             site.update(Pairs([name] * len(some), some))
     sealed = [site.seal() for site in sites]
     part = sealed[0].group("autumn")
-    again = read(part.to_bytes())
+    again = read_published(part.to_bytes())
     assert isinstance(again, SealedState)
     assert again.spec.sample == GroupSample(2, 4, 2)
     assert again.spec.needs_key
@@ -278,7 +278,7 @@ def test_stacked_partitions_answer_for_all_items_of_the_group() -> None:
     items = [f"u{i}" for i in range(60)]
     for part, some in zip(parts, (items[:30], items[30:]), strict=True):
         part.update(Pairs(["winter"] * 30 + ["spring"] * 10, some + some[:10]))
-    whole = stack([read(part.seal().to_bytes()) for part in parts])  # type: ignore[misc]
+    whole = stack([read_published(part.seal().to_bytes()) for part in parts])  # type: ignore[misc]
     found = whole.group("winter").profile()
     assert found.facts.sample == {"share": "1/2", "groups": 4}
     assert found.distinct.value == pytest.approx(2 * sum(3 in first(one, 4, 2) for one in items), abs=1)

@@ -26,7 +26,7 @@ def look(data: bytes) -> str:
         try:
             header = wire.claimed_header(data)
             shape_of(header)
-            published.read(data)
+            published.read_published(data)
         except SketchstreamError as error:
             return type(error).__name__
     return "read"

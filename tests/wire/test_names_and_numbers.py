@@ -11,7 +11,7 @@ import sketchstream as ss
 from helpers.commands import Run
 from sketchstream import wire
 from sketchstream.errors import FormatError
-from sketchstream.published import read
+from sketchstream.published import read_published
 
 NAMES = ("835254355712042e7721067295445773", "e" + 31 * "9", 28 * "1" + "e999", 32 * "7", 31 * "0" + "e")
 """Names of noise, 16 random bytes in hexadecimal digits: about one in a million reads as a number with an exponent."""
@@ -44,7 +44,7 @@ def test_noise_may_have_any_name(kind: str, name: str) -> None:
     again = ss.Sketch.from_bytes(wire.pack(renamed(header, name), counters, wire.RAW))
     published = again.seal()
     assert published.layers[0].lineage.hex() == name
-    found = read(published.to_bytes())
+    found = read_published(published.to_bytes())
     assert found.ledger == published.ledger
     assert found.to_bytes() == published.to_bytes()
 
@@ -53,7 +53,7 @@ def test_noise_may_have_any_name(kind: str, name: str) -> None:
 def test_groups_and_values_may_have_any_name(label: str) -> None:
     groups = ss.Groups(("other one", label))
     spec = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=8), max_count=10, groups=groups)
-    assert label in read(ss.Sketch.create(spec).seal().to_bytes()).groups
+    assert label in read_published(ss.Sketch.create(spec).seal().to_bytes()).groups
 
 
 @pytest.mark.timeout(60)
@@ -78,7 +78,7 @@ def test_absurd_numbers_are_refused_wherever_one_is_read(run: Run, tmp_path: Any
             inner = inner[step]
         inner[where[-1]] = number
         with pytest.raises(FormatError):
-            read(wire.pack(forged, counters))
+            read_published(wire.pack(forged, counters))
     forged["spec"] = header["spec"] | {"epsilon": ABSURD}
     (tmp_path / "forged").write_bytes(wire.pack(header | {"spec": forged["spec"]}, counters))
     assert run("inspect", tmp_path / "forged").code in (0, 1)

@@ -120,7 +120,7 @@ class DirectoryPublisher:
 
     def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
         """Write entries, then the frontiers that cover them. See `Publisher.publish`."""
-        with files.saying(f"cannot publish to {self.root}"):
+        with files.os_errors_as(f"cannot publish to {self.root}"):
             for entry in entries:
                 self._publish_entry(entry)
             for frontier in frontiers:

@@ -64,7 +64,7 @@ class DirectoryStore:
         self._sequence: dict[int, int] = {}
         self._blobs: dict[int, dict[str, bytes]] = {}
         self._guard = threading.Lock()
-        with files.saying(f"cannot use {self.root} as a store"):
+        with files.os_errors_as(f"cannot use {self.root} as a store"):
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock: int | None = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -166,7 +166,7 @@ class DirectoryStore:
         if not before.keys() >= set(snapshot.keep):
             raise StoreError(f"partition {partition}: the snapshot keeps a blob that the store does not have")
         folder = self._folder(partition)
-        with files.saying(f"cannot write the store {folder}"):
+        with files.os_errors_as(f"cannot write the store {folder}"):
             files.make_folder(folder, 0o700)
             digests = {}
             for name in snapshot.blobs:

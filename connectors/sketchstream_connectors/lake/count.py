@@ -29,7 +29,7 @@ from sketchstream import kinds
 from sketchstream.array_types import Ints
 from sketchstream.errors import ConfigError, FormatError, WeightError, optional_import
 from sketchstream.items.arrays import as_weights
-from sketchstream.kinds import closing
+from sketchstream.kinds import closing_kind
 from sketchstream.kinds.linear.events import in_units
 from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.windows.plans import SketchPlan
@@ -182,7 +182,7 @@ class Rows:
         """Batches of distinct rows, with `EVENTS` and `POSITION`, and sums of the weights if they are asked for."""
         names = list(dict.fromkeys(name for name in (layout.item, layout.weight, *layout.columns) if name is not None))
         instants = self._types[self._time].startswith("timestamp")
-        step = kinds.of(plan.spec).intake.stretch_ms(plan.spec)
+        step = kinds.kind_of(plan.spec).intake.stretch_ms(plan.spec)
         row_bounds = None if self._groups is None else bounds(self._groups, *window)
         unit = (1, 1) if instants else TO_MS[layout.time_unit]
         question = EngineQuestion(self._source, names, self._time, instants, window, step, weight, row_bounds, unit)
@@ -275,7 +275,7 @@ def require_history(plan: SketchPlan) -> None:
         ConfigError, SpecError: with the reason.
     """
     require_sums_mean_events(plan.spec)
-    if closing(plan.spec) is not None:
+    if closing_kind(plan.spec) is not None:
         raise ConfigError(
             f'sketch "{plan.name}" publishes positions when they close, and a history has no open windows: leave '
             'publish = "closed" out'
@@ -288,7 +288,7 @@ def _judge_rows(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch
     """Distinct rows as a worker judges records: how many records they were, and the events that count."""
     import pyarrow as pa
 
-    spec, kind = plan.spec, kinds.of(plan.spec)
+    spec, kind = plan.spec, kinds.kind_of(plan.spec)
     events: Ints = batch.column(EVENTS).to_numpy(zero_copy_only=False).astype(np.int64)
     position: Ints = batch.column(POSITION).to_numpy(zero_copy_only=False).astype(np.int64)
     times = window[0] + position * (kind.intake.stretch_ms(spec) or 0)
@@ -326,7 +326,7 @@ def _sum_rows(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) ->
     """
     weighed = WEIGHED if WEIGHED in batch.schema.names else EVENTS
     sums, numbers = (batch.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in (SUM, weighed))
-    lattice = kinds.of(spec).intake.lattice(spec)
+    lattice = kinds.kind_of(spec).intake.lattice(spec)
     bits = 0 if lattice is None else lattice.bits
     max_weight = _most_whole(spec) or 1
     if numbers.max(initial=0) > MAX_SUM // (max_weight << bits):  # then the sum may have wrapped
@@ -339,15 +339,15 @@ def _sum_rows(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) ->
 
 def _most_whole(spec: Any) -> int | None:
     """Largest absolute whole weight of an event; None: any will do."""
-    lattice = kinds.of(spec).intake.lattice(spec)
-    return kinds.of(spec).intake.most_weight(spec) if lattice is None else lattice.largest_integer
+    lattice = kinds.kind_of(spec).intake.lattice(spec)
+    return kinds.kind_of(spec).intake.most_weight(spec) if lattice is None else lattice.largest_integer
 
 
 def _units(spec: Any, weights: Any, n: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """(n,) weights in units of sums; (n,) which of them are weights of events."""
-    if (lattice := kinds.of(spec).intake.lattice(spec)) is not None:
+    if (lattice := kinds.kind_of(spec).intake.lattice(spec)) is not None:
         return in_units(lattice, weights, n)
-    max_weight = kinds.of(spec).intake.most_weight(spec)
+    max_weight = kinds.kind_of(spec).intake.most_weight(spec)
     units = np.ones(n, np.int64) if weights is None else as_weights(weights, n, alone=True).astype(np.int64)
     return units, np.ones(n, np.bool_) if max_weight is None else (units <= max_weight) & (units >= -max_weight)
 

@@ -127,7 +127,7 @@ def backfill(
             "backfill of a table needs since= and until=: windows that lie between them as a whole are published"
         )
     columns = tuple(sorted({*plan.fields.values()}))
-    decimals = kinds.of(plan.spec).intake.decimal_weights(plan.spec)
+    decimals = kinds.kind_of(plan.spec).intake.decimal_weights(plan.spec)
     layout = Layout("parquet", item, item_type, weight, time, columns, decimals)
     source, used, source_text = _source(table, engine)
     origin = Origin(name=plan.name, revision=revision, table=(source_text, snapshot))

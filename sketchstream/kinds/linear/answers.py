@@ -66,7 +66,7 @@ def parts_of(kind: Kind[Any], published: Published) -> list[PublishedPart]:
 
 def sum_parts(spec: Any, parts: Sequence[PublishedPart]) -> State:
     """The sum of the numbers of parts of one sketch."""
-    return kinds.add(spec, [part.numbers for part in parts])
+    return kinds.add_states(spec, [part.numbers for part in parts])
 
 
 class LinearAnswers(Answers):
@@ -96,14 +96,16 @@ class LinearAnswers(Answers):
     @property
     def layers(self) -> list[dict[str, str]]:
         """Law and parameter of each layer of noise in the numbers; empty if the publication is not known."""
-        law = kinds.of(self.spec).accounting.law(self.spec)
+        law = kinds.kind_of(self.spec).accounting.law(self.spec)
         return [{"law": law, parameter_name(law): str(parameter)} for parameter in self._parameters()]
 
     def _parameters(self) -> Sequence[Fraction]:
         """Parameters of the layers of noise in the numbers."""
         if self.published is None:
             return ()
-        return [parameter for part in parts_of(kinds.of(self.spec), self.published) for parameter in part.parameters]
+        return [
+            parameter for part in parts_of(kinds.kind_of(self.spec), self.published) for parameter in part.parameters
+        ]
 
     def number(self, name: str, level: float = LEVEL) -> Estimate:
         """A number by the name that series, pages and `--metric` know it by, such as "sum", "answer.0" or "norm.7".
@@ -114,14 +116,14 @@ class LinearAnswers(Answers):
         from sketchstream.kinds import presentation
 
         data = self.numbers(level)
-        named = presentation.of(data).number(data, str(name))
+        named = presentation.presentation_of(data).number(data, str(name))
         if named is None:
-            names = ", ".join(list(presentation.of(data).numbers(data))[:MAX_NAMES])
+            names = ", ".join(list(presentation.presentation_of(data).numbers(data))[:MAX_NAMES])
             raise EstimateError(f"these answers have no number {name!r:.40}; some that they have: {names}")
         return estimate_of(named[1])
 
     def types(self) -> Mapping[str, ColumnType]:
-        return kinds.of(self.spec).rows(self.spec).types
+        return kinds.kind_of(self.spec).rows(self.spec).types
 
     def further(self) -> Answers | None:
         """The answers that pages, reports and notebooks show beside these; None: there are none."""

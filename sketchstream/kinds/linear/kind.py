@@ -112,7 +112,7 @@ class LinearAccounting(Accounting[L]):
         self, spec: L, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
     ) -> Ledger | GaussianLedger:
         """A ledger in the measure of the spec; a budget without a delta has that of the spec."""
-        first = kinds.entry(spec, lineage, self.creation_cost(spec))
+        first = kinds.layer_entry(spec, lineage, self.creation_cost(spec))
         if spec.pure:
             return Ledger.create(spec.unit, 1, first, self.promise(spec), pure_budget(epsilon, delta))
         made, shift = self.ledger_and_shift(spec)

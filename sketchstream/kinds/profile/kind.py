@@ -105,7 +105,7 @@ class ProfileAccounting(Accounting[ProfileSpec]):
     ) -> Ledger:
         """A ledger of pure epsilon."""
         budget = pure_budget(epsilon, delta)
-        first = kinds.entry(spec, lineage, self.creation_cost(spec))
+        first = kinds.layer_entry(spec, lineage, self.creation_cost(spec))
         return Ledger.create(spec.unit, spec.max_weight, first, self.promise(spec), budget)
 
     def read_ledger(self, spec: ProfileSpec, data: Mapping[str, Any]) -> Ledger:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.array_types import Ints
-from sketchstream.components import TOTAL, find, sum_counters
+from sketchstream.components import TOTAL, find_counter, sum_counters
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.sketch_facts import SketchFacts
@@ -54,7 +54,7 @@ def facts_of_publication(published: Published) -> SketchFacts:
     """Facts about the whole sketch: epsilons in one group (not the slots' shares), and the noisy total."""
     spec: ProfileSpec = published.spec
     parts = published.parts
-    total = find(sum_counters([part.counters for part in parts]), TOTAL)
+    total = find_counter(sum_counters([part.counters for part in parts]), TOTAL)
     promised = [mechanism.promised_epsilon(part.spec, layer.parameter) for part in parts for layer in part.layers]
     return SketchFacts(
         epsilon=max(promised) / spec.group_losses,
@@ -72,7 +72,7 @@ def _shared_cost(part: Release | SealedState) -> Fraction | None:
     if part.cost is None:
         return None
     losses: int = part.spec.group_losses
-    return kinds.of(part.spec).accounting.shared_cost(part.spec, part.cost, final=part.final) / losses
+    return kinds.kind_of(part.spec).accounting.shared_cost(part.spec, part.cost, final=part.final) / losses
 
 
 def _slots_cost(part: Release | SealedState) -> Fraction | None:

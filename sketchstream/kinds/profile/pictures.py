@@ -101,7 +101,7 @@ def bound_of(spec: Any, name: str) -> Bound | None:
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
     """See `sketchstream.kinds.presentation.Presentation`: the same for every profile up to the same `max_count`."""
-    say, largest = naming.of(answer), answer.get("max_count", math.inf)
+    say, largest = naming.names_in(answer), answer.get("max_count", math.inf)
     return {name: say(text) for name, text in OFFERED.items() if has_number(name, largest)}
 
 
@@ -111,19 +111,19 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     if data is None:
         return None
     known = "wrapping" in answer and "bound" in data
-    words = title(name, naming.of(answer))
+    words = title(name, naming.names_in(answer))
     return mark_bound(words, bound_kind(name, counted=False) if known else None), data
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """The k+ curve and the numbers of small counts."""
-    chart = draw_chart(lambda: exact_chart(curves(answer)[1], naming.of(answer)))
+    chart = draw_chart(lambda: exact_chart(curves(answer)[1], naming.names_in(answer)))
     return [*main(answer), Panel("exact", "Exactly k times (the profile)", chart, exact_table(answer))]
 
 
 def main(answer: Mapping[str, Any]) -> list[Panel]:
     """Chart of the k+ curve."""
-    chart = draw_chart(lambda: reach_chart(curves(answer)[0], naming.of(answer)))
+    chart = draw_chart(lambda: reach_chart(curves(answer)[0], naming.names_in(answer)))
     return [Panel("reach", "At least k times (k+ reach)", chart, reach_table(answer))]
 
 
@@ -179,7 +179,7 @@ def headline(data: Mapping[str, Any]) -> str:
     share, at_least = "", "At least" if distinct.get("bound") == "lower" else "About"
     if again is not None and again["value"] is not None and distinct["value"] >= 1:
         share = f"; {again['value'] / distinct['value']:.0%} of them more than once"
-    counted = naming.of(data)("distinct items were counted")
+    counted = naming.names_in(data)("distinct items were counted")
     return f"{at_least} {distinct['value']:,.0f} {counted}{ends}{share}."
 
 
@@ -196,7 +196,7 @@ def reach_table(data: Mapping[str, Any]) -> report.ReportTable:
         rows.append((mark_bound(name, number.get("bound")), value(number, WHOLE), interval(number, WHOLE), share))
         if number["value"] < MIN_ITEMS_DRAWN:  # nothing visible beyond
             break
-    say = naming.of(data)
+    say = naming.names_in(data)
     columns = ("counted", say("items"), "95% interval", "share")
     return report.ReportTable(say("Items by how often they were counted"), columns, rows)
 
@@ -208,7 +208,7 @@ def exact_table(data: Mapping[str, Any]) -> report.ReportTable:
         number = data["exactly"][str(k)]
         name = "once" if k == 1 else f"{k} times"
         rows.append((mark_bound(name, number.get("bound")), value(number, WHOLE), interval(number, WHOLE)))
-    say = naming.of(data)
+    say = naming.names_in(data)
     return report.ReportTable(
         say("Items by their exact count"), ("counted exactly", say("items"), "95% interval"), rows
     )
@@ -217,7 +217,7 @@ def exact_table(data: Mapping[str, Any]) -> report.ReportTable:
 def tables(data: Mapping[str, Any]) -> list[report.ReportTable]:
     """Table of the numbers other than k+ numbers."""
     rows = []
-    say = naming.of(data)
+    say = naming.names_in(data)
     titles = {
         **{name: OFFERED[name] for name in ("total", "mean", "one_hit_ratio", "coverage", "entropy")},
         "quantile.0.5": "half of the items have at most so many events",

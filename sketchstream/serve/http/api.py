@@ -174,7 +174,7 @@ class Api:
     def _require_kind(self, name: str, answer: str) -> None:
         """Refuse to ask a kind for what it does not give."""
         plan = self._service.plan(name)
-        if plan is not None and (has := kinds.of(plan.spec).answer) != answer:
+        if plan is not None and (has := kinds.kind_of(plan.spec).answer) != answer:
             raise ConfigError(f"a sketch of kind {plan.spec.kind!r} has no {answer}: ask for /v1/sketches/{name}/{has}")
 
     async def _answered(self, request: Request, stored: StoredWindow, question: Question) -> WindowAnswer:

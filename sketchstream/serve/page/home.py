@@ -317,7 +317,7 @@ class CardMaker:
             service.ask_soon(stored, question)
             return Card(stored, waiting=1)
         data: Mapping[str, Any] = answer.to_dict()
-        alone = {overlaps.example([group]) for group in service.combined(stored.sketch)}
+        alone = {overlaps.example_sets([group]) for group in service.combined(stored.sketch)}
         rows = [row for row in data["answers"] if row["query"] in alone]
         numbers = [("In at least one group", data["people"]), *((f"In {row['query']}", row) for row in rows)][:LARGE]
         tiles = [tile(title, (row["value"], row["low"], row["high"]), "distinct") for title, row in numbers]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError
-from sketchstream.kinds import closing, presentation
+from sketchstream.kinds import closing_kind, presentation
 from sketchstream.kinds.capabilities import Continuing
 from sketchstream.pictures import charts, report
 from sketchstream.pictures.numbers import Panel, Spell, spelling, value
@@ -256,7 +256,9 @@ class PageParts:
         if self._service.answers(name) == "profile":
             plan = self._service.plan(name)
             largest = {} if plan is None else {"max_count": getattr(plan.spec, "max_count", math.inf)}
-            return presentation.of_kind("profile").numbers({**self._service.config.names.facts(), **largest})
+            return presentation.presentation_of_kind("profile").numbers(
+                {**self._service.config.names.facts(), **largest}
+            )
         for window in reversed(stored[-WINDOWS_WITH_NAMES:]):
             answer, _ = self._answer(window, group, ask=False)
             if answer is not None:
@@ -269,7 +271,7 @@ class PageParts:
 
         def read() -> dict[str, str]:
             data = answer.to_dict()
-            return presentation.of(data).numbers(data)
+            return presentation.presentation_of(data).numbers(data)
 
         return self._drawn.get_or_make(etag, read)
 
@@ -309,12 +311,14 @@ class PageParts:
             ConfigError: there are too many positions for one look.
             DataLossError: an incident.
         """
-        if closing(plan.spec) is None:
+        if closing_kind(plan.spec) is None:
             return []
 
         def read() -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
             answers = [window.to_dict() for window in self._service.closed(name)[-OPEN_WINDOWS:]]
-            return [(str(data["window_start"]), data, presentation.of(data).so_far(data)) for data in answers]
+            return [
+                (str(data["window_start"]), data, presentation.presentation_of(data).so_far(data)) for data in answers
+            ]
 
         return self._drawn.get_or_make(("open", *self._service.closed_version(name)), read)
 
@@ -354,7 +358,7 @@ class PageParts:
     ) -> list[dict[str, Any]]:
         """Changes between two windows in the form of the API: of these numbers of profiles, or of those offered."""
         data = first.to_dict()
-        names = list(presentation.of(data).numbers(data))
+        names = list(presentation.presentation_of(data).numbers(data))
         profile = self._service.answers(first.stored.sketch) == "profile"
         if metrics and profile:
             names = list(metrics)
@@ -392,7 +396,7 @@ def span_of(query: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 def further_question(data: Mapping[str, Any]) -> Question | None:
     """The question whose answer stands beside the usual one of a window; None without one."""
-    options = presentation.of(data).further(data)
+    options = presentation.presentation_of(data).further(data)
     return Question(rows=RowQuestion(**options)) if options else None
 
 

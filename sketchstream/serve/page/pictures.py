@@ -39,7 +39,7 @@ def pictures(answer: Mapping[str, Any], note: str = "") -> list[Panel]:
         answer: answer of any kind of sketch.
         note: note about the groups; empty for none.
     """
-    return [*_groups(answer.get("groups") or {}, note), *presentation.of(answer).pictures(answer)]
+    return [*_groups(answer.get("groups") or {}, note), *presentation.presentation_of(answer).pictures(answer)]
 
 
 def by_group(
@@ -99,13 +99,17 @@ def _groups(groups: Mapping[str, Mapping[str, Any]], note: str) -> list[Panel]:
     if not groups:
         return []
     first = next(iter(groups.values()))
-    metric = next(iter(presentation.of(first).numbers(first)), None)
+    metric = next(iter(presentation.presentation_of(first).numbers(first)), None)
     if metric is None:
         return []
-    numbers_by_group = {group: presentation.of(answer).number(answer, metric) for group, answer in groups.items()}
+    numbers_by_group = {
+        group: presentation.presentation_of(answer).number(answer, metric) for group, answer in groups.items()
+    }
     title = next((number[0] for number in numbers_by_group.values() if number is not None), metric)
     numbers = ends([None if number is None else number[1] for number in numbers_by_group.values()])
-    spell = spelling(metric if presentation.of(first) is presentation.of_kind("profile") else "")
+    spell = spelling(
+        metric if presentation.presentation_of(first) is presentation.presentation_of_kind("profile") else ""
+    )
     picture = draw_numbers(
         "groups", f"{title[:1].upper()}{title[1:]} by group", list(groups), numbers, ("group", title), spell=spell
     )

@@ -179,7 +179,7 @@ class Views(PageParts):
         if plan is not None and "series" in values:
             chosen = {"group": values["group"]} if values["group"] else {}
             downloads = links.series_links(name, values["metric"], exact | chosen)
-            answers = kinds.of(plan.spec).answer
+            answers = kinds.kind_of(plan.spec).answer
             lines = self._elsewhere(request, name).series(answers, values["metric"], exact | chosen)
         described = [(self._service.describe(window), window.window) for window in stored]
         return rendering.html(
@@ -236,7 +236,7 @@ class Views(PageParts):
             where = links.ends(stored.window) | ({"group": group} if group else {})
             panels = zoom(self._pictures(stored, data, group), request.query_params, values["action"])
             pictured = [with_files(panel, f"{values['action']}/{panel.name}", where | part) for panel, part in panels]
-            further, question = presentation.of(data).further(data), further_question(data)
+            further, question = presentation.presentation_of(data).further(data), further_question(data)
             if further and len(pictured) > 1:
                 table = links.api(name, answers, where | further | {"format": "csv"})
                 pictured[-1] = replace(pictured[-1], downloads=[*pictured[-1].downloads, ("CSV", table)])
@@ -245,10 +245,13 @@ class Views(PageParts):
                 values["notices"] += ["Distances between rows are being computed; they are not here yet."]
             has_interval = answers == "estimate" or data["distinct"]["low"] is not None
             values |= {
-                "headline": presentation.of(data).headline(data),
+                "headline": presentation.presentation_of(data).headline(data),
                 "intervals": wording.intervals(data) if has_interval else words.NO_INTERVALS,
                 "pictures": pictured,
-                "tables": [*presentation.of(data).tables(data), *self._differences(answer, before, zone, group)],
+                "tables": [
+                    *presentation.presentation_of(data).tables(data),
+                    *self._differences(answer, before, zone, group),
+                ],
                 "compare": self._compare_address(name, stored, before or after, group),
                 "guarantee": words.statement(data["guarantee"]),
                 "links": links.downloads(name, answers, where),
@@ -335,7 +338,7 @@ class Views(PageParts):
             "where": where,
             "groups": groups,
             "asked": expression,
-            "example": overlaps.example(groups),
+            "example": overlaps.example_sets(groups),
             "notices": self._notices(request),
         }
         answer, values["failure"] = self._reply(stored, question, ask=described["answer"] != "incident")

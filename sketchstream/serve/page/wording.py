@@ -57,8 +57,8 @@ def sentences_of_sketch(plan: SketchPlan | None, say: Names) -> tuple[str, str]:
     """One sentence on what a sketch counts, and one on its guarantee."""
     if plan is None:
         return UNCONFIGURED, ""
-    kind = kinds.of(plan.spec)
-    what = presentation.of_kind(kind.name).PURPOSE
+    kind = kinds.kind_of(plan.spec)
+    what = presentation.presentation_of_kind(kind.name).PURPOSE
     what = what.replace(" (users, devices)", "") if say != USUAL else what
     counts = f"{say(what)}, in windows of {width(plan)} ({plan.calendar.timezone})."
     return counts, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict(), say)

@@ -200,7 +200,7 @@ def title_of_number(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point
         metric: such as "distinct", "at_least.7" or "quantile.0.9" of profiles; of the other kinds what
             `sketchstream.kinds.presentation` knows: "sum", "count.7", "answer.7", "last.0", "norm.7".
     """
-    name, number = presentation.of(numbers).number(numbers, metric) or ("", None)
+    name, number = presentation.presentation_of(numbers).number(numbers, metric) or ("", None)
     return (name, _ends(number), number.get("bound")) if is_estimate(number) else None
 
 

@@ -26,7 +26,7 @@ from sketchstream.errors import FormatError
 from sketchstream.privacy.deployments.census import INSTANT, Census, WindowClass
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.deployments.publications import cost_of_record
-from sketchstream.published import Instalment, Origin, Release, SealedState, read
+from sketchstream.published import Instalment, Origin, Release, SealedState, read_published
 from sketchstream.stream.published.evidence import noise_of_frontiers
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class Ledgers:
 
     def _read(self, places: Iterable[Place]) -> Iterator[Record]:
         """The records of all publications in some places; of what cannot be read there is none."""
-        readers: dict[str, Callable[[bytes], object]] = {"bodies": read, "instalments": Instalment.from_bytes}
+        readers: dict[str, Callable[[bytes], object]] = {"bodies": read_published, "instalments": Instalment.from_bytes}
         for place, (table, read_body) in product(places, readers.items()):
             rows = self._connection.execute(
                 f"SELECT body FROM {table} WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?", place

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from sketchstream.errors import DataLossError, FormatError, StoreError
-from sketchstream.kinds import continuing
+from sketchstream.kinds import continuing_kind
 from sketchstream.log_events import EventLog
 from sketchstream.query.estimates import knows_names
 from sketchstream.query.evidence import forgets
@@ -96,7 +96,7 @@ class Store(StoreReader):
         """A number that grows with every change of the database."""
         self.error: str | None = None
         """Why the last change could not be stored; None where it could."""
-        self._separate = {plan.name for plan in config.sketches if not continuing(plan.spec)}
+        self._separate = {plan.name for plan in config.sketches if not continuing_kind(plan.spec)}
         self._version = version("sketchstream")
         self._longest_windows = longest_windows(config)
         self._locked = lock(path)
@@ -529,7 +529,7 @@ class Store(StoreReader):
         digest.update(f"{self._version} {window.whole} {window.repartitioned} {keyed}".encode())
         if not knows_names(self.config.find(window.sketch), window.parts[0].spec):
             digest.update(b"without names")
-        former = self._shown.before(window) if continuing(window.parts[0].spec) else None
+        former = self._shown.before(window) if continuing_kind(window.parts[0].spec) else None
         for part in (window,) if former is None else (window, former):
             rows = execute(
                 f"SELECT partition, digest FROM bodies WHERE {SPAN} AND revision = ? ORDER BY partition, digest",

@@ -50,7 +50,7 @@ class ListedValues:
     def add(self, events: Events) -> None:
         """Add the records of a batch that hold an item."""
         usable = events.usable()
-        spec, kind = self.plan.spec, kinds.of(self.plan.spec)
+        spec, kind = self.plan.spec, kinds.kind_of(self.plan.spec)
         columns = {role: usable.columns[name] for role, name in self.plan.fields.items()}
         counted = kind.intake.events(
             spec, replace(usable, weights=None, weight_column=None, columns=columns, window=(0, 1))
@@ -69,7 +69,7 @@ class ListedValues:
     def _index(self) -> ItemIndex | None:
         """Finds out which items are in a closed domain, under any key; None: all are."""
         spec = self.plan.spec
-        return None if isinstance(spec.domain, OpenDomain) else kinds.of(spec).index(spec, Key.generate(), None)
+        return None if isinstance(spec.domain, OpenDomain) else kinds.kind_of(spec).index(spec, Key.generate(), None)
 
     def nothing(self) -> Iterator[str]:
         """Say that the sketch would stay empty."""

@@ -85,7 +85,7 @@ def misplaced_noise(spec: Spec) -> Fraction:
     half where epsilon is above 10.
     """
     epsilon = _epsilon(spec)
-    gaussian = any(component.law == DISCRETE_GAUSSIAN for component in kinds.of(spec).accounting.components(spec))
+    gaussian = any(component.law == DISCRETE_GAUSSIAN for component in kinds.kind_of(spec).accounting.components(spec))
     if spec.unit == "event":
         return epsilon / (20 if gaussian else 2)
     return epsilon / (2 if epsilon > NO_PRIVACY else 10)

@@ -30,7 +30,7 @@ class DomainSlots:
 
     def keep(self, spec: Spec, counts: tuple[int, ...]) -> Flags | None:
         """The items that have slots here under these partition counts; None: all of them, or the domain is open."""
-        apart = kinds.of(spec).partitions == "stack"
+        apart = kinds.kind_of(spec).partitions == "stack"
         if self._rules.partitioner is None or not apart or not isinstance(spec.domain, ClosedDomain):
             return None
         name = (spec.fingerprint, counts)

@@ -84,7 +84,7 @@ class EarlyReleases:
         if window is None or window.early >= early.most or window.end + self._lateness_ms <= watermark:
             return False
         spec = window.sketch.spec
-        kind = kinds.of(spec)
+        kind = kinds.kind_of(spec)
         if not isinstance(kind, Reconstructing) or kind.accounting.promise(spec).kind != "histogram":
             return False  # it was opened under another configuration
         window.early, window.dirty = window.early + 1, True

@@ -215,7 +215,7 @@ class RecordCounter:
             events: events of the chunk.
         """
         spec, bounds = window.sketch.spec, (window.start, window.end)
-        intake = kinds.of(spec).intake
+        intake = kinds.kind_of(spec).intake
         depends = intake.stretch_ms(spec) is not None
         name = (spec.fingerprint, tuple(fields.items()), bounds if depends else None)
         if name not in self._events_by_spec:

@@ -211,7 +211,7 @@ class SketchState:
     def fields(self, spec: Spec) -> Mapping[str, str] | None:
         """Role -> field of the records for a sketch of this spec; None where the configuration no longer names them."""
         named: Mapping[str, str] = {} if self.plan is None else self.plan.fields
-        roles = kinds.of(spec).intake.roles(spec)
+        roles = kinds.kind_of(spec).intake.roles(spec)
         return {role: named[role] for role in roles} if all(role in named for role in roles) else None
 
     def holding(self, times: npt.NDArray[np.int64]) -> list[tuple[int, int]]:

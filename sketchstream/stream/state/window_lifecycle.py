@@ -110,7 +110,7 @@ class WindowLifecycle:
         keep = self.slots.keep(spec, counts)
         if keep is not None and not keep.any():
             return None  # a public fact: the partitioner sends no item of the list here
-        chosen = keep is not None and isinstance(kinds.of(spec), SlotsOfItems)
+        chosen = keep is not None and isinstance(kinds.kind_of(spec), SlotsOfItems)
         origin = Origin(
             name=plan.name,
             revision=self._revision,

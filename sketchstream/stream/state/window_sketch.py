@@ -16,7 +16,7 @@ from sketchstream.array_types import Flags
 from sketchstream.errors import SpecError
 from sketchstream.image import StateImage, is_large
 from sketchstream.items.domains import closed_items
-from sketchstream.kinds import closing, deferring
+from sketchstream.kinds import closing_kind, deferred_addition
 from sketchstream.kinds.capabilities import Grouping
 from sketchstream.published import Instalment
 from sketchstream.sketch import Sketch, in_turn, index_of
@@ -42,7 +42,7 @@ class WindowSketch(Sketch):
             SpecError: the spec publishes nothing before its seal, or has no such positions.
         """
         state = self._open_state("close_positions")
-        kind = closing(self.spec)
+        kind = closing_kind(self.spec)
         if kind is None or not 0 <= first < stop <= self.spec.domain.size:
             raise SpecError(
                 f"only specs with publish = 'closed' publish positions when they close; found {first} to {stop}"
@@ -107,7 +107,7 @@ class WindowSketch(Sketch):
     @property
     def large(self) -> bool:
         """Whether a snapshot should use `image_open` instead of a copy; depends only on the spec."""
-        return deferring(self.spec) is not None and is_large(self.slots, self.spec.dtype.itemsize)
+        return deferred_addition(self.spec) is not None and is_large(self.slots, self.spec.dtype.itemsize)
 
     @in_turn
     def image_open(self) -> wire.Streamed:
@@ -120,7 +120,7 @@ class WindowSketch(Sketch):
             SpecError: the sketch is not `large`.
         """
         state = self._open_state("image_open")
-        deferred = deferring(self.spec)
+        deferred = deferred_addition(self.spec)
         if deferred is None or not self.large:
             raise SpecError(
                 f"this sketch of kind {self.spec.kind!r} with {self.slots:,} slots is copied (`copy_open`), not imaged"

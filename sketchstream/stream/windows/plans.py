@@ -15,7 +15,7 @@ from typing import Any
 
 from sketchstream import kinds
 from sketchstream.image import DEFERRED_PART, is_large
-from sketchstream.kinds import deferring
+from sketchstream.kinds import deferred_addition
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.windows.calendar import DAY_MS, MINUTE_MS, Calendar, Width
@@ -192,7 +192,7 @@ class SketchPlan:
             of: partitions of the input.
             checked: whether an item's partition can be recomputed.
         """
-        kind = kinds.of(self.spec)
+        kind = kinds.kind_of(self.spec)
         slots = self.spec.slots
         if isinstance(self.spec.domain, ClosedDomain) and checked and kind.partitions == "stack":
             slots = -(-slots // of)  # a partition's sketch has slots for its own items only
@@ -211,7 +211,7 @@ class SketchPlan:
         """
         window, itemsize = self.window_bytes(of, checked=checked), self.spec.dtype.itemsize
         most = self.open_windows(behind_ms)
-        imaged = deferring(self.spec) is not None and is_large(window // itemsize, itemsize)
+        imaged = deferred_addition(self.spec) is not None and is_large(window // itemsize, itemsize)
         return Memory(window, most, window * most // DEFERRED_PART if imaged else window * most)
 
 

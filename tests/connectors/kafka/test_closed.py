@@ -12,7 +12,7 @@ import pytest
 
 from helpers.kafka.app import MINUTE, App, everything
 from sketchstream.kinds.convolution.reading.answers import closed_values
-from sketchstream.published import Instalment, SealedState, read
+from sketchstream.published import Instalment, SealedState, read_published
 from sketchstream.quality import judge
 from sketchstream.query.closed import closed_windows
 from sketchstream_connectors.kafka.cluster.log_reader import Log
@@ -92,7 +92,7 @@ def compare(app: App, truth: np.ndarray) -> None:
         (early,) = (one for one in closed_windows(source, "seen") if one.window[0] == BASE)
     finally:
         source.close()
-    sealed = [read(one.body) for one in app.check_publications() if one.window[0] == BASE]
+    sealed = [read_published(one.body) for one in app.check_publications() if one.window[0] == BASE]
     states = [part.state for part in sealed if isinstance(part, SealedState)]
     state = np.sum(states, axis=0, dtype=np.int64)
     spec = sealed[0].spec
@@ -137,7 +137,7 @@ def test_neither_topics_nor_logs_hold_a_position_or_how_often_it_came(kafka: str
         for place, records in places.items():
             assert not any(b"marked-5f1d" in record for record in records), place
         assert not re.search(rb"\b(%d|%d)\b" % (PLACE, TIMES), log.replace(b",", b""))
-        parts = [read(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
+        parts = [read_published(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
         states = [part for part in parts if isinstance(part, SealedState)]
         assert abs(int(np.sum([part.state[PLACE] for part in states])) - TIMES) < 60
         quality = judge(states)

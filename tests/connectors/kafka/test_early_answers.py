@@ -17,7 +17,7 @@ import pytest
 
 from helpers.kafka.app import MINUTE, MISSED_SOON, App
 from sketchstream.config.loader import Config
-from sketchstream.published import Release, read
+from sketchstream.published import Release, read_published
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource, read_key
@@ -100,7 +100,7 @@ def test_early_answers_are_exact_and_published_once_whatever_is_killed(app: App)
         if (window, step) != (WINDOWS - 1, 2)  # the record after the last window's seals it
     }
     for one in inside:
-        part = read(one.body)
+        part = read_published(one.body)
         assert isinstance(part, Release)
         counts = np.array(list(wanted[one.partition, one.window[0], one.early or 0].values()))
         for edge, have in zip(part.edges.tolist(), part.values.tolist(), strict=True):

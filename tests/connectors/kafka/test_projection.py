@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.kafka.app import AT_ONCE, MINUTE, App
-from sketchstream.published import SealedState, read
+from sketchstream.published import SealedState, read_published
 from sketchstream.sketch import merge
 
 pytestmark = pytest.mark.kafka
@@ -63,7 +63,7 @@ def test_partitions_add_up_to_the_exact_rows_and_noise(kafka: str, tmp_path: Pat
         load.flush()
         load.close_windows(BASE + 3 * MINUTE)
         app.wait_published(BASE + MINUTE)
-        parts = [read(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
+        parts = [read_published(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
         assert len(parts) == 4
         assert all(isinstance(part, SealedState) for part in parts)
         found: Any = merge(parts).estimate()

@@ -183,7 +183,7 @@ def test_a_graceful_stop_leaves_nothing_to_replay(app_of: Callable[..., App]) ->
 
 
 def test_partitions_added_in_mid_window_are_said_so(app_of: Callable[..., App]) -> None:
-    from sketchstream.published import read
+    from sketchstream.published import read_published
 
     app = app_of(kafka={"metadata.max.age.ms": 1000}, sketch=EXACT_STATE)
     app.start()
@@ -200,7 +200,7 @@ def test_partitions_added_in_mid_window_are_said_so(app_of: Callable[..., App]) 
         load.send(i, BASE + 1000 + i)
     load.close_windows(BASE + 3 * MINUTE)
     app.wait_published(BASE + MINUTE)
-    parts = [read(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
+    parts = [read_published(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
     assert {part.origin.partition for part in parts} == set(range(6))
     assert any(part.repartitioned for part in parts)
     assert {f.partitions for f in app.frontiers().values()} == {6}
@@ -209,7 +209,7 @@ def test_partitions_added_in_mid_window_are_said_so(app_of: Callable[..., App]) 
 
 def test_a_start_after_partitions_were_added_counts_and_says_so(app_of: Callable[..., App]) -> None:
     """A new group reads from the beginning what was laid down under the former count: it loses nothing, and says so."""
-    from sketchstream.published import read
+    from sketchstream.published import read_published
 
     app = app_of(kafka={"metadata.max.age.ms": 1000}, sketch=EXACT_STATE)
     load = app.load()
@@ -225,7 +225,7 @@ def test_a_start_after_partitions_were_added_counts_and_says_so(app_of: Callable
     app.wait_running(app.start())
     load.close_windows(BASE + 3 * MINUTE)
     app.wait_published(BASE + MINUTE)
-    parts = [read(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
+    parts = [read_published(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
     assert sum(int(part.state.sum()) for part in parts) == 8400, "no event is lost"
     assert {part.origin.partitions for part in parts if part.origin.partition < 4} == {(4, 6)}
     assert any(part.repartitioned for part in parts)
@@ -233,7 +233,7 @@ def test_a_start_after_partitions_were_added_counts_and_says_so(app_of: Callable
 
 def test_partitions_added_right_before_a_seal_are_said_so(app_of: Callable[..., App]) -> None:
     """The client hears of new partitions up to `metadata.max.age.ms` later; here, not before the window is sealed."""
-    from sketchstream.published import read
+    from sketchstream.published import read_published
 
     app = app_of(kafka={"metadata.max.age.ms": 300_000})
     worker = app.start()
@@ -245,7 +245,7 @@ def test_partitions_added_right_before_a_seal_are_said_so(app_of: Callable[..., 
     app.connection.admin.grow(app.topic, 6)
     load.close_windows(BASE + 3 * MINUTE)  # on the first four partitions
     app.wait_published(BASE + MINUTE)
-    parts = [read(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
+    parts = [read_published(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
     assert [part.origin.partitions for part in parts] == [(4, 6)] * 4
     assert {frontier.partitions for frontier in app.frontiers().values()} == {6}
     assert worker.says("event=running") == 4, "the worker must not have heard of them otherwise"
@@ -253,7 +253,7 @@ def test_partitions_added_right_before_a_seal_are_said_so(app_of: Callable[..., 
 
 def test_a_changed_sketch_begins_at_one_window_in_all_partitions(app_of: Callable[..., App]) -> None:
     """A rolling restart: for a while one worker has the old configuration and one the new."""
-    from sketchstream.published import Release, read
+    from sketchstream.published import Release, read_published
 
     app = app_of()
     old = app.start()
@@ -280,7 +280,7 @@ def test_a_changed_sketch_begins_at_one_window_in_all_partitions(app_of: Callabl
     load.close_windows(BASE + 32 * MINUTE)
     app.wait_published(BASE + 30 * MINUTE)
     for entry in app.check_publications():
-        part = read(entry.body)
+        part = read_published(entry.body)
         assert isinstance(part, Release)
         sizes.setdefault(entry.window[0], set()).add(part.spec.domain.size or 0)
     assert all(len(found) == 1 for found in sizes.values()), sizes

@@ -28,7 +28,7 @@ from helpers.kafka.applied import complaints
 from helpers.kafka.worker_nest import Forked, Nest
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
-from sketchstream.published import Release, SealedState, read
+from sketchstream.published import Release, SealedState, read_published
 from sketchstream.stream.input.partitioner import items_kept
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows.calendar import NO_TIME
@@ -340,7 +340,7 @@ class App:
         assert len({e.key for e in entries}) == len(entries)
         seen: set[bytes] = set()
         for entry in entries:
-            part = read(entry.body)
+            part = read_published(entry.body)
             assert isinstance(part, Release | SealedState)
             assert part.seal_id == entry.seal_id
             for layer in part.layers:
@@ -352,7 +352,7 @@ class App:
         """At epsilon 30: every window's cumulative histogram over all partitions is that of what was sent."""
         published: dict[int, dict[int, Release]] = defaultdict(dict)
         for entry in self.check_publications():
-            part = read(entry.body)
+            part = read_published(entry.body)
             assert isinstance(part, Release)
             published[entry.window[0]][entry.partition] = part
         for start in sorted(self.truth if windows is None else windows):
@@ -421,7 +421,7 @@ class App:
         for entry in self.check_publications():
             if entry.window[0] not in wanted:
                 continue
-            part = read(entry.body)
+            part = read_published(entry.body)
             assert isinstance(part, SealedState)
             mask = items_kept(plan.spec.domain, "murmur2", self.partitions, entry.partition)
             ids = np.flatnonzero(mask)

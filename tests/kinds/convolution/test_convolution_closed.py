@@ -21,7 +21,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError, FormatError
 from sketchstream.kinds.convolution.reading.answers import closed_values
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.published import Instalment, read
+from sketchstream.published import Instalment, read_published
 from sketchstream.query.closed import closed_windows
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.state.window_sketch import WindowSketch
@@ -172,7 +172,7 @@ def test_a_file_of_format_3_is_read_and_written_alike() -> None:
     assert hashlib.blake2b(data, digest_size=16).hexdigest() == expected["blake2b"], "a golden file was changed"
     one = Instalment.from_bytes(data)
     with pytest.raises(FormatError, match=r"published before its window was sealed.*--closed"):
-        read(data)
+        read_published(data)
     assert (one.first, one.stop) == (expected["first"], expected["stop"])
     assert one.to_bytes() == data
 

@@ -19,7 +19,7 @@ from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import CausalFactor, block_energies, dense_rows
 from sketchstream.kinds.linear.tree import BlockTree, best_levels
-from sketchstream.published import read
+from sketchstream.published import read_published
 from sketchstream.stream.state.window_sketch import WindowSketch
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6"}
@@ -233,4 +233,4 @@ def test_a_spec_comes_back_as_it_was(noise: Any) -> None:
     sketch = ss.Sketch.create(spec)
     sketch.update([0, 299], [1, -1])
     sealed = sketch.seal()
-    assert read(sealed.to_bytes()).estimate()["sum"].values.shape == (300,)
+    assert read_published(sealed.to_bytes()).estimate()["sum"].values.shape == (300,)

@@ -411,7 +411,7 @@ def test_bytes_of_an_open_sketch_hold_noisy_words_and_counters_and_nothing_else_
 def test_answers_reach_back_where_their_filter_is_longer_than_the_window_so_far() -> None:
     """The answers at 0 and 1 of a filter of three positions use the window before, that at 2 does not."""
     spec = ConvolutionSpec(["window:3", "sum"], 10, epsilon=1, delta="1e-6", noise="gaussian", step_ms=60_000)
-    kind, window = kinds.of(spec), (0, 600_000)
+    kind, window = kinds.kind_of(spec), (0, 600_000)
     assert [kind.reaches_back(spec, f"answer.0.{place}", window) for place in range(4)] == [True, True, False, False]
     assert not any(kind.reaches_back(spec, f"answer.1.{place}", window) for place in range(4))
     assert [kind.reaches_back(spec, "last.0", (0, minutes * 60_000)) for minutes in (1, 2, 3, 10)] == [

@@ -25,7 +25,7 @@ from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater, add_noise
 from sketchstream.kinds.linear.causal import CausalFactor, dense_rows
 from sketchstream.noise.entropy import Keystream
-from sketchstream.published import read
+from sketchstream.published import read_published
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6"}
 LONG: dict[str, Any] = GIVEN | {"noise": "toeplitz"}
@@ -156,7 +156,7 @@ def test_sketches_of_long_series_answer_merge_and_are_read_back() -> None:
     for some in (events[:2000], events[2000:]):
         sketch = ss.Sketch.create(spec)
         sketch.update(some)
-        parts.append(read(sketch.seal().to_bytes()))
+        parts.append(read_published(sketch.seal().to_bytes()))
     found = ss.stack(parts).estimate()
     for name, rows in (("window:9", np.ones(9)), ("sum", np.ones(70))):
         wanted = dense_rows(rows, np.arange(70), 70, 70) @ truth

@@ -512,8 +512,8 @@ def test_distances_of_all_pairs_are_a_heat_map_and_others_are_bars() -> None:
         labels = {name: [one[name] for one in rows] for name in ("user", "other")}
         return {"kind": "projection", "question": "distance", "quantity": "squared distance", "labels": labels, **plain}
 
-    (whole,) = presentation.of(answer(rows)).pictures(answer(rows))
-    (part,) = presentation.of(answer(rows)).pictures(answer(rows[:-1]))
+    (whole,) = presentation.presentation_of(answer(rows)).pictures(answer(rows))
+    (part,) = presentation.presentation_of(answer(rows)).pictures(answer(rows[:-1]))
     assert (whole.name, part.name) == ("distances", "norms")
     assert whole.chart is not None
     assert len(whole.chart.points) == 2 * len(pairs), "each pair twice, and no row with itself"

@@ -175,7 +175,7 @@ def test_events_are_counted_under_the_noise_that_the_header_names() -> None:
         (found,) = [one for one in sketch.seal().counters if one.name == "counted"]
         counted.append(found.value - 4)
     (noise,) = found.noise
-    assert noise.parameter == 4 / kinds.of(spec).accounting.creation_cost(spec)
+    assert noise.parameter == 4 / kinds.kind_of(spec).accounting.creation_cost(spec)
     samples = np.array(counted)
     assert min(check.p_value for check in battery(samples, DiscreteGaussian(noise.parameter))) > 1e-7
     assert min(check.p_value for check in battery(samples, DiscreteGaussian(noise.parameter * 3))) < 1e-7
@@ -199,7 +199,7 @@ def test_answers_of_states_releases_merges_and_stacks_are_those_of_the_rows() ->
     release = [part.release("9", "1e-3") for part in parts()]
     sealed = [part.seal() for part in parts()]
     one, image = ss.merge(parts()).seal(), rows @ spec.projection_matrix().rows(np.arange(40))
-    fresh = kinds.of(spec).accounting.parameter(spec, release[0].cost)
+    fresh = kinds.kind_of(spec).accounting.parameter(spec, release[0].cost)
     first, last = mechanism.creation_sigma2(spec), mechanism.publication_sigma2(spec)
     for published, variance in (
         (one, 2 * first + last),
@@ -355,7 +355,7 @@ def test_losses_of_secret_matrices_are_those_of_the_mixture() -> None:
     assert GaussianLoss.none() + quiet is quiet
     several = quiet.times(3)
     assert quiet.epsilon("1e-6") < several.epsilon("1e-6") < 3 * quiet.epsilon("1e-6")
-    kept = kinds.of(spec).accounting.read_ledger(spec, ledger.to_dict())
+    kept = kinds.kind_of(spec).accounting.read_ledger(spec, ledger.to_dict())
     assert kept == ledger
     assert ledger.totals()["budget"] is None
 

@@ -265,7 +265,7 @@ def test_wide_tables_are_answered_without_the_covariance_of_their_cells() -> Non
 
 def test_the_kind_is_found_by_its_name() -> None:
     assert kinds.by_name("workload") is KIND
-    assert kinds.of(tables()) is KIND
+    assert kinds.kind_of(tables()) is KIND
     facts = dict(KIND.facts(tables(n_bound=9), 11))
     assert facts["table"] == "origin (3) x delay (5)"
     assert facts["most individuals (a promise)"] == "9"
@@ -289,7 +289,9 @@ def test_a_counter_of_events_takes_its_share_of_every_cost(mechanism: str, epsil
         assert ratio == Fraction(19, 20) ** (2 if mechanism == "l2ball" else 1)
     else:  # a little more, for the integers of a counter with small noise
         assert 20 / 19 <= ratio <= 20 / 19 * (1.005 if epsilon != "4" else 1.07)
-    assert kinds.of(beside).accounting.cost(beside, KIND.accounting.parameter(beside, Fraction(1, 7))) == Fraction(1, 7)
+    assert kinds.kind_of(beside).accounting.cost(beside, KIND.accounting.parameter(beside, Fraction(1, 7))) == Fraction(
+        1, 7
+    )
 
 
 def test_events_are_counted_under_the_noise_that_the_header_names() -> None:

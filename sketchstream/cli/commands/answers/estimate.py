@@ -105,7 +105,7 @@ def command(
 
     with source.opened() as windows:
         plan = windows.published.plan(windows.name)
-        types = kinds.of(plan.spec).rows(plan.spec).types
+        types = kinds.kind_of(plan.spec).rows(plan.spec).types
         files = RequestedFiles(arrow, plot, html, plan.name, types, plan.calendar.timezone, many=every)
         if closed:
             results = windows.published.closed(plan.name, *windows.span)

@@ -215,7 +215,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
 
     spec: Any = plan.spec
     surroundings = context(config, plan, partitions=partitions, retention_ms=retention_ms)
-    kind = kinds.of(spec)
+    kind = kinds.kind_of(spec)
     guarantee = kind.guarantee(spec, plan.ledger, surroundings).to_dict()
     facts: dict[str, Any] = {
         "name": plan.name,

@@ -114,7 +114,7 @@ def command(
         **expectation,
     )
     context = Context(window_ms=Calendar(width).shortest_ms)
-    guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.initial_ledger(sizing.spec), context)
+    guarantee = kinds.kind_of(sizing.spec).guarantee(sizing.spec, kinds.initial_ledger(sizing.spec), context)
     block = sizing.block(name, window, group_by, deployment.file_of_groups)
     columns, rows = tuple(sizing.plan.COLUMNS), partial(planning.rows_of, sizing.plan)
     if show.print_data(form, partial(_facts, sizing, guarantee, block), columns, rows):

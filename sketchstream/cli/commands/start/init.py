@@ -332,7 +332,7 @@ def _print(draft: Draft, sizing: Any, output: Path) -> None:
 
     config = Config.load(output)
     context = Context(window_ms=config.sketches[0].shortest_ms)
-    guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.initial_ledger(sizing.spec), context)
+    guarantee = kinds.kind_of(sizing.spec).guarantee(sizing.spec, kinds.initial_ledger(sizing.spec), context)
     each = "" if sizing.spec.groups is None else f" in each of {sizing.spec.group_count:,} groups"
     click.echo(guarantee.summary)
     click.echo(

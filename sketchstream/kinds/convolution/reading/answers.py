@@ -82,7 +82,7 @@ class FilterAnswers(LinearAnswers):
         return columns if self.times is None else columns | {"time": self.times}
 
     def _parameters(self) -> Sequence[Fraction]:
-        kind = kinds.of(self.spec)
+        kind = kinds.kind_of(self.spec)
         return [kind.accounting.parameter(self.spec, layer.cost) for layer in self.drawn]
 
     def extra_columns(self, level: float) -> Mapping[str, ColumnValues]:

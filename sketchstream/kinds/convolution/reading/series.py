@@ -179,7 +179,9 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before:
         words = np.concatenate([instalment.words for instalment in part])
         state[spec.length :] += words[:padding]
         state[:positions] += words[padding : padding + positions]
-        layers += [spec.layer_of(kinds.of(spec).accounting.cost(spec, layer.parameter)) for layer in part[0].layers]
+        layers += [
+            spec.layer_of(kinds.kind_of(spec).accounting.cost(spec, layer.parameter)) for layer in part[0].layers
+        ]
     start = None if first.origin.window is None else first.origin.window[0]
     by_filter = answers(spec, layers, state, length=positions, start_ms=start)
     made = tuple(replace(each, values=closed_values(spec, state, 0, positions, each.place)) for each in by_filter)

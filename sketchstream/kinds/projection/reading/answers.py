@@ -64,7 +64,7 @@ class Projection(PublishedRows):
         if self.spec.users.size < 2:
             return None
         numbers = self.numbers()
-        return answer_questions(self, presentation.of(numbers).further(numbers))
+        return answer_questions(self, presentation.presentation_of(numbers).further(numbers))
 
     def _draw(self) -> Figure:
         return draw_heatmap(self)

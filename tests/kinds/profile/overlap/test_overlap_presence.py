@@ -28,7 +28,7 @@ from sketchstream.noise.laws import RandomizedResponse, battery
 from sketchstream.noise.residues import uniform_residues
 from sketchstream.privacy.losses.history import LOOK, History, LayerEntry, View
 from sketchstream.privacy.losses.looks import item_loss
-from sketchstream.published import read
+from sketchstream.published import read_published
 from sketchstream.verify_attestation import headers, require_noise
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
@@ -313,7 +313,7 @@ def test_bytes_are_read_again_and_their_noise_is_accounted_for(how: str) -> None
     again.refresh()
     for published in (again.release("1/3"), again.seal()):
         data = published.to_bytes()
-        assert read(data).to_bytes() == data
+        assert read_published(data).to_bytes() == data
         for header in headers(data):
             require_noise(header)
         assert published.overlap().people.value >= 0

@@ -16,7 +16,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, EstimateError, FormatError, MergeError, SpecError
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.patterns import exact_patterns
-from sketchstream.published import read
+from sketchstream.published import read_published
 from sketchstream.verify_attestation import headers, require_noise
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
@@ -116,7 +116,7 @@ def test_what_is_published_is_read_again_and_its_noise_is_accounted_for() -> Non
         early, sealed = sketch.release("1/3"), sketch.seal()
         for published in (early, sealed):
             data = published.to_bytes()
-            again = read(data)
+            again = read_published(data)
             assert again.to_bytes() == data
             for header in headers(data):
                 require_noise(header)
@@ -125,7 +125,7 @@ def test_what_is_published_is_read_again_and_its_noise_is_accounted_for() -> Non
         assert sealed.noised.shape == (histograms + cells,)
         shorter = ss.published.Release(**{**vars(sealed), "noised": sealed.noised[:-1]})
         with pytest.raises(FormatError, match="another shape"):
-            read(shorter.to_bytes())
+            read_published(shorter.to_bytes())
 
 
 def test_totals_get_no_noise_for_the_patterns() -> None:
@@ -145,7 +145,7 @@ def test_one_group_has_its_own_noise_and_all_costs_and_no_pattern() -> None:
     rows = sealed.noised[: 3 * 2 * 8].reshape(3, 2, 8)
     assert np.array_equal(group.noised, rows[1])
     data = group.to_bytes()
-    assert read(data).to_bytes() == data
+    assert read_published(data).to_bytes() == data
     (seen,) = ss.kinds.profile.observations.observed_counts(group)
     assert seen.cost == F(3, 4)
     with pytest.raises(EstimateError, match="overlap = true"):
@@ -154,7 +154,7 @@ def test_one_group_has_its_own_noise_and_all_costs_and_no_pattern() -> None:
     early = filled(one).release("3/2").group("7")
     (seen,) = ss.kinds.profile.observations.observed_counts(early)
     assert seen.cost == F(1, 2)
-    assert read(early.to_bytes()).to_bytes() == early.to_bytes()
+    assert read_published(early.to_bytes()).to_bytes() == early.to_bytes()
 
 
 def test_patterns_alone_have_no_profiles_and_early_releases_no_patterns() -> None:
