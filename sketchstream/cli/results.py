@@ -31,7 +31,7 @@ def print_one(answer: ProfileAnswer, form: show.Format) -> None:
     if show.heading(answer, form):
         profile, intervals = answer.profile, answer.intervals
         click.echo(profile.heading())
-        rows = profile.summary()
+        rows = profile.summary_rows()
         show.print_table(("", "estimate", "low", "high"), rows if intervals else [(*row[:2], "-", "-") for row in rows])
         click.echo(f"95% intervals; they cover {profile.covers}." if intervals else words.NO_INTERVALS)
 

@@ -167,7 +167,7 @@ class Profile(Answers):
         """What the profile was reconstructed from, in one line."""
 
     @abstractmethod
-    def summary(self) -> list[tuple[str, str, str, str]]:
+    def summary_rows(self) -> list[tuple[str, str, str, str]]:
         """The most important numbers as texts: name, estimate, low, high."""
 
     @abstractmethod

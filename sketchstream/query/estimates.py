@@ -326,7 +326,7 @@ class EstimateAnswer:
             if method is None:
                 kind = self.answers.spec.kind
                 raise EstimateError(
-                    f"kind {kind!r} has no number {name!r:.40} to give: ask the window's .estimate for its answers"
+                    f"kind {kind!r} has no number {name!r:.40} to give: ask the window's .estimate() for its answers"
                 )
         return {name: method() if name == "sum" else method(name) for name, method in ask.items()}  # type: ignore[misc]
 

@@ -27,6 +27,7 @@ from sketchstream.query.times import to_span
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
+    from sketchstream.kinds.answers import Answers
     from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Published
     from sketchstream.query.estimates import EstimateAnswer
@@ -86,9 +87,8 @@ class Window:
         """The answer of `sketchstream profile -c`, `estimate -c` and the results topic for this window."""
         return self._published.given_out(self._sealed)
 
-    @property
     def profile(self) -> Profile:
-        """The profile by the default method; its guarantee accounts for the whole deployment.
+        """Reconstruct the profile by the default method; its guarantee accounts for the whole deployment.
 
         For another method: `published.profile(method=...)`.
 
@@ -98,9 +98,8 @@ class Window:
         answer = self.answer
         return answer.profile if isinstance(answer, ProfileAnswer) else self.published.profile()
 
-    @property
-    def estimate(self) -> Any:
-        """The answers by the default method, for kinds that give estimates; listed items have their names.
+    def estimate(self) -> Answers:
+        """Estimates by the default method, for kinds that provide them; listed items have their names.
 
         For another method: `published.estimate(method=...)`.
 
@@ -168,7 +167,7 @@ class Window:
 
     def _repr_html_(self) -> str:
         """Card for notebooks: of the profile, of the estimates, or of the questions that the kind answers."""
-        answer = self.profile if isinstance(self.answer, ProfileAnswer) else self.estimate
+        answer = self.profile() if isinstance(self.answer, ProfileAnswer) else self.estimate()
         if hasattr(answer, "_repr_html_"):
             return str(answer._repr_html_())
         return report.card(repr(self)[1:-1], note=str(answer))
@@ -258,8 +257,9 @@ class Windows(Sequence[Window]):
         columns = ("window", *(name.replace("\n", " ") for name in TREND.values()), "status")
         table = report.ReportTable("Estimates [95% intervals]", columns, cells)
         draw = all(window.intervals for window in self)
-        charts = presentation.trend_together(TREND, rows, labels, draw, self[-1].profile.names) if rows else []
-        note = self[-1].profile.guarantee["seen"][0] if rows and self[-1].profile.guarantee else ""
+        charts = presentation.trend_together(TREND, rows, labels, draw, self[-1].profile().names) if rows else []
+        guarantee = self[-1].profile().guarantee if rows else None
+        note = guarantee["seen"][0] if guarantee else ""
         return report.card(repr(self)[1:-1], tables=[table], charts=charts, note=note)
 
     def _trend_of_estimates(self) -> str:

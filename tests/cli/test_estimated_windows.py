@@ -117,9 +117,9 @@ def test_notebooks_have_columns_of_sums_and_items(published: Path) -> None:
     assert "sum" in card
     assert found[-1]._repr_html_() in card
     with pytest.raises(ss.EstimateError, match=r"\.estimate\(\)"):
-        _ = found[0].profile
+        _ = found[0].profile()
     with pytest.raises(ss.EstimateError, match=r"\.profile\(\)"):
-        _ = ss.windows(published, "reach")[0].estimate
+        _ = ss.windows(published, "reach")[0].estimate()
 
 
 def test_all_windows_as_rows_and_as_one_file(run: Run, published: Path, tmp_path: Path) -> None:

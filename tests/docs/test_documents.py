@@ -270,7 +270,7 @@ def test_cells_of_the_page_on_notebooks_run_and_show_themselves(run: Run, tmp_pa
     assert {"sketch", "profile", "days"} <= set(alone)
     for name in alone:
         assert "<table" in names[name]._repr_html_(), name
-    assert "distinct users" in names["days"][0].profile._repr_html_()
+    assert "distinct users" in names["days"][0].profile()._repr_html_()
 
 
 def test_the_errors_on_the_page_of_choices_are_what_plan_says(run: Run) -> None:

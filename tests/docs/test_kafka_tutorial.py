@@ -101,5 +101,5 @@ def test_blocks_of_the_page_lead_from_an_empty_broker_to_the_answer(
     assert len(whole) >= 4
     begin = round(whole[1].start.timestamp() * 1000)
     truth = len({user for user, at in names["visits"] if begin <= at < begin + MINUTE_MS})
-    users = whole[1].profile.number("distinct", 0.9999)
+    users = whole[1].profile().number("distinct", 0.9999)
     assert users.low <= truth <= users.high

@@ -97,7 +97,7 @@ def test_every_answer_has_the_names(run: Run, tmp_path: Path) -> None:
         jsonschema_rs.validate(json.loads((ROOT / "docs" / f"{schema}.schema.json").read_text()), data)
         assert data["names"] == {"item": "person", "items": "people", "event": "visit", "events": "visits"}
 
-    card = windows("sketchstream.toml", sketch="plain")[0].profile._repr_html_()
+    card = windows("sketchstream.toml", sketch="plain")[0].profile()._repr_html_()
     assert "distinct people" in card
 
     with serving(tmp_path, TEXT) as (service, client):

@@ -34,7 +34,7 @@ class ReconstructedProfile(ProfileNumbers):
         """See `export.heading`."""
         return export.heading(self)
 
-    def summary(self) -> list[tuple[str, str, str, str]]:
+    def summary_rows(self) -> list[tuple[str, str, str, str]]:
         """See `export.rows`."""
         return export.rows(self)
 

@@ -40,7 +40,7 @@ def test_the_worked_example_runs_and_its_numbers_are_those_of_the_flights(
     shown = ss.windows(tmp_path / "flights.toml", "aircraft")
     assert [("history" in one.facts, one.complete) for one in shown] == [(True, True)] * 6 + [(False, True)] * 6
     for one, month in zip(shown, read_flights().months(), strict=True):
-        found = one.profile.distinct
+        found = one.profile().distinct
         assert found.low is not None
         assert found.high is not None
         assert abs(found.value - month.counts.size) < 3 * (found.high - found.low)
