@@ -73,7 +73,15 @@ def large(slots: int, rounds: int) -> None:
     state = np.resize((noise + np.where(rng.random(size) < 0.5, 0, rng.geometric(0.4, size))).astype(np.int32), slots)
     spec = ProfileSpec(epsilon=1, domain=ClosedDomain(size=slots), publish="state", intrusion=False)
     layers = (Layer("discrete-laplace", Fraction(1), bytes(16)),)
-    sealed = SealedState(spec, layers, state, bytes(16), Origin(), None, kinds.initial_ledger(spec))
+    sealed = SealedState(
+        spec=spec,
+        layers=layers,
+        seal_id=bytes(16),
+        origin=Origin(),
+        key_id=None,
+        ledger=kinds.initial_ledger(spec),
+        state=state,
+    )
 
     def histogram() -> Observed:
         return observed_counts(sealed)[0]

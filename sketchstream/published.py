@@ -155,7 +155,10 @@ def partition_counts(origins: Iterable[Origin]) -> int:
 
 
 class _Published:
-    """Common base of releases, sealed states and stacks."""
+    """Common base of releases, sealed states and stacks.
+
+    `spec` is a `kinds.interface.Spec`. It is typed `Any`, as code about one kind reads fields that only its specs have.
+    """
 
     spec: Any
 
@@ -252,12 +255,17 @@ class _Published:
         return overlap
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _Part(_Published):
     """Common base of releases and sealed states: each is one sketch."""
 
+    spec: Any
     layers: tuple[Layer, ...]
+    seal_id: bytes
     origin: Origin
-    ledger: SketchHistory
+    key_id: bytes | None
+    ledger: SketchHistory = field(repr=False)
+    counters: tuple[Counter, ...] = ()
 
     @property
     def parts(self) -> tuple[Self, ...]:
@@ -294,37 +302,30 @@ class _Part(_Published):
         return self.kind.guarantee(self.spec, self.ledger, Context(table=self.origin.table))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Release(_Part):
     """A noisy view of a sketch's counters, published by `release`, and by `seal` if the spec says so.
 
     Args:
         spec: specification of the sketch.
         layers: noise layers in its state.
+        seal_id: 16 random bytes that identify this publication.
+        origin: place of the sketch in a deployment.
+        key_id: id of the hash key, None if no key was used.
+        ledger: the sketch's history of layers and views at that moment.
+        counters: the noisy counters kept besides the slots.
         slots: number of slots in all levels, d.
         noised: the published values as drawn: noise included, neither clipped nor sorted. Kind "profile": (levels, B)
             int64, a histogram of the counters at `spec.edges`; at the seal of a spec with `overlap` flat, with the
             histogram of patterns after those of the groups.
         cost: cost of this publication, in the measure of the ledger.
-        seal_id: 16 random bytes that identify this publication.
         final: True for the publication at seal.
-        origin: place of the sketch in a deployment.
-        key_id: id of the hash key, None if no key was used.
-        ledger: the sketch's history of layers and views at that moment.
-        counters: the noisy counters kept besides the slots.
     """
 
-    spec: Any
-    layers: tuple[Layer, ...]
     slots: int
     noised: npt.NDArray[np.int64] = field(repr=False)
     cost: Fraction
-    seal_id: bytes
     final: bool
-    origin: Origin
-    key_id: bytes | None
-    ledger: SketchHistory = field(repr=False)
-    counters: tuple[Counter, ...] = ()
 
     @property
     def form(self) -> str:
@@ -384,29 +385,22 @@ class Release(_Part):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SealedState(_Part):
     """The state of a sketch, published for merging.
 
     Args:
         spec: specification of the sketch.
         layers: noise layers in its state.
-        state: (slots,) integers of `spec.dtype`.
         seal_id: 16 random bytes that identify this publication.
         origin: place of the sketch in a deployment.
         key_id: id of the hash key, None if no key was used.
         ledger: the sketch's history of layers and views at that moment.
         counters: the noisy counters kept besides the slots.
+        state: (slots,) integers of `spec.dtype`.
     """
 
-    spec: Any
-    layers: tuple[Layer, ...]
     state: npt.NDArray[Any] = field(repr=False)
-    seal_id: bytes
-    origin: Origin
-    key_id: bytes | None
-    ledger: SketchHistory = field(repr=False)
-    counters: tuple[Counter, ...] = ()
 
     @property
     def cost(self) -> None:
@@ -454,29 +448,29 @@ class SealedState(_Part):
         return cls(state=body, **_read_common(header, spec, View("publication", None)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Instalment:
     """Words of a state at positions that have closed; the seal publishes the same words again.
 
     Args:
         spec: specification of the sketch.
         layers: noise layers in its state.
-        words: (n,) integers of `spec.dtype`, as `Closing.closed` gives them.
-        first: first position.
-        stop: position after the last.
         seal_id: 16 random bytes that identify this publication.
         origin: place of the sketch in a deployment.
         ledger: the sketch's history, its publication included.
+        words: (n,) integers of `spec.dtype`, as `Closing.closed` gives them.
+        first: first position.
+        stop: position after the last.
     """
 
     spec: Any
     layers: tuple[Layer, ...]
-    words: npt.NDArray[Any] = field(repr=False)
-    first: int
-    stop: int
     seal_id: bytes
     origin: Origin
     ledger: SketchHistory = field(repr=False)
+    words: npt.NDArray[Any] = field(repr=False)
+    first: int
+    stop: int
 
     @property
     def positions(self) -> CopiedPositions:
@@ -513,7 +507,10 @@ class Instalment:
             ledger = kind.accounting.read_ledger(spec, header["ledger"])
             require_accounted(spec, layers, ledger, (), View("publication", None))
             origin = Origin.from_dict(header)
-        return cls(spec, layers, body, first, stop, _identifier(header["seal_id"]), origin, ledger)
+        seal_id = _identifier(header["seal_id"])
+        return cls(
+            spec=spec, layers=layers, seal_id=seal_id, origin=origin, ledger=ledger, words=body, first=first, stop=stop
+        )
 
 
 @dataclass(frozen=True, eq=False)
