@@ -24,7 +24,7 @@ FACTORS: Final = (Fraction(1, 2), Fraction(2))
 """Factors of epsilon whose errors a plan lists."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Forecast:
     """What a sketch will publish, computed from its spec alone.
 

@@ -40,7 +40,7 @@ MAX_NAMES: Final = 20
 """Most names of numbers that an error lists."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Difference:
     """A number in two windows, and its difference.
 
@@ -120,9 +120,13 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
         low, high = max(-1.0, -1.0 if low is None else low), min(1.0, 1.0 if high is None else high)
     lacks = lacking(first, second)
     if shares_noise(spec, first, second, metric):
-        return Difference(title, value, None, None, a, b, independent=False, lacking=lacks)
+        return Difference(
+            title=title, value=value, low=None, high=None, first=a, second=b, independent=False, lacking=lacks
+        )
     bound = "modulo" if any(bounds) else None
-    return Difference(title, value, low, high, a, b, independent=True, bound=bound, lacking=lacks)
+    return Difference(
+        title=title, value=value, low=low, high=high, first=a, second=b, independent=True, bound=bound, lacking=lacks
+    )
 
 
 def lacking(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:

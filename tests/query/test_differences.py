@@ -95,11 +95,14 @@ def test_an_estimate_outside_its_interval_is_said() -> None:
     inside, outside = (1.0, 0.0, 3.0), (-2.0, 0.0, 1.0)
     for first, second in ((inside, outside), (outside, inside)):
         value, low, high = subtract(first, second)
-        found = Difference("squared norm", value, low, high, first, second, independent=True)
+        found = Difference(
+            title="squared norm", value=value, low=low, high=high, first=first, second=second, independent=True
+        )
         assert found.assumes.endswith(OUTSIDE)
         assert OUTSIDE in str(found)
     value, low, high = subtract(inside, inside)
-    assert OUTSIDE not in Difference("n", value, low, high, inside, inside, independent=True).assumes
+    equal = Difference(title="n", value=value, low=low, high=high, first=inside, second=inside, independent=True)
+    assert OUTSIDE not in equal.assumes
 
 
 def test_a_cut_end_beside_one_without_limit_has_no_limit_either() -> None:

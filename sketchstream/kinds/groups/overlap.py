@@ -64,7 +64,7 @@ class SetEstimate(Estimate):
         return {**fields, "sd": standard_error}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Overlap:
     """What several groups have in common.
 

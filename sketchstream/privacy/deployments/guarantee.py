@@ -73,7 +73,7 @@ class CountingSpec(Protocol):
         """Largest sum of one item's absolute weights, as the source promises."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """What one sketch guarantees. Losses are pure epsilons, or losses to Gaussian noise.
 

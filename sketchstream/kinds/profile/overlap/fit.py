@@ -84,7 +84,15 @@ def answers_of(
     counts = np.round(np.concatenate([[0.0], regions]) / rate * PARTS_OF_ITEM) / PARTS_OF_ITEM
     free = np.concatenate([[0.0], np.sum([one.free for one in fits], axis=0)]) / rate
     spread = SumCovariance([one.covariance for one in fits], rate, counts[1:])
-    return Overlap(groups, counts, free, spread, epsilon, None if most is None else most / rate, notes)
+    return Overlap(
+        groups=groups,
+        counts=counts,
+        free=free,
+        spread=spread,
+        epsilon=epsilon,
+        most=None if most is None else most / rate,
+        notes=notes,
+    )
 
 
 def fit(table: Patterns, begin: Floats | None = None) -> RegionFit:

@@ -49,7 +49,7 @@ class Expected:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to expect of a sketch.
 
