@@ -30,7 +30,7 @@ from sketchstream.kinds.capabilities import Grouping, Reconstructing
 from sketchstream.kinds.options import Method
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import CopiedPositions
-from sketchstream.privacy.deployments.guarantee import Context
+from sketchstream.privacy.deployments.surroundings import Context
 from sketchstream.privacy.losses.history import History, LayerEntry, View
 from sketchstream.privacy.losses.law_names import LAWS, parameter_name
 from sketchstream.privacy.losses.loss_texts import cost_text

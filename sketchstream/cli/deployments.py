@@ -21,7 +21,8 @@ from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.group_list import GroupLimit, Groups
-    from sketchstream.privacy.deployments.guarantee import Context, Guarantee
+    from sketchstream.privacy.deployments.guarantee import Guarantee
+    from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.privacy.ledgers.ledger import Loss
     from sketchstream.stream.windows.plans import Memory, SketchPlan
 
@@ -219,7 +220,7 @@ class PlannedDeployment:
     def context(self) -> Context:
         """The deployment, as far as it is known."""
         from sketchstream.config.context import of_windows
-        from sketchstream.privacy.deployments.guarantee import Context
+        from sketchstream.privacy.deployments.surroundings import Context
 
         fields: dict[str, Any] = {} if self._checked else {"partitions": self.partitions, "keyed": False}
         return Context(**fields) if self.windows is None else of_windows(self.windows, **fields)
@@ -234,7 +235,7 @@ class PlannedDeployment:
 
     def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:
         """Each row: where, in how many windows, most that an event (None: it is not in them) and an item lose there."""
-        from sketchstream.privacy.deployments.guarantee import (
+        from sketchstream.privacy.deployments.surroundings import (
             OtherSketch,
             copies_of_item,
             duration,
@@ -304,7 +305,7 @@ class PlannedDeployment:
 
     def rows(self) -> list[list[str]]:
         """The losses as text."""
-        from sketchstream.privacy.deployments.guarantee import loss_words
+        from sketchstream.privacy.losses.loss_texts import loss_words
 
         return [
             [what, f"{number:,}", "-" if event is None else loss_words(event), loss_words(item)]

@@ -12,7 +12,7 @@ from sketchstream import kinds
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.privacy.deployments.guarantee import Context, OtherSketch
+    from sketchstream.privacy.deployments.surroundings import Context, OtherSketch
     from sketchstream.stream.windows.plans import SketchPlan
 
 
@@ -60,7 +60,7 @@ def of_windows(plan: SketchPlan, **fields: Any) -> Context:
         plan: plan of the sketch.
         fields: further fields of the `Context`.
     """
-    from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.deployments.surroundings import Context
 
     early, epsilon = (0, Fraction(0)) if plan.early is None else (plan.early.most, plan.early.epsilon)
     return Context(
@@ -84,8 +84,8 @@ def _in_a_day(plan: SketchPlan, timezone: str) -> int:
 
 def _other_series(other: SketchPlan, plan: SketchPlan) -> OtherSketch:
     """Another series of windows of the configuration, for the guarantee of one."""
-    from sketchstream.privacy.deployments.guarantee import OtherSketch
     from sketchstream.privacy.deployments.publications import cost_of_record
+    from sketchstream.privacy.deployments.surroundings import OtherSketch
 
     return OtherSketch.of(
         other.name,

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid, Outside
     from sketchstream.items.key import Key
     from sketchstream.kinds.answers import Answers
-    from sketchstream.privacy.deployments.guarantee import Context, Guarantee
+    from sketchstream.privacy.deployments.guarantee import Guarantee
+    from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.spec import Domain, Item
 
 Progress = Callable[[int], None]

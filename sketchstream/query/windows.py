@@ -21,7 +21,7 @@ from sketchstream.errors import ConfigError, MergeError, StoreError
 from sketchstream.kinds import closing_kind, continuing_kind
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.privacy.deployments.deployment import Deployment, Record, most_of_event, most_of_item, most_of_record
-from sketchstream.privacy.deployments.guarantee import OtherSketch
+from sketchstream.privacy.deployments.surroundings import OtherSketch
 from sketchstream.published import Instalment, Release, SealedState, read_published, stack
 from sketchstream.query import profiles
 from sketchstream.query.answers import ProfileAnswer

@@ -16,17 +16,11 @@ import pytest
 import sketchstream as ss
 from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.statement import statement
-from sketchstream.privacy.deployments.guarantee import (
-    DAY_MS,
-    Context,
-    Guarantee,
-    OtherSketch,
-    duration,
-    loss_words,
-    overlapping,
-)
+from sketchstream.privacy.deployments.guarantee import Guarantee, overlapping
+from sketchstream.privacy.deployments.surroundings import DAY_MS, Context, OtherSketch, duration
 from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, show
 from sketchstream.privacy.losses.composition import Losses
+from sketchstream.privacy.losses.loss_texts import loss_words
 from sketchstream.query.words import promise
 from sketchstream.spec import WARNING, WARNING_OF_COPIES, NoPrivacyWarning
 

@@ -21,8 +21,8 @@ from sketchstream.kinds import initial_ledger
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.census import Census
 from sketchstream.privacy.deployments.deployment import Deployment, Record
-from sketchstream.privacy.deployments.guarantee import DAY_MS, Context, OtherSketch
 from sketchstream.privacy.deployments.publications import PUBLICATIONS, FrontierNoise, Publication
+from sketchstream.privacy.deployments.surroundings import DAY_MS, Context, OtherSketch
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.published import Origin
 from sketchstream.stream.interfaces import Frontier

@@ -34,7 +34,7 @@ from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.privacy.deployments.guarantee import OtherSketch
+from sketchstream.privacy.deployments.surroundings import OtherSketch
 from sketchstream.published import Release, SealedState, read_published, stack
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain

@@ -25,7 +25,7 @@ from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.privacy.deployments.guarantee import Context, windows_of
+from sketchstream.privacy.deployments.surroundings import Context, windows_of
 from sketchstream.published import Release
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows

@@ -40,7 +40,7 @@ from sketchstream.spec import Epsilon
 if TYPE_CHECKING:
     from sketchstream.items.key import Key
     from sketchstream.kinds.convolution.reading.series import Series
-    from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.privacy.losses.sketch_history import SketchHistory
     from sketchstream.published import Instalment, Origin, Published
 

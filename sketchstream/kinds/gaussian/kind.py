@@ -37,7 +37,7 @@ from sketchstream.spec import Item
 if TYPE_CHECKING:
     from sketchstream.items.key import Key
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
-    from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.published import Origin, Published
 
 Variances = tuple[Fraction, ...]

@@ -25,7 +25,8 @@ from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.accounting import Accounting
 from sketchstream.kinds.interface import Kind, Progress
 from sketchstream.kinds.linear.spec import LinearSpec, WholeWeightsSpec
-from sketchstream.privacy.deployments.guarantee import Context, Guarantee, merged_from, not_protected
+from sketchstream.privacy.deployments.guarantee import Guarantee, merged_from, not_protected
+from sketchstream.privacy.deployments.surroundings import Context
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.gaussian import UnitShift

@@ -36,7 +36,8 @@ from sketchstream.kinds.profile.patterns import noised_patterns
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
-from sketchstream.privacy.deployments.guarantee import Context, Guarantee
+from sketchstream.privacy.deployments.guarantee import Guarantee
+from sketchstream.privacy.deployments.surroundings import Context
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
 from sketchstream.spec import Epsilon, Item, Unit, checked_int, exact_epsilon

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from sketchstream.privacy.deployments.guarantee import (
     PACKED,
     RELATION,
-    Context,
     Guarantee,
     assumptions,
     merged_from,
     not_protected,
 )
+from sketchstream.privacy.deployments.surroundings import Context
 
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.group_list import GroupRule

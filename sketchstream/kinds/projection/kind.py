@@ -41,7 +41,7 @@ from sketchstream.spec import ClosedDomain, Item
 if TYPE_CHECKING:
     from sketchstream.items.key import Key
     from sketchstream.kinds.projection.matrices.matrix import Matrix
-    from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.privacy.losses.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published
 

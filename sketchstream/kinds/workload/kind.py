@@ -32,7 +32,7 @@ from sketchstream.privacy.deployments.guarantee import RELATION
 
 if TYPE_CHECKING:
     from sketchstream.items.key import Key
-    from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.privacy.losses.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published
 

@@ -19,11 +19,9 @@ from fractions import Fraction
 from typing import Any, Final, Literal, Protocol
 
 from sketchstream.privacy.deployments import publications
-from sketchstream.privacy.deployments.publications import readers_of_the_topic
 from sketchstream.privacy.deployments.surroundings import (
     DAY_MS,
     Context,
-    OtherSketch,
     copies_of_item,
     duration,
     over_a_day,
@@ -38,19 +36,6 @@ from sketchstream.privacy.losses.loss_texts import MEANING, UNLIMITED, AnyLoss, 
 from sketchstream.privacy.losses.sketch_history import SketchHistory
 from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY, no_privacy_warning
-
-__all__ = [
-    "DAY_MS",
-    "Context",
-    "Guarantee",
-    "OtherSketch",
-    "copies_of_item",
-    "duration",
-    "loss_words",
-    "readers_of_the_topic",
-    "windows_a_day",
-    "windows_of",
-]
 
 
 class CountingSpec(Protocol):

@@ -17,7 +17,7 @@ from sketchstream.kinds.workload.kind import KIND
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Column
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
-from sketchstream.privacy.deployments.guarantee import Context
+from sketchstream.privacy.deployments.surroundings import Context
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 TABLE = ss.Universe([Column("origin", ["EWR", "JFK", "LGA"]), Column.buckets("delay", -60, 60, 4, other=True)])

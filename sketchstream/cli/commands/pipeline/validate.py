@@ -211,7 +211,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     from sketchstream.config.context import context
     from sketchstream.kinds import groups_of
     from sketchstream.kinds.capabilities import Reconstructing
-    from sketchstream.privacy.deployments.guarantee import readers_of_the_topic
+    from sketchstream.privacy.deployments.publications import readers_of_the_topic
 
     spec: Any = plan.spec
     surroundings = context(config, plan, partitions=partitions, retention_ms=retention_ms)

@@ -80,7 +80,7 @@ def command(
     """
     from sketchstream import kinds
     from sketchstream.kinds.profile import planner
-    from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.stream.windows.calendar import Calendar, Width
 
     width = Width.parse(window)

@@ -327,7 +327,7 @@ def _print(draft: Draft, sizing: Any, output: Path) -> None:
     """Say what it costs, how many items it takes, and what the sample says about the fields."""
     from sketchstream import kinds
     from sketchstream.config.loader import Config
-    from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream_connectors import factory
 
     config = Config.load(output)
