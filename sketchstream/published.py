@@ -31,10 +31,10 @@ from sketchstream.kinds.options import Method
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import CopiedPositions
 from sketchstream.privacy.deployments.surroundings import Context
+from sketchstream.privacy.ledgers.loss_texts import cost_text
+from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory
 from sketchstream.privacy.losses.history import History, LayerEntry, View
 from sketchstream.privacy.losses.law_names import LAWS, parameter_name
-from sketchstream.privacy.losses.loss_texts import cost_text
-from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
 from sketchstream.spec import checked_int, read_rational
 from sketchstream.topics import TOPIC_STRIDE, require_partitions
 

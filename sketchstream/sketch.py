@@ -49,7 +49,7 @@ from sketchstream.spec import Epsilon, checked_int, flag
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import ItemIndex, Kind, Spec
     from sketchstream.privacy.deployments.guarantee import Guarantee
-    from sketchstream.privacy.losses.sketch_history import SketchHistory
+    from sketchstream.privacy.ledgers.sketch_history import SketchHistory
 
 P = ParamSpec("P")
 R = TypeVar("R")

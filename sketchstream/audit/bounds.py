@@ -26,7 +26,7 @@ from sketchstream.audit.observed import Outcome, state_of
 from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.ledgers.ledger import Loss
+from sketchstream.privacy.losses.history import Loss
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain
 

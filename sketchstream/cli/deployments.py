@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.groups.group_list import GroupLimit, Groups
     from sketchstream.privacy.deployments.guarantee import Guarantee
     from sketchstream.privacy.deployments.surroundings import Context
-    from sketchstream.privacy.ledgers.ledger import Loss
+    from sketchstream.privacy.losses.history import Loss
     from sketchstream.stream.windows.plans import Memory, SketchPlan
 
     PlannedWindows = tuple[SketchPlan, int]
@@ -261,7 +261,7 @@ class PlannedDeployment:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; losses as strings ('3/2', 'unlimited')."""
-        from sketchstream.privacy.ledgers.ledger import show
+        from sketchstream.privacy.losses.loss_numbers import loss_number
 
         spec, memory = self.spec, self.memory
         return {
@@ -278,7 +278,12 @@ class PlannedDeployment:
                 "all_partitions": memory.of(self.partitions),
             },
             "losses": [
-                {"what": what, "windows": number, "event": None if event is None else show(event), "item": show(item)}
+                {
+                    "what": what,
+                    "windows": number,
+                    "event": None if event is None else loss_number(event),
+                    "item": loss_number(item),
+                }
                 for what, number, event, item in self.losses()
             ],
             "guarantee": self.guarantee.to_dict(),
@@ -305,7 +310,7 @@ class PlannedDeployment:
 
     def rows(self) -> list[list[str]]:
         """The losses as text."""
-        from sketchstream.privacy.losses.loss_texts import loss_words
+        from sketchstream.privacy.ledgers.loss_texts import loss_words
 
         return [
             [what, f"{number:,}", "-" if event is None else loss_words(event), loss_words(item)]

@@ -21,8 +21,9 @@ import numpy as np
 
 from sketchstream.errors import ConfigError
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.ledgers.ledger import Loss, show
 from sketchstream.privacy.losses.composition import Losses
+from sketchstream.privacy.losses.history import Loss
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.stream.windows.calendar import DAY_MS, MINUTE_MS, Calendar, Width
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def require(budget: Budget, sketches: Iterable[PlannedLoss]) -> str:
     events = event_losses(planned).epsilon(budget.delta)
     unit, loss = ("item", items) if items >= events else ("event", events)
     if loss <= budget.epsilon:
-        return f"an {unit} loses at most {show(loss)} of {budget}"
+        return f"an {unit} loses at most {loss_number(loss)} of {budget}"
     gaussian = any(isinstance(sketch.ledger, GaussianLedger) for sketch in planned)
     if budget.delta is None and gaussian:
         raise ConfigError(
@@ -135,9 +136,9 @@ def require(budget: Budget, sketches: Iterable[PlannedLoss]) -> str:
         if unit == "event" or sketch.of_items:
             times = f"{number} times " if number > 1 else ""
             each = sketch.ledger.loss() if unit == "item" else _of_event(sketch)
-            shares.append(f"{sketch.name} {times}{show(Losses.of_sketch(each).epsilon(budget.delta))}")
+            shares.append(f"{sketch.name} {times}{loss_number(Losses.of_sketch(each).epsilon(budget.delta))}")
     raise ConfigError(
-        f"an {unit} could lose {show(loss)} in one period ({', '.join(shares)}), above privacy.budget = "
+        f"an {unit} could lose {loss_number(loss)} in one period ({', '.join(shares)}), above privacy.budget = "
         f"{budget}: lower epsilon_publish, use longer windows or fewer sketches, or raise the budget"
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from sketchstream.components import Component
-    from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
+    from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory
     from sketchstream.spec import Epsilon
 
 S = TypeVar("S")

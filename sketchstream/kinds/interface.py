@@ -55,7 +55,7 @@ from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.privacy.deployments.publications import require_listed
-from sketchstream.privacy.losses.sketch_history import SketchHistory
+from sketchstream.privacy.ledgers.sketch_history import SketchHistory
 
 if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid, Outside

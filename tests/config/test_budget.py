@@ -22,7 +22,9 @@ from sketchstream.errors import BudgetError, ConfigError
 from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment, Record
-from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise
+from sketchstream.privacy.ledgers.ledger import Ledger
+from sketchstream.privacy.ledgers.sketch_history import Promise
+from sketchstream.privacy.losses.history import LayerEntry
 from sketchstream.stream.windows.calendar import Calendar, Times, Width
 
 F = Fraction

@@ -19,8 +19,8 @@ from sketchstream import kinds, wire
 from sketchstream.components import Counters
 from sketchstream.errors import DomainError, FormatError, MergeError, SealedError, SpecError, WeightError
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
+from sketchstream.privacy.ledgers.sketch_history import Promise
 from sketchstream.privacy.losses.history import View
-from sketchstream.privacy.losses.sketch_history import Promise
 
 
 @dataclass(frozen=True)

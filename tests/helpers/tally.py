@@ -24,8 +24,8 @@ from sketchstream.items.domains import Index
 from sketchstream.kinds.accounting import Accounting
 from sketchstream.kinds.interface import Kind
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
+from sketchstream.privacy.ledgers.sketch_history import Promise
 from sketchstream.privacy.losses.history import LayerEntry
-from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import ClosedDomain, DomainOutline, exact_epsilon
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = (
     "components", "sketch", "published",
     *(f"privacy/{name}" for name in (
-        "ledgers/ledger", "ledgers/gaussian_ledger", "ledgers/euclidean_ledger", "losses/sketch_history",
+        "ledgers/ledger", "ledgers/gaussian_ledger", "ledgers/euclidean_ledger", "ledgers/sketch_history",
         "losses/history", "losses/looks", "losses/measures", "losses/zcdp", "losses/composition", "losses/gaussian",
         "deployments/copies", "deployments/deployment", "deployments/guarantee", "deployments/census",
         "deployments/publications",

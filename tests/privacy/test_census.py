@@ -17,7 +17,8 @@ from sketchstream.privacy.deployments.census import Census
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.deployments.publications import FrontierNoise
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.ledgers.ledger import Ledger, Promise
+from sketchstream.privacy.ledgers.ledger import Ledger
+from sketchstream.privacy.ledgers.sketch_history import Promise
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.privacy.losses.history import LayerEntry
 from sketchstream.stream.windows.calendar import Calendar, Width

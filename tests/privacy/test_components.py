@@ -21,8 +21,8 @@ import sketchstream as ss
 from sketchstream.audit import oracle
 from sketchstream.components import Counters, find_counter
 from sketchstream.kinds.profile import mechanism as kind
-from sketchstream.privacy.ledgers.ledger import LayerEntry, View
-from sketchstream.privacy.losses.history import History
+from sketchstream.privacy.ledgers.ledger import View
+from sketchstream.privacy.losses.history import History, LayerEntry
 from sketchstream.privacy.losses.looks import event_losses, item_loss
 from sketchstream.sketch import Sketch
 

@@ -17,7 +17,8 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import BudgetError, ConfigError
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.ledgers.ledger import Ledger, Promise
+from sketchstream.privacy.ledgers.ledger import Ledger
+from sketchstream.privacy.ledgers.sketch_history import Promise
 from sketchstream.privacy.losses.composition import Losses, compose
 from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.losses.history import LayerEntry

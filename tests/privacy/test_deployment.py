@@ -16,7 +16,9 @@ import sketchstream as ss
 from sketchstream.errors import BudgetError
 from sketchstream.kinds import initial_ledger
 from sketchstream.privacy.deployments.deployment import Deployment, Record
-from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise
+from sketchstream.privacy.ledgers.ledger import Ledger
+from sketchstream.privacy.ledgers.sketch_history import Promise
+from sketchstream.privacy.losses.history import LayerEntry
 
 F = Fraction
 HOUR = 3_600_000

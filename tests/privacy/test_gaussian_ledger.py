@@ -21,7 +21,8 @@ from sketchstream.errors import BudgetError, FormatError, MergeError, SealedErro
 from sketchstream.privacy.calibration.discrete import discrete_delta_of
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
-from sketchstream.privacy.ledgers.ledger import Promise
+from sketchstream.privacy.ledgers.loss_texts import cost_text
+from sketchstream.privacy.ledgers.sketch_history import Promise
 from sketchstream.privacy.losses.gaussian import (
     MAX_KEPT_HISTORY,
     ComponentShift,
@@ -33,7 +34,6 @@ from sketchstream.privacy.losses.gaussian import (
 )
 from sketchstream.privacy.losses.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.looks import event_losses, with_one_more_look, worst_loss, worst_loss_with_look
-from sketchstream.privacy.losses.loss_texts import cost_text
 from sketchstream.privacy.losses.measures import MU_SQUARED, MuSquared, PureEpsilon
 from sketchstream.privacy.losses.zcdp import zcdp_epsilon
 from sketchstream.published import Release

@@ -18,9 +18,12 @@ from sketchstream.kinds import initial_ledger
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.guarantee import Guarantee, overlapping
 from sketchstream.privacy.deployments.surroundings import DAY_MS, Context, OtherSketch, duration
-from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, show
+from sketchstream.privacy.ledgers.ledger import Ledger
+from sketchstream.privacy.ledgers.loss_texts import loss_words
+from sketchstream.privacy.ledgers.sketch_history import Promise
 from sketchstream.privacy.losses.composition import Losses
-from sketchstream.privacy.losses.loss_texts import loss_words
+from sketchstream.privacy.losses.history import LayerEntry
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.query.words import promise
 from sketchstream.spec import WARNING, WARNING_OF_COPIES, NoPrivacyWarning
 
@@ -279,7 +282,7 @@ def test_a_copy_of_the_machine_takes_all_windows_that_overlap(
     """Windows of a week every day; one event is in 7, a day that clocks change might touch 9."""
     found = grouped(unit, Context(window_ms=7 * DAY_MS, overlap=7, a_day=9))
     one = loss_words(F(published))
-    assert (show(found.published), show(found.published_and_one_copy)) == (published, copied)
+    assert (loss_number(found.published), loss_number(found.published_and_one_copy)) == (published, copied)
     assert found.seen[0].startswith("someone who sees everything that one window of this sketch publishes: ")
     assert found.seen[0].endswith(f"loses at most {one}")
     assert found.seen[1].startswith("someone who once copied the open state of one window of this sketch, ")

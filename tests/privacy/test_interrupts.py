@@ -26,7 +26,7 @@ ROOMS = (
     "sketchstream/kinds/interface.py",
     "sketchstream/kinds/profile/mechanism.py",
     "sketchstream/privacy/ledgers/ledger.py",
-    "sketchstream/privacy/losses/sketch_history.py",
+    "sketchstream/privacy/ledgers/sketch_history.py",
 )
 """Files whose bytecodes are counted: those that decide the order of drawing, charging and storing."""
 SPECS = {

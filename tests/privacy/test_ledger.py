@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 
 from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, View
-from sketchstream.privacy.losses.history import History
-from sketchstream.privacy.losses.sketch_history import MAX_DEPTH, show
+from sketchstream.privacy.ledgers.ledger import Ledger, View
+from sketchstream.privacy.ledgers.sketch_history import MAX_DEPTH, Promise
+from sketchstream.privacy.losses.history import History, LayerEntry
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 F = Fraction
@@ -373,6 +374,6 @@ def test_ledgers_of_merges_of_merges_are_read_up_to_their_greatest_depth() -> No
 
 
 def test_losses_for_people_are_rounded_up() -> None:
-    assert [show(value) for value in (0.0, 1.0, 1.00001, 0.0154001, 12345.0)] == [
+    assert [loss_number(value) for value in (0.0, 1.0, 1.00001, 0.0154001, 12345.0)] == [
         "0", "1", "1.001", "0.01541", "12,350"
     ]  # fmt: skip

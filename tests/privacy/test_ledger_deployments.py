@@ -22,7 +22,8 @@ import pytest
 
 from sketchstream.audit import oracle
 from sketchstream.privacy.deployments.deployment import Deployment, Record
-from sketchstream.privacy.ledgers.ledger import Ledger, Promise
+from sketchstream.privacy.ledgers.ledger import Ledger
+from sketchstream.privacy.ledgers.sketch_history import Promise
 from sketchstream.privacy.losses.history import History, LayerEntry, View
 
 F = Fraction

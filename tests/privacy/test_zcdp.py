@@ -18,8 +18,9 @@ import pytest
 
 from sketchstream.audit import oracle
 from sketchstream.privacy.deployments import deployment
-from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, View
-from sketchstream.privacy.losses.history import Entry, History, Loss
+from sketchstream.privacy.ledgers.ledger import Ledger, View
+from sketchstream.privacy.ledgers.sketch_history import Promise
+from sketchstream.privacy.losses.history import Entry, History, LayerEntry, Loss
 from sketchstream.privacy.losses.looks import item_loss, worst_loss
 from sketchstream.privacy.losses.measures import rho_of_pure
 from sketchstream.privacy.losses.zcdp import item_rho, to_approximate, worst_rho

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sketchstream.items.key import Key
     from sketchstream.kinds.convolution.reading.series import Series
     from sketchstream.privacy.deployments.surroundings import Context
-    from sketchstream.privacy.losses.sketch_history import SketchHistory
+    from sketchstream.privacy.ledgers.sketch_history import SketchHistory
     from sketchstream.published import Instalment, Origin, Published
 
 

@@ -30,8 +30,9 @@ from sketchstream.kinds.linear.events import hint_of, in_units, valid_events
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.options import require_options
 from sketchstream.privacy.deployments.guarantee import PACKED, RELATION, assumptions
+from sketchstream.privacy.ledgers.sketch_history import SketchHistory
 from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN
-from sketchstream.privacy.losses.sketch_history import SketchHistory, show
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
@@ -105,10 +106,13 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         exact = spec.calibration.route == "exact"
         how = "summed exactly for every shift" if exact else "bounded by a rounded Gaussian nearby"
         lines = [
-            f"delta of the discrete noise: {how}; sigma2 {show(spec.sigma2)} in squared units of {show(spec.step)}"
+            f"delta of the discrete noise: {how}; sigma2 {loss_number(spec.sigma2)} in squared units of "
+            f"{loss_number(spec.step)}"
         ]
         if spec.total_share:
-            lines.append(f"counters beside the slots have {show(spec.total_share)} of every mu^2; they are in it")
+            lines.append(
+                f"counters beside the slots have {loss_number(spec.total_share)} of every mu^2; they are in it"
+            )
         return (*assumptions(spec, context, "and (epsilon, delta)"), *lines)
 
     # Updates and states.

@@ -30,7 +30,7 @@ from sketchstream.privacy.deployments.guarantee import RELATION, assumptions
 if TYPE_CHECKING:
     from sketchstream.items.key import Key
     from sketchstream.privacy.deployments.surroundings import Context
-    from sketchstream.privacy.losses.sketch_history import SketchHistory
+    from sketchstream.privacy.ledgers.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published
 
 

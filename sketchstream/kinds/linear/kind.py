@@ -29,9 +29,9 @@ from sketchstream.privacy.deployments.guarantee import Guarantee, merged_from, n
 from sketchstream.privacy.deployments.surroundings import Context
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
+from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE
-from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.guarantee import Guarantee
 from sketchstream.privacy.deployments.surroundings import Context
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
-from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
+from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory
 from sketchstream.spec import Epsilon, Item, Unit, checked_int, exact_epsilon
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sketchstream.items.key import Key
     from sketchstream.kinds.projection.matrices.matrix import Matrix
     from sketchstream.privacy.deployments.surroundings import Context
-    from sketchstream.privacy.losses.sketch_history import SketchHistory
+    from sketchstream.privacy.ledgers.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published
 
 

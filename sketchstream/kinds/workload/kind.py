@@ -33,7 +33,7 @@ from sketchstream.privacy.deployments.guarantee import RELATION
 if TYPE_CHECKING:
     from sketchstream.items.key import Key
     from sketchstream.privacy.deployments.surroundings import Context
-    from sketchstream.privacy.losses.sketch_history import SketchHistory
+    from sketchstream.privacy.ledgers.sketch_history import SketchHistory
     from sketchstream.published import Origin, Published
 
 MAX_PUBLISHED_BYTES: Final = 48 << 20

@@ -36,9 +36,9 @@ from sketchstream.privacy.deployments.deployment import (
 )
 from sketchstream.privacy.deployments.publications import FrontierNoise
 from sketchstream.privacy.deployments.surroundings import DAY_MS
-from sketchstream.privacy.ledgers.ledger import Loss
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.privacy.losses.gaussian import GaussianLoss
+from sketchstream.privacy.losses.history import Loss
 from sketchstream.privacy.losses.measures import rho_of_pure
 
 INSTANT: Final = (0, 1)

@@ -31,9 +31,11 @@ from sketchstream.privacy.deployments.guarantee import approximate
 from sketchstream.privacy.deployments.publications import FrontierNoise
 from sketchstream.privacy.deployments.surroundings import DAY_MS
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.ledgers.ledger import Ledger, Loss, show
+from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.privacy.losses.composition import Composed, Losses, compose
 from sketchstream.privacy.losses.gaussian import ROUNDINGS, GaussianLoss, Smoothed
+from sketchstream.privacy.losses.history import Loss
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import rho_of_pure
 from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import Epsilon
@@ -195,15 +197,15 @@ class Total:
     def to_dict(self) -> dict[str, Any]:
         """Losses as strings; with Gaussian noise also mu^2, and all measures together."""
         out: dict[str, Any] = {
-            "event": show(self.event),
-            "event_zcdp": show(self.event_zcdp),
-            "item": show(self.item),
-            "item_zcdp": show(self.item_zcdp),
+            "event": loss_number(self.event),
+            "event_zcdp": loss_number(self.event_zcdp),
+            "item": loss_number(self.item),
+            "item_zcdp": loss_number(self.item_zcdp),
         }
         if self.record:
-            out["record"] = show(self.record)
+            out["record"] = loss_number(self.record)
         if self.misplaced:
-            out["misplaced_item"] = show(self.misplaced)
+            out["misplaced_item"] = loss_number(self.misplaced)
         for unit, loss, together in (
             ("event", self.event_gaussian, self.event_at),
             ("item", self.item_gaussian, self.item_at),
@@ -391,8 +393,8 @@ class Deployment:
             spent, again = lost.epsilon(self.budget.delta), items_again.epsilon(self.budget.delta)
             if again and (lost + items_again).epsilon(self.budget.delta) > self.budget.epsilon:
                 msg = (
-                    f"items have lost up to {show(spent)} in one period by what was published, and would lose "
-                    f"{show(again)} more by being counted again, above privacy.budget = {self.budget}: count "
+                    f"items have lost up to {loss_number(spent)} in one period by what was published, and would lose "
+                    f"{loss_number(again)} more by being counted again, above privacy.budget = {self.budget}: count "
                     "only new events, or raise it"
                 )
                 price = again if isinstance(again, Fraction) else self.budget.epsilon
@@ -404,7 +406,8 @@ class Deployment:
         spent = total.event_at(_DELTA).epsilon if total.event_gaussian.mu2 else total.event
         if spent + more > self.limit:
             msg = (
-                f"events have lost up to {show(spent)} by what was published, and would lose {show(more)} more by "
+                f"events have lost up to {loss_number(spent)} by what was published, and would lose "
+                f"{loss_number(more)} more by "
                 f"being counted again, above privacy.max_epsilon = {self.limit}: count only new events, or raise it"
             )
             price = more if isinstance(more, Fraction) else self.limit
@@ -453,13 +456,14 @@ class Deployment:
         total, unbounded = self.total(), self.unbounded_for_items()
         of_items = ' of unit "item"' if unbounded else ""  # what the bounds of an item are of
         mixed = " of pure epsilon" if any(record.gaussian for record in self.records) else ""
-        lines.append(f"one event loses at most {show(total.event)} in all sketches{mixed} together")
+        lines.append(f"one event loses at most {loss_number(total.event)} in all sketches{mixed} together")
         days = self.by_day()
         if any(record.ledger.unit == "item" and not record.gaussian for record in self.records):
             worst = max(days.values(), key=lambda day: day.item)
             less = to_approximate(total.item_zcdp, DELTA) < total.item
             lines.append(
-                f"one item loses at most {show(worst.item)} by what it does in one UTC day and {show(total.item)} over "
+                f"one item loses at most {loss_number(worst.item)} by what it does in one UTC day and "
+                f"{loss_number(total.item)} over "
                 f"everything published{of_items}" + (f" ({approximate(total.item_zcdp)} by zCDP)" if less else "")
             )
         for unit, loss, together, pure in (
@@ -468,7 +472,7 @@ class Deployment:
         ):
             if loss.mu2:
                 which = f" and{of_items}" if of_items and unit == "item" else ""
-                text = f"mu^2 {show(loss.mu2)}, {loss.at(_DELTA)}" if loss.mu2 != math.inf else "no bound"
+                text = f"mu^2 {loss_number(loss.mu2)}, {loss.at(_DELTA)}" if loss.mu2 != math.inf else "no bound"
                 lines.append(f"one {unit} loses at most {text} in all sketches counted in mu^2{which} together")
                 if pure:
                     lines.append(f"one {unit} loses at most {together(_DELTA)} in all sketches of both measures{which}")
@@ -483,8 +487,9 @@ class Deployment:
             event, item = self.period()
             over = ": ABOVE THE BUDGET" if max(event, item) > self.budget.epsilon else ""
             lines.append(
-                f"privacy.budget is {self.budget}; in one period one event lost at most {show(event)}, one item at "
-                f"most {show(item)}{of_items}{over}"
+                f"privacy.budget is {self.budget}; in one period one event lost at most {loss_number(event)}, one "
+                "item at "
+                f"most {loss_number(item)}{of_items}{over}"
             )
         for record in self.conflicts():
             lines.append(
@@ -498,16 +503,18 @@ class Deployment:
             lines.append(
                 f"INCIDENT: {place if record.name else 'a sketch'}: {len(record.copies) + 1} copies of one state were "
                 f"published; together they cost an {record.ledger.unit} "
-                f"{'without a bound' if lost == math.inf else measure + show(lost)}"
+                f"{'without a bound' if lost == math.inf else measure + loss_number(lost)}"
             )
         if total.record:
             lines.append(
-                f"one record loses at most {show(total.record)} to the published numbers of records, which is in none "
+                f"one record loses at most {loss_number(total.record)} to the published numbers of records, which is "
+                "in none "
                 "of the numbers above"
             )
         if total.misplaced:
             lines.append(
-                f"one item with records in partitions where it does not belong loses at most {show(total.misplaced)} "
+                "one item with records in partitions where it does not belong loses at most "
+                f"{loss_number(total.misplaced)} "
                 "more to the published numbers of such items, which is in none of the numbers above"
             )
         lines.append(publications.not_counted())
@@ -519,7 +526,7 @@ class Deployment:
             return None
         event, item = self.period()
         within = max(event, item) <= self.budget.epsilon
-        return {"limit": str(self.budget), "event": show(event), "item": show(item), "kept": within}
+        return {"limit": str(self.budget), "event": loss_number(event), "item": loss_number(item), "kept": within}
 
     def _item_total(self, records: Sequence[Record], loss: Measured) -> Loss:
         """Loss of an item to all windows: its losses in them add up."""
@@ -547,8 +554,8 @@ def table_row(name: str, revision: int, records: Sequence[Record], *, windows: i
         worst = str(GaussianLoss.worst(record.mu for record in records).at(_DELTA))
         every = str((total.event_gaussian if unit == "event" else total.item_gaussian).at(_DELTA))
     else:
-        worst = show(max(record.event() if unit == "event" else record.item() for record in records))
-        every = show(total.event if unit == "event" else total.item)
+        worst = loss_number(max(record.event() if unit == "event" else record.item() for record in records))
+        every = loss_number(total.event if unit == "event" else total.item)
     return {
         "sketch": name or "-",
         "revision": str(revision),
@@ -568,8 +575,8 @@ def _record_fields(record: Record) -> dict[str, Any]:
         "window": None if record.window is None else list(record.window),
         "partition": record.partition,
         "partition_counts": list(record.counts),
-        "event": show(record.event()),
-        "item": show(record.item()),
+        "event": loss_number(record.event()),
+        "item": loss_number(record.item()),
         **({"gaussian": record.mu.to_dict(_DELTA)} if record.gaussian else {}),
         "conflicts": record.conflicts,
         "copies": len(record.copies),

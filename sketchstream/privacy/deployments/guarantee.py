@@ -29,11 +29,12 @@ from sketchstream.privacy.deployments.surroundings import (
     windows_a_day,
     windows_of,
 )
-from sketchstream.privacy.ledgers.ledger import Loss, show
+from sketchstream.privacy.ledgers.loss_texts import MEANING, UNLIMITED, AnyLoss, loss_text, loss_words
+from sketchstream.privacy.ledgers.sketch_history import SketchHistory
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.privacy.losses.gaussian import GaussianLoss
-from sketchstream.privacy.losses.loss_texts import MEANING, UNLIMITED, AnyLoss, loss_text, loss_words
-from sketchstream.privacy.losses.sketch_history import SketchHistory
+from sketchstream.privacy.losses.history import Loss
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY, no_privacy_warning
 
@@ -170,7 +171,7 @@ class Guarantee:
         return no_privacy_warning(published, with_copy if self.table is None else published)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: losses as text (`privacy.losses.loss_texts`), and in full."""
+        """Plain data: losses as text (`privacy.ledgers.loss_texts`), and in full."""
         named = (
             ("published", self.published),
             ("published_and_one_copy", self.published_and_one_copy),
@@ -184,14 +185,17 @@ class Guarantee:
             "delta": float(self.delta),
             "measure": self.measure,
             **{name: loss_text(loss, self.delta) for name, loss in named},
-            "total_zcdp": show(self.total.rho),
+            "total_zcdp": loss_number(self.total.rho),
             "losses": {name: _in_full(loss, self.delta) for name, loss in named},
         }
         if self.table is not None:
             out["published_and_one_copy"] = NOT_CLAIMED
             out["table"] = dict(zip(("name", "snapshot"), self.table, strict=True))
         if isinstance(self.published, GaussianLoss) and isinstance(self.published_and_one_copy, GaussianLoss):
-            out |= {"mu2": show(self.published.known), "mu2_and_one_copy": show(self.published_and_one_copy.known)}
+            out |= {
+                "mu2": loss_number(self.published.known),
+                "mu2_and_one_copy": loss_number(self.published_and_one_copy.known),
+            }
         return {
             **out,
             "no_privacy": self.no_privacy,
@@ -240,8 +244,8 @@ def _in_full(loss: AnyLoss, delta: Fraction) -> dict[str, Any]:
     if isinstance(loss, Losses):
         at = delta or Fraction(str(DELTA))
         gaussian = {"gaussian": loss.gaussian.to_dict(at)} if loss.gaussian.mu2 else {}
-        return {"pure": show(loss.pure), "rho": show(loss.rho), **gaussian}
-    return loss.to_dict(delta) if isinstance(loss, GaussianLoss) else {"pure": show(loss)}
+        return {"pure": loss_number(loss.pure), "rho": loss_number(loss.rho), **gaussian}
+    return loss.to_dict(delta) if isinstance(loss, GaussianLoss) else {"pure": loss_number(loss)}
 
 
 RELATION: Final = "relation: as if those payloads had been no-ops while everything else stayed; "

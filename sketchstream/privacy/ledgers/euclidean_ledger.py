@@ -19,8 +19,8 @@ from sketchstream.privacy.losses.gaussian import GaussianLoss
 from sketchstream.privacy.losses.history import History, Loss
 from sketchstream.privacy.losses.law_names import SPECTRAL_LAPLACE
 from sketchstream.privacy.losses.looks import worst_loss, worst_loss_with_look
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import EUCLIDEAN, Measure, rho_of_pure
-from sketchstream.privacy.losses.sketch_history import show
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class EuclideanLedger(GaussianLedger):
     Examples:
         >>> from sketchstream.privacy.losses.gaussian import UnitShift
         >>> from sketchstream.privacy.losses.history import LayerEntry
-        >>> from sketchstream.privacy.losses.sketch_history import Promise
+        >>> from sketchstream.privacy.ledgers.sketch_history import Promise
         >>> layer = LayerEntry(bytes(16), "spectral-laplace", Fraction(1, 4))
         >>> ledger = EuclideanLedger.create("event", layer, Promise("fresh", Fraction(1, 4)), UnitShift.of(1, 1))
         >>> ledger.loss().rho, ledger.charge_release(Fraction(1, 8)).loss(intrusion=True).rho
@@ -54,7 +54,7 @@ class EuclideanLedger(GaussianLedger):
 
     def _advice(self, room: Fraction) -> str:
         """Text that says what can still be released."""
-        return f"a norm of at most {show(float(room))} can be released now"
+        return f"a norm of at most {loss_number(float(room))} can be released now"
 
     def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> GaussianLoss:
         """The loss of a history of this ledger's sketch."""

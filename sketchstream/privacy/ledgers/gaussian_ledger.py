@@ -15,11 +15,12 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 from sketchstream.errors import BudgetError, SpecError
+from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory, damaged, fraction, refuse
 from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.losses.history import History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, GAUSSIAN_LAWS
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import MU_SQUARED, Measure
-from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory, damaged, fraction, refuse, show
 from sketchstream.privacy.losses.zcdp import DELTA
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
@@ -230,8 +231,8 @@ class GaussianLedger(SketchHistory):
             "delta": str(delta),
             "loss": str(quiet.at(delta)),
             "loss_with_intrusion": str(looked.at(delta)),
-            "cost": show(quiet.known),
-            "cost_with_intrusion": show(looked.known),
+            "cost": loss_number(quiet.known),
+            "cost_with_intrusion": loss_number(looked.known),
             "budget": None if self.budget is None else str(self.budget),
             "affordable": None if self.budget is None else f"{self.symbol} {float(self.affordable()):.4g}",
         }

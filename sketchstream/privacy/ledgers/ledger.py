@@ -17,15 +17,14 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from sketchstream.errors import BudgetError, SpecError
-from sketchstream.privacy.losses.history import LOOK, Gap, History, LayerEntry, Loss, View
+from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory, damaged, fraction
+from sketchstream.privacy.losses.history import LOOK, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.law_names import PURE_LAWS
 from sketchstream.privacy.losses.looks import event_losses, item_loss, worst_loss, worst_loss_with_look
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import PureEpsilon, rho_of_pure
-from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory, damaged, fraction, show
 from sketchstream.privacy.losses.zcdp import worst_rho
 from sketchstream.spec import Epsilon, exact_epsilon
-
-__all__ = ["Gap", "LayerEntry", "Ledger", "Loss", "Promise", "View", "show"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Ledger(SketchHistory):
         if budget is not None and loss > budget:
             cost = promised.cost if promised.cost is not None else Fraction(0)
             msg = (
-                f"this sketch and its publication would cost an {unit} {show(loss)}, the budget is {budget}: "
+                f"this sketch and its publication would cost an {unit} {loss_number(loss)}, the budget is {budget}: "
                 "lower epsilon or epsilon_publish, or raise the budget"
             )
             raise BudgetError(msg, asked=max(cost, *(entry.cost for entry in entries)), spent=Fraction(0), limit=budget)
@@ -98,7 +97,8 @@ class Ledger(SketchHistory):
             spent, room = self.loss(), self.affordable()
             advice = f"at most {room} can be released now" if room > 0 else "nothing more can be released"
             msg = (
-                f"a release of cost {cost} would bring the loss of an {self.unit} from {show(spent)} to {show(loss)} "
+                f"a release of cost {cost} would bring the loss of an {self.unit} from {loss_number(spent)} to "
+                f"{loss_number(loss)} "
                 f"(promised publication included), the budget is {self.budget}: {advice}"
             )
             raise BudgetError(msg, asked=cost, spent=spent, limit=self.budget)
@@ -126,8 +126,9 @@ class Ledger(SketchHistory):
         loss = self.loss()
         if self.budget is not None and loss > self.budget:
             msg = (
-                f"publishing would bring the loss of an {self.unit} to {show(loss)}, the budget is {self.budget}: "
-                "looks at the open state have used it up, and an open sketch keeps its budget: drop the sketch"
+                f"publishing would bring the loss of an {self.unit} to {loss_number(loss)}, the budget is "
+                f"{self.budget}: looks at the open state have used it up, and an open sketch keeps its budget: "
+                "drop the sketch"
             )
             spent = worst_loss(self._seen(), unit=self.unit, measure=self.measure)
             raise BudgetError(msg, asked=self.promised.cost or Fraction(0), spent=spent, limit=self.budget)
@@ -182,11 +183,11 @@ class Ledger(SketchHistory):
         return {
             "measure": self.symbol,
             "delta": "0",
-            **dict.fromkeys(("loss", "cost"), show(self.loss())),
-            **dict.fromkeys(("loss_with_intrusion", "cost_with_intrusion"), show(self.loss(intrusion=True))),
-            "loss_zcdp": show(self.zcdp()),
+            **dict.fromkeys(("loss", "cost"), loss_number(self.loss())),
+            **dict.fromkeys(("loss_with_intrusion", "cost_with_intrusion"), loss_number(self.loss(intrusion=True))),
+            "loss_zcdp": loss_number(self.zcdp()),
             "budget": None if self.budget is None else str(self.budget),
-            "affordable": None if self.budget is None else show(self.affordable()),
+            "affordable": None if self.budget is None else loss_number(self.affordable()),
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -209,10 +210,12 @@ class Ledger(SketchHistory):
     def __str__(self) -> str:
         """A table for people."""
         lines = self._table()
-        lines.append(f"any {self.unit} loses at most {show(self.loss())}, with one unannounced look at the open state ")
-        lines[-1] += f"at most {show(self.loss(intrusion=True))}"
+        lines.append(
+            f"any {self.unit} loses at most {loss_number(self.loss())}, with one unannounced look at the open state "
+        )
+        lines[-1] += f"at most {loss_number(self.loss(intrusion=True))}"
         if self.budget is not None:
-            lines.append(f"budget {self.budget}, at most {show(self.affordable())} can be released now")
+            lines.append(f"budget {self.budget}, at most {loss_number(self.affordable())} can be released now")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from sketchstream.privacy.losses.gaussian import GaussianLoss
 from sketchstream.privacy.losses.history import Loss
+from sketchstream.privacy.losses.loss_numbers import rounded_up
 from sketchstream.privacy.losses.measures import rho_of_pure
-from sketchstream.privacy.losses.sketch_history import rounded_up
 from sketchstream.privacy.losses.zcdp import to_approximate
 from sketchstream.spec import Epsilon, exact_rational
 

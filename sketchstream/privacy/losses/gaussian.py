@@ -26,8 +26,8 @@ from sketchstream.privacy.calibration.continuous import MIN_DELTA, check_delta, 
 from sketchstream.privacy.calibration.discrete import Shape, closeness, delta_near, discrete_deltas, normalise_shapes
 from sketchstream.privacy.losses.history import History, LayerEntry, Loss
 from sketchstream.privacy.losses.looks import sides, worst_loss, worst_loss_with_look
+from sketchstream.privacy.losses.loss_numbers import rounded_up
 from sketchstream.privacy.losses.measures import MU_SQUARED, MuSquared
-from sketchstream.privacy.losses.sketch_history import rounded_up
 from sketchstream.privacy.losses.zcdp import log_of, zcdp_epsilon, zcdp_log_delta
 from sketchstream.spec import Epsilon, exact_rational
 

@@ -24,7 +24,7 @@ from sketchstream.errors import ConfigError, EstimateError, SketchstreamError, S
 from sketchstream.kinds import presentation
 from sketchstream.pictures import charts, report, upset
 from sketchstream.pictures.numbers import Panel
-from sketchstream.privacy.losses.sketch_history import show
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.query import overlaps, words
 from sketchstream.query.times import read_time, require_order
 from sketchstream.serve import status
@@ -424,7 +424,7 @@ class Views(PageParts):
         table = report.ReportTable("Most that one unit can have lost (epsilon)", columns, cells)
         days = sorted(deployment.by_day().items(), reverse=True)
         caption = f"By day (UTC) of what a unit did, the last {min(len(days), 31)} of {len(days)}"
-        losses = [(day, show(loss.event), show(loss.item)) for day, loss in days[:31]]
+        losses = [(day, loss_number(loss.event), loss_number(loss.item)) for day, loss in days[:31]]
         item = 'one item, unit "item"' if deployment.unbounded_for_items() else "one item"
         by_day = report.ReportTable(caption, ("day", "one event", item), losses)
         text = str(deployment).splitlines()[1 + len(rows) :] if rows else ["Nothing is published yet."]

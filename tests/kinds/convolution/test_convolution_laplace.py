@@ -23,10 +23,10 @@ from sketchstream.errors import FormatError
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.ledgers.euclidean_ledger import EuclideanLedger
+from sketchstream.privacy.ledgers.sketch_history import Promise
 from sketchstream.privacy.losses.dp_events import dp_event
 from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.losses.history import LayerEntry
-from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.privacy.losses.zcdp import zcdp_epsilon, zcdp_log_delta
 
 Floats = npt.NDArray[np.float64]

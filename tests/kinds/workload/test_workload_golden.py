@@ -10,7 +10,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.paths import GOLDEN
-from sketchstream.privacy.losses.sketch_history import rounded_up
+from sketchstream.privacy.losses.loss_numbers import rounded_up
 
 FOLDER = GOLDEN / "v3"
 EXPECTED = json.loads((FOLDER / "workloads.json").read_text())

@@ -20,9 +20,9 @@ import pytest
 import sketchstream as ss
 from sketchstream.audit.oracle import bits, log_ratio, randomized_response
 from sketchstream.kinds.profile.kind import KIND
+from sketchstream.privacy.ledgers.sketch_history import Promise
 from sketchstream.privacy.losses.history import LOOK, History
 from sketchstream.privacy.losses.looks import item_loss
-from sketchstream.privacy.losses.sketch_history import Promise
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 Floats = npt.NDArray[np.float64]

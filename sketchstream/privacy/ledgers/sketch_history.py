@@ -11,7 +11,6 @@ promised to publish, and counts that from the beginning.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Self
 from sketchstream.errors import FormatError, MergeError, SealedError
 from sketchstream.privacy.losses.history import COPY, LOOK, Entry, Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.looks import event_losses
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import Measure
 from sketchstream.spec import Epsilon, flag, read_rational
 
@@ -66,22 +66,6 @@ class Promise:
         if self.cost is None:
             return (View("publication", None),)
         return LayerEntry(lineage, law, self.cost, max_weight), View("publication", None)
-
-
-def show(loss: Loss) -> str:
-    """A loss for people: '3/2', or 'unlimited'; an epsilon at a delta in four digits, rounded up."""
-    if isinstance(loss, float):
-        return "unlimited" if loss == math.inf else rounded_up(loss)
-    return str(loss)
-
-
-def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a number with this number of digits, rounded up."""
-    if value == 0:
-        return "0"
-    scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
-    most = math.ceil(value * scale) / scale
-    return f"{most:,.0f}" if most >= 10**digits else f"{most:.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -427,5 +411,5 @@ def _rows(
         name = "" if not path else ".".join(str(step + 1) for step in path)
         loss = here.get((path, counted))
         rows.append(
-            {"part": name, "what": what, "cost": cost, "an event after it": "-" if loss is None else show(loss)}
+            {"part": name, "what": what, "cost": cost, "an event after it": "-" if loss is None else loss_number(loss)}
         )

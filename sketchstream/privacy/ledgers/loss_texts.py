@@ -10,10 +10,11 @@ import math
 from fractions import Fraction
 from typing import Final
 
+from sketchstream.privacy.ledgers.sketch_history import SketchHistory
 from sketchstream.privacy.losses.composition import Losses, compose
 from sketchstream.privacy.losses.gaussian import GaussianLoss
 from sketchstream.privacy.losses.history import Loss
-from sketchstream.privacy.losses.sketch_history import SketchHistory, show
+from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.zcdp import DELTA
 
 AnyLoss = Loss | GaussianLoss | Losses
@@ -36,9 +37,9 @@ def loss_text(loss: AnyLoss, delta: Fraction | float = 0) -> str:
     if isinstance(loss, Losses):
         if loss.gaussian.mu2 and loss.pure:
             return str(compose(loss.pure, loss.rho, loss.gaussian, at))
-        return loss_text(loss.gaussian, at) if loss.gaussian.mu2 else show(loss.pure)
+        return loss_text(loss.gaussian, at) if loss.gaussian.mu2 else loss_number(loss.pure)
     if not isinstance(loss, GaussianLoss):
-        return show(loss)
+        return loss_number(loss)
     if not loss.mu2:
         return "0"
     return UNLIMITED if loss.known == math.inf else f"{loss.at(at)}, {loss.measured}"
@@ -62,4 +63,4 @@ def cost_text(ledger: SketchHistory, cost: Fraction, delta: Fraction | float = 0
         delta: delta at which losses that are not pure are stated; 0: 1e-6.
     """
     loss = ledger.loss_of_cost(cost)
-    return loss_text(loss, delta) if isinstance(loss, GaussianLoss) else f"epsilon {show(loss)}"
+    return loss_text(loss, delta) if isinstance(loss, GaussianLoss) else f"epsilon {loss_number(loss)}"
