@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from sketchstream.csv_cells import safe_cell
+from sketchstream.texts.csv_cells import safe_cell
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Estimate
@@ -48,7 +48,7 @@ def cell(name: str, estimate: Estimate | None, *, intervals: bool) -> str:
         return "-"
     from sketchstream.kinds.estimates import bound_text
     from sketchstream.pictures import numbers
-    from sketchstream.pictures.number_texts import speller
+    from sketchstream.texts.number_texts import speller
 
     spell = speller(estimate.low, estimate.high, numbers.spelling(name))
     return spell(estimate.value) + (f" {estimate.between(spell)}" if intervals else bound_text(estimate.bound, " "))

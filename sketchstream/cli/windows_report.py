@@ -15,10 +15,10 @@ from zoneinfo import ZoneInfo
 from sketchstream.cli import show
 from sketchstream.kinds import presentation
 from sketchstream.kinds.profile_answers import TREND
-from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import report
 from sketchstream.query import words
 from sketchstream.query.window_sequence import start_labels
+from sketchstream.texts.naming import USUAL, Names
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Estimate

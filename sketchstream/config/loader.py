@@ -26,12 +26,12 @@ from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError, StoreError, did_you_mean
 from sketchstream.files import as_path, reading
 from sketchstream.items.key import Key
-from sketchstream.naming import Names
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon
 from sketchstream.stream.state.quorum import Quorum
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.units import spell_bytes, spell_snapshots
+from sketchstream.texts.naming import Names
 from sketchstream.topics import MAX_PARTITIONS
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from sketchstream.kinds.config_tables import ConfigTable, DomainTable, Number, QualityTable, SketchTable, read_block
-from sketchstream.naming import Names
 from sketchstream.stream import formats
 from sketchstream.stream.formats import TimeUnit
 from sketchstream.stream.input.partitioner import FORMER, Partitioner
 from sketchstream.stream.windows.units import duration_ms, size_bytes
+from sketchstream.texts.naming import Names
 from sketchstream.topics import MAX_TOPICS
 
 FILE_ONLY = ("jsonl", "lines", "csv", "parquet", "msgpack")

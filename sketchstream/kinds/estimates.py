@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeGuard
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.pictures.number_texts import number_text
+from sketchstream.texts.number_texts import number_text
 
 ENDS: Final = frozenset({"value", "low", "high"})
 """Keys of a number with its interval as plain data; it may have others, see `Estimate.to_dict`."""

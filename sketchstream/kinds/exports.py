@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sketchstream.csv_cells import original_text, safe_cell
 from sketchstream.errors import optional_import
+from sketchstream.texts.csv_cells import original_text, safe_cell
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

@@ -18,10 +18,10 @@ import numpy as np
 
 from sketchstream import kinds
 from sketchstream.kinds.estimates import is_estimate
-from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.number_texts import number_text
 from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, Spell, draw_chart, ends, interval, value
+from sketchstream.texts.naming import USUAL, Names
+from sketchstream.texts.number_texts import number_text
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Bound, Estimate

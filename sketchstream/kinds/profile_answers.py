@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self, overload
 from sketchstream.array_types import Floats
 from sketchstream.kinds.answers import LEVEL, Answers
 from sketchstream.kinds.estimates import Estimate
-from sketchstream.naming import USUAL, Names
+from sketchstream.texts.naming import USUAL, Names
 
 TREND: Final = {"distinct": "distinct", "at_least.2": "2 times\nor more", "at_least.10": "10 times\nor more"}
 """Numbers that are drawn together over windows, and their labels."""

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from sketchstream.array_types import Floats
 from sketchstream.errors import optional_import
-from sketchstream.pictures.number_texts import number_text, with_interval
+from sketchstream.texts.number_texts import number_text, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,7 +21,7 @@ import numpy as np
 from sketchstream.array_types import Floats
 from sketchstream.errors import MissingExtraError
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.number_texts import interval_text, number_text, speller
+from sketchstream.texts.number_texts import interval_text, number_text, speller
 
 MAX_BARS: Final = 40
 """Most numbers that are drawn as bars; more of them are drawn as a line with its band."""

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from sketchstream.pictures.charts import Chart
-from sketchstream.pictures.number_texts import number_text
+from sketchstream.texts.number_texts import number_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream import naming
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.number_texts import interval_text, number_text, with_interval
 from sketchstream.pictures.numbers import Panel, draw_chart, interval, value
+from sketchstream.texts import naming
+from sketchstream.texts.number_texts import interval_text, number_text, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

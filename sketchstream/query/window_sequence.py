@@ -19,10 +19,10 @@ import numpy.typing as npt
 from sketchstream.kinds import exports, presentation
 from sketchstream.kinds.profile_answers import TREND
 from sketchstream.pictures import report
-from sketchstream.pictures.number_texts import number_text
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.differences import Difference, difference
 from sketchstream.query.times import to_span
+from sketchstream.texts.number_texts import number_text
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

@@ -12,8 +12,8 @@ from fractions import Fraction
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from sketchstream.naming import USUAL, Names
 from sketchstream.privacy.losses.loss_numbers import rounded_up
+from sketchstream.texts.naming import USUAL, Names
 
 NO_INTERVALS: Final = "No intervals: partitions were added inside the window, so an item may be counted twice."
 INTERVALS: Final = "A 95% interval is made to hold the true number in 19 of 20 cases."

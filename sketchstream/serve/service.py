@@ -25,7 +25,6 @@ from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
 from sketchstream.kinds import closing_kind, groups_of, presentation
 from sketchstream.kinds.exports import AnswerRows
-from sketchstream.naming import Names
 from sketchstream.privacy.deployments.guarantee import overlapping
 from sketchstream.query import overlaps
 from sketchstream.query.closed import closed_windows
@@ -40,6 +39,7 @@ from sketchstream.serve.store.source import StoreSource
 from sketchstream.serve.store.store import Store
 from sketchstream.serve.store.stored_windows import INCIDENT, MISSING, NEW, SETTLED, Computed, StoredWindow
 from sketchstream.stream.windows.calendar import iso
+from sketchstream.texts.naming import Names
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config

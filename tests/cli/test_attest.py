@@ -16,22 +16,12 @@ import pytest
 
 from helpers.commands import Run
 from helpers.paths import ROOT
-from sketchstream import (
-    ClosedDomain,
-    GaussianSpec,
-    Key,
-    ProfileSpec,
-    ProjectionSpec,
-    Sketch,
-    attestation,
-    published,
-    verify_attestation,
-    wire,
-)
+from sketchstream import ClosedDomain, GaussianSpec, Key, ProfileSpec, ProjectionSpec, Sketch, published, wire
+from sketchstream.attestations import attestation, verify_attestation
 from sketchstream.errors import FormatError
 from sketchstream.published import Origin
 
-VERIFIER = ROOT / "sketchstream" / "verify_attestation.py"
+VERIFIER = ROOT / "sketchstream" / "attestations" / "verify_attestation.py"
 DOMAIN = ClosedDomain(size=40)
 SPECS = {
     "event": ProfileSpec("1", domain=DOMAIN, epsilon_publish="1/2", max_weight=3),

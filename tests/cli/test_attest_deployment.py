@@ -22,7 +22,7 @@ import sketchstream as ss
 from helpers.commands import Run
 from helpers.json_schema import faults
 from helpers.paths import ROOT
-from sketchstream import deployment_record, verify_attestation
+from sketchstream.attestations import deployment_record, verify_attestation
 from sketchstream.errors import ConfigError
 from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import Origin
@@ -144,7 +144,7 @@ def attest(run: Run, *more: str) -> Any:
 
 
 def verified(folder: Path, files: list[Path]) -> subprocess.CompletedProcess[str]:
-    script = ROOT / "sketchstream" / "verify_attestation.py"
+    script = ROOT / "sketchstream" / "attestations" / "verify_attestation.py"
     command = [sys.executable, str(script), "d.json", "k.pem.pub", *map(str, files)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
@@ -190,7 +190,7 @@ def test_a_deployment_that_was_published_twice_is_refused(run: Run, published: C
 
 
 def verify_attested(bodies: dict[str, bytes]) -> None:
-    from sketchstream import attestation
+    from sketchstream.attestations import attestation
 
     found = attestation.statement_of(bodies)
     verify_attestation.check_bodies(bodies, json.loads(json.dumps(found)))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sketchstream.csv_cells import original_text
 from sketchstream.kinds.exports import WINDOW, as_csv, as_json, as_stream, read_csv, table_of, table_of_csv
+from sketchstream.texts.csv_cells import original_text
 
 TYPES = {**WINDOW, "slot": "int64", "value": "float64", "partial": "bool"}
 NASTY = (

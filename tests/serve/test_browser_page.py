@@ -23,9 +23,9 @@ from helpers.paths import ROOT
 from helpers.serving import MINUTE
 from helpers.streams import EPOCH
 from sketchstream.pictures import charts
-from sketchstream.pictures.number_texts import with_interval
 from sketchstream.pictures.numbers import spelling
 from sketchstream.stream.windows.calendar import iso
+from sketchstream.texts.number_texts import with_interval
 
 pytestmark = pytest.mark.browser
 

@@ -17,13 +17,13 @@ from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from helpers.pages import Parsed, settle, settled
 from helpers.serving import serving
 from sketchstream.config.loader import Config
-from sketchstream.naming import USUAL
 from sketchstream.query import differences
 from sketchstream.serve import over_time
 from sketchstream.serve.page import home, parts, wording
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
 from sketchstream.serve.store.stored_windows import StoredWindow
+from sketchstream.texts.naming import USUAL
 
 START = 1_356_998_400_000
 HOUR = 3_600_000

@@ -15,7 +15,6 @@ import pytest
 from helpers.serving import MINUTE, TEXT, publish, serving, write_tokens
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
-from sketchstream.csv_cells import original_text, safe_cell
 from sketchstream.errors import ConfigError
 from sketchstream.items.key import Key
 from sketchstream.query.windows import ALONE
@@ -25,6 +24,7 @@ from sketchstream.serve.clients.access import COOKIE, SESSION_S, VIEWER, Access,
 from sketchstream.serve.clients.clients import ADDRESSES, Guesses, address_of, foreign
 from sketchstream.serve.settings import ServeSettings
 from sketchstream.stream.windows.calendar import iso
+from sketchstream.texts.csv_cells import original_text, safe_cell
 
 TOKEN = "correct-horse-battery"
 EMPTY = hashlib.sha256(b"").hexdigest()

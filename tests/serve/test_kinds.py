@@ -27,7 +27,6 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import presentation
 from sketchstream.kinds.exports import read_csv
-from sketchstream.pictures.number_texts import with_interval
 from sketchstream.pictures.numbers import MAX_ROWS
 from sketchstream.query.differences import difference
 from sketchstream.serve import service as serve_service
@@ -35,6 +34,7 @@ from sketchstream.serve.http import tables as serve_tables
 from sketchstream.serve.page.pictures import by_group
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.stream.windows.calendar import iso
+from sketchstream.texts.number_texts import with_interval
 
 METRICS = {
     "reach": ("distinct", "exactly.1", "at_least.2", "mean"),

@@ -21,7 +21,7 @@ from helpers.serving import HOUR, serving
 from sketchstream import windows
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
-from sketchstream.naming import USUAL, Names
+from sketchstream.texts.naming import USUAL, Names
 
 NAMED = """
 [names]

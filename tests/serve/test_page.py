@@ -18,8 +18,6 @@ from helpers.paths import ROOT
 from helpers.serving import MINUTE, TEXT, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
-from sketchstream.naming import USUAL
-from sketchstream.pictures.number_texts import with_interval
 from sketchstream.pictures.numbers import draw_numbers, spelling
 from sketchstream.pictures.numbers import interval as interval_cell
 from sketchstream.pictures.numbers import value as value_cell
@@ -29,6 +27,8 @@ from sketchstream.serve.clients.access import Access, Token
 from sketchstream.serve.page import calendar, comparison, home, pictures, rendering, series, wording
 from sketchstream.serve.store.stored_windows import StoredWindow
 from sketchstream.stream.windows.calendar import iso
+from sketchstream.texts.naming import USUAL
+from sketchstream.texts.number_texts import with_interval
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_charts_say_the_numbers_of_their_tables(site):
     answer = client.get("/v1/sketches/minutes/profile", params=given).json()
     found = re.findall(r'data-points="([^"]*)"', text)
     reach, exact = (json.loads(one.replace("&#34;", '"')) for one in found)
-    from sketchstream.pictures.number_texts import with_interval
+    from sketchstream.texts.number_texts import with_interval
 
     whole = spelling("exactly")
     told = with_interval(*(answer["distinct"][end] for end in ("value", "low", "high")), whole)

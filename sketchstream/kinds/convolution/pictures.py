@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import Number, Panel, draw_numbers
+from sketchstream.texts.number_texts import interval_text, number_text
 
 PURPOSE: Final = "Keeps a series of counts, read through filters"
 

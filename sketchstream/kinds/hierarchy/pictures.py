@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import Number, Panel, draw_numbers, index_of
+from sketchstream.texts.number_texts import interval_text, number_text
 
 PURPOSE: Final = "Counts events on all levels of a tree"
 OFFERED: Final = 100

@@ -19,7 +19,7 @@ from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.intervals.wrapping import mark_bound
 from sketchstream.pictures import numbers
-from sketchstream.pictures.number_texts import speller
+from sketchstream.texts.number_texts import speller
 
 if TYPE_CHECKING:
     from rich.table import Table

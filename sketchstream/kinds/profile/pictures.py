@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream import naming
 from sketchstream.array_types import Floats
 from sketchstream.kinds.profile.estimate.intervals.wrapping import bound_kind, mark_bound
 from sketchstream.kinds.profile_answers import has_number
-from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
 from sketchstream.pictures.numbers import Number, Panel, draw_chart, ends, interval, spelling, value
 from sketchstream.privacy.deployments.guarantee import summary
+from sketchstream.texts import naming
+from sketchstream.texts.naming import USUAL, Names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

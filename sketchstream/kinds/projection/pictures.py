@@ -16,7 +16,6 @@ import numpy as np
 
 from sketchstream.kinds import presentation
 from sketchstream.pictures import charts
-from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import (
     MAX_ROWS,
     MAX_UNFOLDED_ROWS,
@@ -31,6 +30,7 @@ from sketchstream.pictures.numbers import (
 )
 from sketchstream.pictures.numbers import value as cell
 from sketchstream.pictures.report import ReportTable
+from sketchstream.texts.number_texts import interval_text, number_text
 
 PURPOSE: Final = "Keeps rows of users, for the distances between them"
 

@@ -18,8 +18,8 @@ from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.pictures import charts
-from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, draw_chart, draw_numbers, index_of, table
+from sketchstream.texts.number_texts import interval_text, number_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

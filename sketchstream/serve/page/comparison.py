@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from markupsafe import Markup
 
 from sketchstream.errors import ConfigError
-from sketchstream.naming import Names
-from sketchstream.pictures.number_texts import number_text
 from sketchstream.pictures.numbers import Panel, Spell, draw_numbers, ends, interval, spelling, value
 from sketchstream.pictures.report import ReportTable
 from sketchstream.query.differences import SHARED, lacking
@@ -21,6 +19,8 @@ from sketchstream.query.times import read_time
 from sketchstream.serve.page import links, wording
 from sketchstream.serve.service import NotFoundError, Service
 from sketchstream.stream.windows.calendar import iso
+from sketchstream.texts.naming import Names
+from sketchstream.texts.number_texts import number_text
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span

@@ -18,7 +18,6 @@ from markupsafe import Markup
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.estimates import bound_text
 from sketchstream.pictures import charts
-from sketchstream.pictures.number_texts import interval_text, speller
 from sketchstream.pictures.numbers import COUNTS, Panel, Spell, draw_chart, draw_numbers, ends, spelling
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import BOUNDS, mean, subtract
@@ -28,6 +27,7 @@ from sketchstream.serve.page import wording
 from sketchstream.serve.page.pictures import number
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.spec import ClosedDomain
+from sketchstream.texts.number_texts import interval_text, speller
 
 if TYPE_CHECKING:
     from sketchstream.query.differences import Point

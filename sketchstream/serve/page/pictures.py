@@ -14,7 +14,6 @@ import numpy as np
 
 from sketchstream.kinds import presentation
 from sketchstream.pictures import charts
-from sketchstream.pictures.number_texts import number_text
 from sketchstream.pictures.numbers import (
     Number,
     Panel,
@@ -30,6 +29,7 @@ from sketchstream.pictures.report import ReportTable
 from sketchstream.query.differences import Point
 from sketchstream.query.window_sequence import start_labels
 from sketchstream.query.words import window_label
+from sketchstream.texts.number_texts import number_text
 
 
 def pictures(answer: Mapping[str, Any], note: str = "") -> list[Panel]:

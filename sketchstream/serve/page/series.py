@@ -16,11 +16,11 @@ from markupsafe import Markup
 
 from sketchstream.kinds import presentation
 from sketchstream.kinds.estimates import bound_text
-from sketchstream.pictures.number_texts import interval_text, number_text
 from sketchstream.pictures.numbers import Panel, Spell, interval, value
 from sketchstream.query.differences import subtract
 from sketchstream.query.window_sequence import start_labels
 from sketchstream.query.words import window_label
+from sketchstream.texts.number_texts import interval_text, number_text
 
 ORDERS: Final = {"time": "time, oldest first", "newest": "time, newest first", "largest": "largest estimate first"}
 Point = Mapping[str, Any]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream import kinds
 from sketchstream.kinds import groups_of, presentation
-from sketchstream.naming import USUAL, Names
 from sketchstream.query import words
 from sketchstream.serve.page import calendar
+from sketchstream.texts.naming import USUAL, Names
 
 if TYPE_CHECKING:
     from sketchstream.stream.windows.plans import SketchPlan

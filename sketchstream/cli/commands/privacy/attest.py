@@ -74,7 +74,7 @@ def command(
       sketchstream attest -c sketchstream.toml --bodies bodies -o d.attest.json --signing-key-file signing.pem
       python verify_attestation.py d.attest.json signing.pem.pub bodies/*
     """
-    from sketchstream import attestation
+    from sketchstream.attestations import attestation
     from sketchstream_connectors.readers import open_published
 
     if bool(files) == (config_file is not None):
@@ -131,7 +131,7 @@ def _of_deployment(
     published: PublishedWindows, from_: str | None, to: str | None
 ) -> tuple[dict[str, bytes], dict[str, object]]:
     """The bodies of a deployment, and its statement."""
-    from sketchstream import attestation
+    from sketchstream.attestations import attestation
     from sketchstream.query.times import to_span
     from sketchstream.stream.interfaces import SealedEntry
 
@@ -150,7 +150,7 @@ def _of_deployment(
 
 def _record(published: PublishedWindows, operator: Path) -> dict[str, object]:
     """The record for the registry."""
-    from sketchstream import deployment_record
+    from sketchstream.attestations import deployment_record
     from sketchstream.config.context import context
     from sketchstream.privacy.deployments.publications import tell_uncovered
 

@@ -30,7 +30,7 @@ def command(output: Path, signing: bool, form: show.Format) -> None:
     from sketchstream.items.key import Key
 
     if signing:
-        from sketchstream import attestation
+        from sketchstream.attestations import attestation
 
         show.facts({"file": str(output), "public_key": str(attestation.make_key(output))}, form)
         return

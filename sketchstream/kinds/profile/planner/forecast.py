@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.pictures.number_texts import number_text
+from sketchstream.texts.number_texts import number_text
 
 
 @dataclass(frozen=True)

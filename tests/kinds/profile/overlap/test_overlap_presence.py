@@ -17,6 +17,7 @@ import pytest
 import sketchstream as ss
 from helpers.configurations import KEYED_TOPIC
 from sketchstream import noise
+from sketchstream.attestations.verify_attestation import headers, require_noise
 from sketchstream.audit.oracle import bits, log_ratio, randomized_response
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, SpecError, WeightError
@@ -29,7 +30,6 @@ from sketchstream.noise.residues import uniform_residues
 from sketchstream.privacy.losses.history import LOOK, History, LayerEntry, View
 from sketchstream.privacy.losses.looks import item_loss
 from sketchstream.published import read_published
-from sketchstream.verify_attestation import headers, require_noise
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 Floats = npt.NDArray[np.float64]

@@ -12,12 +12,12 @@ import pytest
 
 import sketchstream as ss
 from helpers.configurations import KEYED_TOPIC
+from sketchstream.attestations.verify_attestation import headers, require_noise
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, EstimateError, FormatError, MergeError, SpecError
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.patterns import exact_patterns
 from sketchstream.published import read_published
-from sketchstream.verify_attestation import headers, require_noise
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 F = Fraction

@@ -20,10 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sketchstream import published
-from sketchstream.errors import FormatError, StoreError
-from sketchstream.files import PUBLIC, SECRET, naming_errors, require_private, write_durably
-from sketchstream.stream.windows.calendar import iso
-from sketchstream.verify_attestation import (
+from sketchstream.attestations.verify_attestation import (
     PAYLOAD,
     PREDICATE,
     STATEMENT,
@@ -33,6 +30,9 @@ from sketchstream.verify_attestation import (
     require_noise,
     require_one_publication,
 )
+from sketchstream.errors import FormatError, StoreError
+from sketchstream.files import PUBLIC, SECRET, naming_errors, require_private, write_durably
+from sketchstream.stream.windows.calendar import iso
 
 if TYPE_CHECKING:
     from sketchstream.privacy.deployments.deployment import Deployment
