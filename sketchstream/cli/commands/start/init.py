@@ -40,22 +40,101 @@ domain = {{ slots = 1024, levels = 2 }}
 """A sketch of any size, with which a configuration is valid before the questions are answered."""
 
 
+@dataclass(frozen=True)
+class RecordSource:
+    """Where the records are, from the options; fields have the names of the options."""
+
+    topic: str | None
+    file: Path | None
+    bootstrap_servers: str | None
+    settings: tuple[str, ...]
+    group: str | None
+
+    def keys(self, folder: Path) -> dict[str, Any]:
+        """The keys of a configuration in that folder that name the source, as fields of `Draft`."""
+        if (self.topic is None) == (self.file is None):
+            raise click.UsageError("init takes either --topic or --file, not both and not neither")
+        if self.topic is not None:
+            return {"topic": self.topic, "kafka": self._kafka(self.topic)}
+        assert self.file is not None
+        if self.bootstrap_servers or self.group or self.settings:
+            raise click.UsageError("--bootstrap-servers, --group and --kafka belong to --topic")
+        return {"file": _relative(self.file, folder), "format": _format_of(self.file)}
+
+    def _kafka(self, topic: str) -> dict[str, str]:
+        """The client's settings."""
+        from sketchstream.config.kafka_settings import SECRETS
+
+        client = {
+            "bootstrap.servers": self.bootstrap_servers or "localhost:9092",
+            "group.id": self.group or f"sketchstream-{topic}",
+        }
+        for setting in self.settings:
+            name, equals, value = setting.partition("=")
+            if not equals or not name:
+                raise click.UsageError(
+                    f"--kafka takes NAME=VALUE, such as security.protocol=SSL, found {setting!r:.60}"
+                )
+            if name.endswith("password") or name in SECRETS:
+                raise click.UsageError(
+                    f"{name} is a secret, and command lines are not: --kafka {name}.file=PATH names the file with it"
+                )
+            client[name] = value
+        return client
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """By what answers are split, from the options; fields have the names of the options."""
+
+    group_by: str | None
+    groups: str | None
+    max_groups: int | None
+
+
+RECORDS = options.gather(
+    "records",
+    RecordSource,
+    (
+        click.option("--topic", help="Kafka topic with JSON records."),
+        click.option("--file", "file", type=options.FILE, help="File instead of a topic: jsonl, csv, parquet or avro."),
+        click.option("--bootstrap-servers", help="With --topic: brokers.  [default: localhost:9092]"),
+        click.option(
+            "--kafka",
+            "settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Further client setting in Kafka's name, such as security.protocol=SSL; repeat it.",
+        ),
+        click.option("--group", help="With --topic: the consumer group.  [default: sketchstream-TOPIC]"),
+    ),
+)
+SPLIT = options.gather(
+    "split",
+    SplitOptions,
+    (
+        click.option("--group-by", help="Field by whose values answers are split, such as campaign.  [default: none]"),
+        click.option(
+            "--groups",
+            metavar="NAMES|FILE",
+            help="With --group-by: its values, between commas, or a file with one a line.",
+        ),
+        click.option(
+            "--max-groups",
+            type=click.IntRange(min=1),
+            help="With --groups: in how many of them one item may count.  [default: all]",
+        ),
+    ),
+)
+
+
 @click.command()
-@click.option("--topic", help="Kafka topic with JSON records.")
-@click.option("--file", "file", type=options.FILE, help="File instead of a topic: jsonl, csv, parquet or avro.")
-@click.option("--bootstrap-servers", help="With --topic: brokers.  [default: localhost:9092]")
-@click.option("--kafka", "settings", multiple=True, metavar="NAME=VALUE",
-              help="Further client setting in Kafka's name, such as security.protocol=SSL; repeat it.")  # fmt: skip
-@click.option("--group", help="With --topic: the consumer group.  [default: sketchstream-TOPIC]")
+@RECORDS
 @click.option("--item", help="Field of what is counted, such as user_id.")
 @click.option("--time", "time", help="Field of the event time; 'record' for the records' own.  [default: as found]")
 @click.option("--unit", type=click.Choice(["item", "event"]),
               help="What is protected: all that an item does in a window, or each event.  [default: item]")  # fmt: skip
-@click.option("--group-by", help="Field by whose values answers are split, such as campaign.  [default: none]")
-@click.option("--groups", metavar="NAMES|FILE",
-              help="With --group-by: its values, between commas, or a file with one a line.")  # fmt: skip
-@click.option("--max-groups", type=click.IntRange(min=1),
-              help="With --groups: in how many of them one item may count.  [default: all]")  # fmt: skip
+@SPLIT
 @click.option("--window", help="Width of a window: 1h, 1d, 7d, ...  [default: 1d]")
 @click.option("--error", help="Relative error wanted, one standard deviation, such as 2%.  [default: 2%]")
 @click.option(
@@ -67,17 +146,11 @@ domain = {{ slots = 1024, levels = 2 }}
 @click.option("-o", "--output", type=options.FILE, default=Path("sketchstream.toml"), show_default=True,
               help="Configuration to write; an existing file is refused.")  # fmt: skip
 def command(
-    topic: str | None,
-    file: Path | None,
-    bootstrap_servers: str | None,
-    settings: tuple[str, ...],
-    group: str | None,
+    records: RecordSource,
     item: str | None,
     time: str | None,
     unit: Unit | None,
-    group_by: str | None,
-    groups: str | None,
-    max_groups: int | None,
+    split: SplitOptions,
     window: str | None,
     error: str | None,
     numbers: tuple[str, ...],
@@ -103,80 +176,42 @@ def command(
     from sketchstream.kinds.capabilities import Sizable
     from sketchstream.stream.windows.calendar import Width
 
-    if (topic is None) == (file is None):
-        raise click.UsageError("init takes either --topic or --file, not both and not neither")
+    folder = output.parent
+    source = records.keys(folder)
     if output.exists():
         raise StoreError(f"{output} exists; a configuration is never overwritten, choose another path with -o")
-    folder = output.parent
     key = key_file or folder / "sketch.key"
-    source: dict[str, Any]
-    if topic is not None:
-        source = {"topic": topic, "kafka": _kafka(topic, bootstrap_servers, group, settings)}
-    else:
-        assert file is not None
-        if bootstrap_servers or group or settings:
-            raise click.UsageError("--bootstrap-servers, --group and --kafka belong to --topic")
-        source = {"file": _relative(file, folder), "format": _format_of(file)}
     draft = Draft(item or "?", time or "record", _relative(key, folder), **source)
-    survey, partitions = _survey(draft, file, output)
+    survey, partitions = _survey(draft, records.file, output)
     item = _item(survey, item)
-    if time is not None and time != "record":
-        _find_field(survey, time)
-    time = time or survey.time() or ("record" if topic is not None else None)
-    if time is None:
-        msg = (
-            "no field of the sample is surely a time (a number since 1970, or RFC 3339), and windows need one; say "
-            "which with --time"
-        )
-        naive = [field.name for field in survey.fields() if field.kind == "time without offset"]
-        if naive:
-            msg += f"; {naive[0]!r} says no instant, as its times have no offset: write them with one (Z is UTC)"
-        raise click.UsageError(msg)
+    time = _time(survey, time, from_topic=records.topic is not None)
     unit = options.ask(
         unit, f"Protect everything that one {item} does in a window, or each single event", "item",
         click.Choice(["item", "event"]),
     )  # fmt: skip
-    split = _groups(survey, group_by, groups, max_groups, unit, item)
+    chosen = _groups(survey, split, unit, item)
     window = options.ask(window, "How wide is a window (1h, 1d, 7d, ...)", "1d", str)
     wait_s = _wait_s(Width.parse(str(window)))
     target = _share(options.ask(error, "Which relative error (one standard deviation) may answers have", "2%", str))
-    chosen_numbers = numbers or SHOWN_NUMBERS
     kind = kinds.by_name(KIND)
     assert isinstance(kind, Sizable)
     with ProgressBar("sizing the sketch") as bar:
         bar.reach(0)
         sized = kind.fewest_items(
-            numbers=chosen_numbers, target=target, unit=unit, parts=partitions, groups=split.groups
+            numbers=numbers or SHOWN_NUMBERS, target=target, unit=unit, parts=partitions, groups=chosen.groups
         )
     draft = Draft(item, time, _relative(key, folder), **source, wait_s=wait_s, time_unit=survey.unit(time))
-    listed = None if split.file is None else _relative(split.file, folder)
-    _write(draft, sized.block(NAME, str(window), split.field, listed), key, output)
+    listed = None if chosen.file is None else _relative(chosen.file, folder)
+    _write(draft, sized.block(NAME, str(window), chosen.field, listed), key, output)
     _print(draft, sized, output)
-    if file is not None:
-        _warn_of_few(file, draft.format or "", sized)
-    if topic is not None:
+    if records.file is not None:
+        _warn_of_few(records.file, draft.format or "", sized)
+    if records.topic is not None:
         _find_partitioner(output)
     _print_next(draft, sized, str(window), output)
 
 
 # ----------------------------------------------------------------------------------------------------- the records
-
-
-def _kafka(topic: str, servers: str | None, group: str | None, settings: tuple[str, ...]) -> dict[str, str]:
-    """The client's settings."""
-    from sketchstream.config.kafka_settings import SECRETS
-
-    client = {"bootstrap.servers": servers or "localhost:9092", "group.id": group or f"sketchstream-{topic}"}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"--kafka takes NAME=VALUE, such as security.protocol=SSL, found {setting!r:.60}")
-        if name.endswith("password") or name in SECRETS:
-            raise click.UsageError(
-                f"{name} is a secret, and command lines are not: --kafka {name}.file=PATH names a file that holds it"
-            )
-        client[name] = value
-    return client
 
 
 def _format_of(file: Path) -> str:
@@ -258,6 +293,27 @@ def _find_field(survey: Survey, name: str) -> str:
     return name
 
 
+def _time(survey: Survey, named: str | None, *, from_topic: bool) -> str:
+    """The field of the event time; "record" for the records' own.
+
+    Raises:
+        click.UsageError: no field is surely a time, and files have no times of records.
+    """
+    if named is not None and named != "record":
+        _find_field(survey, named)
+    time = named or survey.time() or ("record" if from_topic else None)
+    if time is not None:
+        return time
+    msg = (
+        "no field of the sample is surely a time (a number since 1970, or RFC 3339), and windows need one; say which "
+        "with --time"
+    )
+    naive = [field.name for field in survey.fields() if field.kind == "time without offset"]
+    if naive:
+        msg += f"; {naive[0]!r} says no instant, as its times have no offset: write them with one (Z is UTC)"
+    raise click.UsageError(msg)
+
+
 @dataclass(frozen=True)
 class Split:
     """What answers are split by: a field of the records, its declared values, and their file if they lie in one."""
@@ -267,12 +323,11 @@ class Split:
     file: Path | None = None
 
 
-def _groups(
-    survey: Survey, field: str | None, listed: str | None, most: int | None, unit: Unit | None, item: str
-) -> Split:
+def _groups(survey: Survey, asked: SplitOptions, unit: Unit | None, item: str) -> Split:
     """Ask for a field by which answers are split, its values, and in how many of them an item counts."""
     from sketchstream.cli.deployments import DeploymentOptions
 
+    field, listed, most = asked.group_by, asked.groups, asked.max_groups
     if field is None and (listed or most):
         raise click.UsageError("--groups and --max-groups belong to --group-by: name the field of the records")
     field = options.ask(field, "Split answers by a field, such as campaign or country", "none", str)
