@@ -147,11 +147,11 @@ def spent_s(engine: str) -> float:
 def whole(folder: Path, engine: str) -> int:
     """Number of windows that a backfill publishes."""
     from sketchstream.config.loader import Config
-    from sketchstream_connectors.lake.job import Backfill
+    from sketchstream_connectors.lake.job import BackfillJob
 
     shutil.rmtree(folder / "state", ignore_errors=True)
     shutil.rmtree(folder / "out", ignore_errors=True)
-    job = Backfill(Config.load(folder / "sketchstream.toml"), START, START + DAYS * DAY, engine=engine)
+    job = BackfillJob(Config.load(folder / "sketchstream.toml"), START, START + DAYS * DAY, engine=engine)
     try:
         return sum(done.what == "published" for done in job.run())
     finally:

@@ -33,7 +33,7 @@ from helpers.kafka.devbroker import free_ports
 from helpers.noiseless import without_noise
 from sketchstream.config.loader import Config
 from sketchstream_connectors.lake import engines
-from sketchstream_connectors.lake.job import Backfill
+from sketchstream_connectors.lake.job import BackfillJob
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For processes of Java that do not live long."""
@@ -195,7 +195,7 @@ def main() -> None:
             for _ in range(ROUNDS):
                 for one in ("sealed", "sealed.state"):
                     shutil.rmtree(folder / one, ignore_errors=True)
-                with contextlib.closing(Backfill(config, int(start), int(end), engine="spark")) as job:
+                with contextlib.closing(BackfillJob(config, int(start), int(end), engine="spark")) as job:
                     done = [one.what for one in job.run()]
                 assert {*done} == {"published"}, done
                 if disturber.times == int(times):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sketchstream import faults
 from sketchstream.config.loader import Config
-from sketchstream_connectors.lake.job import Backfill
+from sketchstream_connectors.lake.job import BackfillJob
 
 WINDOWS = 2
 """That the range has."""
@@ -26,7 +26,7 @@ WINDOWS = 2
 
 def run(path: str, start: int, end: int) -> int:
     """Windows that a run to the end has."""
-    job = Backfill(Config.load(path), start, end)
+    job = BackfillJob(Config.load(path), start, end)
     try:
         return sum(done.what != "no records" for done in job.run())
     finally:

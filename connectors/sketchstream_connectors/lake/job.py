@@ -77,7 +77,7 @@ class WindowDone:
     reason: str = ""
 
 
-class Backfill:
+class BackfillJob:
     """The job of a configuration.
 
     Args:

@@ -27,7 +27,7 @@ from sketchstream.topics import HISTORY
 from sketchstream_connectors.kafka.cluster import topics
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.history import KafkaHistory
-from sketchstream_connectors.lake.job import Backfill
+from sketchstream_connectors.lake.job import BackfillJob
 from sketchstream_connectors.readers import open_feed, open_published
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
@@ -76,7 +76,7 @@ def app(kafka: str, tmp_path: Path) -> Iterator[WithHistory]:
 
 def backfill(app: App, end: int = BASE + HISTORY_TO * MINUTE) -> None:
     """Publish the history through its last minute, or the boundary that a refusal names."""
-    job = Backfill(app.config, BASE, end)
+    job = BackfillJob(app.config, BASE, end)
     try:
         list(job.run())
     except ss.ConfigError as error:

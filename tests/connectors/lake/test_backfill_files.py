@@ -35,7 +35,7 @@ from sketchstream_connectors.files.sealed import DirectorySealed
 from sketchstream_connectors.files.store import DirectoryStore
 from sketchstream_connectors.lake.count import UNKNOWN, _judge_rows, _sum_rows, bounds, extents, fill, row_groups
 from sketchstream_connectors.lake.engines import SUM, WEIGHED
-from sketchstream_connectors.lake.job import Backfill, booked_rows
+from sketchstream_connectors.lake.job import BackfillJob, booked_rows
 
 HOUR = 3_600_000
 START = to_ms("2023-03-10T05:00:00Z", "") or 0
@@ -143,7 +143,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_all(given: Config, start: int = START, end: int = END, engine: str = "duckdb", again: str = "") -> list[str]:
-    job = Backfill(given, start, end, engine=engine, again=again)
+    job = BackfillJob(given, start, end, engine=engine, again=again)
     try:
         return [one.what for one in job.run()]
     finally:
@@ -339,7 +339,7 @@ def test_spark_brings_the_rows_of_a_window_in_parts(tmp_path: Path, monkeypatch:
 def test_an_engine_that_there_is_not_is_refused(tmp_path: Path) -> None:
     write(tmp_path, table())
     with pytest.raises(ss.ConfigError, match="duckdb, polars, spark"):
-        Backfill(config(tmp_path, "distinct"), START, END, engine="sqlite")
+        BackfillJob(config(tmp_path, "distinct"), START, END, engine="sqlite")
 
 
 @pytest.mark.usefixtures("bare")
@@ -489,7 +489,7 @@ def test_files_of_different_types_are_refused(tmp_path: Path) -> None:
     write(tmp_path, table())
     pq.write_table(table(user=pa.array([1] * 400)), tmp_path / "events.parquet" / "part-9.parquet")
     with pytest.raises(ss.FormatError, match="another type in column 'user'"):
-        Backfill(config(tmp_path, "distinct"), START, END)
+        BackfillJob(config(tmp_path, "distinct"), START, END)
 
 
 # Drawn once.
@@ -574,17 +574,17 @@ def test_again_publishes_nothing_of_a_sketch_that_was_not_booked(tmp_path: Path)
 
     with pytest.raises(ss.ConfigError, match="leave --again out"):
         run_all(given(), again="nothing to correct")
-    job = Backfill(given(), START, START + 24 * HOUR, ["distinct"])
+    job = BackfillJob(given(), START, START + 24 * HOUR, ["distinct"])
     assert [one.what for one in job.run()] == ["published"]
     job.close()
-    job = Backfill(given(), START, END, again="late files")
+    job = BackfillJob(given(), START, END, again="late files")
     assert [plan.name for plan in job.plans] == ["distinct"]
     assert [(one.sketch, one.what) for one in job.run()] == [("distinct", "published")] * DAYS
     job.close()
     assert {row["sketch"] for row, _ in booked_rows(given().history_path)} == {"distinct"}
     with pytest.raises(ss.ConfigError, match="leave --again out"):
         run_all(given(), END + 1, END + 72 * HOUR, again="late files")
-    job = Backfill(given(), START, END, ["only_a"])  # its first charge, under the revision of now
+    job = BackfillJob(given(), START, END, ["only_a"])  # its first charge, under the revision of now
     assert [one.what for one in job.run()] == ["published"] * DAYS
     assert job.charged(job.plans[0]) == 1
     job.close()
@@ -761,7 +761,7 @@ def test_configurations_without_a_history_are_refused(text: str, reason: str, tm
         early = 'emit_every = "6h"\nepsilon_early = "1/10"\n'
         path.write_text(path.read_text().replace(BARE, early))
     with pytest.raises(ss.ConfigError, match=reason):
-        Backfill(Config.load(path), START, END)
+        BackfillJob(Config.load(path), START, END)
 
 
 @pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")

@@ -26,7 +26,7 @@ from sketchstream.topics import HISTORY
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.publisher import read_boundary
 from sketchstream_connectors.files.sealed import DirectorySealed
-from sketchstream_connectors.lake.job import Backfill
+from sketchstream_connectors.lake.job import BackfillJob
 
 DAY = 86_400_000
 START = to_ms("2024-03-01T00:00:00Z", "") or 0
@@ -102,7 +102,7 @@ def live(given: Config) -> None:
 
 def history(given: Config, days: int = HISTORY_TO, end: int | None = None) -> None:
     """Publish the history, through its last day or the boundary that a refusal names."""
-    job = Backfill(given, START, START + days * DAY if end is None else end)
+    job = BackfillJob(given, START, START + days * DAY if end is None else end)
     try:
         list(job.run())
     except ss.ConfigError as error:
@@ -228,7 +228,7 @@ def test_a_history_that_grows_ends_where_live_windows_begin(tmp_path: Path, want
     history(given)
     assert require_one_series(given, wanted) == START + 3 * DAY
     with pytest.raises(ss.ConfigError, match="live windows of sketch users begin at 2024-03-04T00:00:00Z"):
-        list(Backfill(given, START, START + HISTORY_TO * DAY).run())
+        list(BackfillJob(given, START, START + HISTORY_TO * DAY).run())
 
 
 def test_overlapping_windows_have_a_boundary_of_their_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_live_windows_that_no_claim_names_are_not_taken(tmp_path: Path) -> None:
     live(given)
     shutil.rmtree(tmp_path / "sealed" / "users" / "r0" / "boundary")
     with pytest.raises(ss.ConfigError, match="live windows of sketch users begin at 2024-03-02T00:00:00Z"):
-        list(Backfill(given, START, START + 2 * DAY).run())
+        list(BackfillJob(given, START, START + 2 * DAY).run())
     history(given, 1)
     assert len(entries(given)) == DAYS
 
@@ -317,7 +317,7 @@ def test_another_ledger_of_one_history_is_refused(tmp_path: Path) -> None:
     history(given, 2)
     shutil.rmtree(given.history_path)
     with pytest.raises(ss.ConfigError, match="booked in another folder"):
-        list(Backfill(given, START + 2 * DAY, START + 3 * DAY).run())
+        list(BackfillJob(given, START + 2 * DAY, START + 3 * DAY).run())
     assert len(entries(given)) == 2
 
 

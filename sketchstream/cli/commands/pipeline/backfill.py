@@ -18,7 +18,7 @@ from sketchstream.cli import clusters, options, progress, show
 from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sketchstream_connectors.lake.job import Backfill, WindowDone
+    from sketchstream_connectors.lake.job import BackfillJob, WindowDone
 
 SOURCE_KEPT: Final = (
     "not claimed: protection against who can read these files; the noise protects from readers of what is published"
@@ -58,14 +58,14 @@ def command(
       sketchstream backfill -c sketchstream.toml --from 2013-01-01T00:00:00-05:00 --to 2014-01-01T00:00:00-05:00
     """
     from sketchstream.query.times import to_ms
-    from sketchstream_connectors.lake.job import Backfill
+    from sketchstream_connectors.lake.job import BackfillJob
     from sketchstream_connectors.readers import open_published
 
     start, end = to_ms(from_, "--from"), to_ms(to, "--to")
     assert start is not None
     assert end is not None
     config = clusters.load(config_file)
-    with contextlib.closing(Backfill(config, start, end, names, engine, again)) as job:
+    with contextlib.closing(BackfillJob(config, start, end, names, engine, again)) as job:
         _require_ended(job, time.time_ns() // 1_000_000)
         planned = [(plan, len(job.windows(plan))) for plan in job.plans]
         facts: dict[str, Any] = {
@@ -108,7 +108,7 @@ def command(
     show.facts({**facts, "input": SOURCE_KEPT, "done": rows}, form)
 
 
-def _require_ended(job: Backfill, now_ms: int) -> None:
+def _require_ended(job: BackfillJob, now_ms: int) -> None:
     """Refuse windows that have not ended: live records of theirs would be late for workers, for good.
 
     Raises:
