@@ -23,7 +23,9 @@ from sketchstream.published import Origin
 from sketchstream.query.times import to_ms
 from sketchstream.sketch import Sketch
 from sketchstream.spec import require_choice
-from sketchstream.stream import backfill as of_rows
+from sketchstream.stream.aggregated_rows import require_countable, seal_rows
+from sketchstream.stream.windows.calendar import Calendar, hopping
+from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import files_of
 from sketchstream_connectors.lake.count import Rows, fill, require_history
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from sketchstream.kinds.interface import Spec
     from sketchstream.published import Release, SealedState
     from sketchstream.query.window_sequence import Time
-    from sketchstream.stream.windows.plans import SketchPlan
 
 UNPINNED: Final = "not pinned"
 """The snapshot of a table for which the caller names none."""
@@ -65,10 +66,11 @@ def backfill(
 ) -> Iterator[Release | SealedState]:
     """Count a history, and seal one sketch for each window of it.
 
-    Give `rows`, an Arrow stream of what an engine has added up, see `sketchstream.stream.backfill`; or `table`, events
-    that are counted here as a worker would have counted them: the same rules for types, missing and invalid values,
-    filters, groups and weights. Each call draws noise of its own: two calls over one history are two views of it, and
-    both losses add up; `sketchstream backfill` books a loss before, and publishes one body.
+    Give `rows`, an Arrow stream of what an engine has added up (`sketchstream.stream.aggregated_rows` describes its
+    columns); or `table`, events that are counted here as a worker would have counted them: the same rules for types,
+    missing and invalid values, filters, groups and weights. Each call draws noise of its own: two calls over one
+    history are two views of it, and both losses add up; `sketchstream backfill` books a loss before, and publishes one
+    body.
 
     Args:
         rows: an Arrow stream with the columns window, item, sum and events.
@@ -116,10 +118,10 @@ def backfill(
         raise ConfigError(
             f"{', '.join(misplaced) or 'records'} cannot be given with {'rows' if misplaced else 'a table'}"
         )
-    plan = of_rows.plan_of(spec, name, window, every, timezone, fields or {})
+    plan = spec if isinstance(spec, SketchPlan) else _plan(spec, name, hopping(window, every, timezone), fields or {})
     if table is None:
-        return of_rows.backfill(rows, plan, key, revision=revision, invalid=invalid, records=records)
-    of_rows.require_countable(plan, key)
+        return seal_rows(rows, plan, key, revision=revision, invalid=invalid, records=records)
+    require_countable(plan, key)
     require_history(plan)
     start, end = to_ms(_text(since), "since"), to_ms(_text(until), "until")
     if start is None or end is None:
@@ -132,6 +134,12 @@ def backfill(
     source, used, source_text = _source(table, engine)
     origin = Origin(name=plan.name, revision=revision, table=(source_text, snapshot))
     return _seal_windows(lambda spill: Rows(source, layout, spill, used), plan, plan.within(start, end), key, origin)
+
+
+def _plan(spec: Spec, name: str, hops: tuple[Calendar, int, int], fields: Mapping[str, str]) -> SketchPlan:
+    """The plan of a spec over windows that `hopping` gave."""
+    calendar, steps, stride = hops
+    return SketchPlan(name, spec, calendar, steps, fields, stride)
 
 
 def _text(time: Time | None) -> str | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,11 +20,11 @@ import numpy.typing as npt
 from sketchstream import kinds
 from sketchstream.errors import FormatError, KeyMismatchError, SpecError, optional_import
 from sketchstream.items.arrays import Pairs
-from sketchstream.items.batch import Outside, require_outside
+from sketchstream.items.batch import Outside
 from sketchstream.kinds import groups_of
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch, require_sums_mean_events
-from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, hopping, iso
+from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, iso
 from sketchstream.stream.windows.plans import SketchPlan
 
 if TYPE_CHECKING:
@@ -39,15 +38,11 @@ PAIRED: Final = {"group": "a sketch with groups", "row": "a sketch of rows"}
 """Names of the columns that hold the first half of a pair, and the sketches that need them."""
 
 
-def backfill(
+def seal_rows(
     rows: object,
-    spec: Spec | SketchPlan,
-    key: Key | None = None,
+    plan: SketchPlan,
+    key: Key | None,
     *,
-    window: str = "1d",
-    every: str | None = None,
-    timezone: str = "UTC",
-    name: str = "",
     revision: int = 0,
     invalid: Outside = "noop",
     records: Mapping[int, int] | None = None,
@@ -62,12 +57,8 @@ def backfill(
     Args:
         rows: an Arrow stream: an iterable of `pyarrow.RecordBatch`, a reader, a table, or whatever has
             `__arrow_c_stream__`. It is read once.
-        spec: spec of the sketches; or a plan of a configuration, which has its own windows and name.
+        plan: the sketches and their windows.
         key: the hash key, where the spec needs one.
-        window: length of the windows, as in a configuration.
-        every: time from the beginning of one window to that of the next, if they overlap.
-        timezone: where days begin.
-        name: name of the sketch, for the origin of what is published.
         revision: revision of the sketches.
         invalid: what a row outside the domain does: "noop" leaves it out, as workers do; "error" refuses it.
         records: number of records of each window, by its start, ms; for specs with `epsilon_records`.
@@ -82,8 +73,6 @@ def backfill(
         ItemError, WeightError, DomainError: a row is invalid; the message gives its position in its batch, never the
             item. Nothing of its window was published.
     """
-    plan = plan_of(spec, name, window, every, timezone)
-    require_outside(invalid)
     require_countable(plan, key)
     if plan.epsilon_records and records is None:
         raise SpecError(
@@ -91,21 +80,6 @@ def backfill(
             "{start of the window in ms: number of records}, or leave epsilon_records out"
         )
     return _seal_windows(_batches(rows), plan, key, revision, invalid, records or {})
-
-
-def plan_of(
-    spec: Spec | SketchPlan,
-    name: str,
-    window: str,
-    every: str | None,
-    timezone: str,
-    fields: Mapping[str, str] = MappingProxyType({}),
-) -> SketchPlan:
-    """The plan of a spec with these windows; a plan is its own."""
-    if isinstance(spec, SketchPlan):
-        return spec
-    calendar, steps, stride = hopping(window, every, timezone)
-    return SketchPlan(name, spec, calendar, steps, fields, stride)
 
 
 def require_countable(plan: SketchPlan, key: Key | None) -> None:
