@@ -563,9 +563,9 @@ class _Quiet:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def next_todo(self, beside: object) -> None:
+    def next_todo(self, running: object) -> None:
         """Nothing."""
-        del beside
+        del running
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -1,7 +1,7 @@
 """Lower bounds on epsilon, from attacks on the product's outputs about one event or one item.
 
 In: the product's mechanisms, run on two neighbouring streams. Out: for each mechanism a lower confidence bound
-beside the ledger's claim. Touches: entropy, through the sketches it creates.
+next to the ledger's claim. Touches: entropy, through the sketches it creates.
 Source: Clopper & Pearson 1934 (intervals); Jagielski, Ullman & Oprea, NeurIPS 2020 (audits by likelihood-ratio
 events on held-out runs); which mechanisms can be tight: docs/theory/privacy.md section 6.
 
@@ -133,7 +133,7 @@ class Mechanism:
         return Bound(self.claim, lower_bound(*worlds), self.tight, trials)
 
     def outcome(self, trials: int) -> Outcome:
-        """The bound beside the claim."""
+        """The bound next to the claim."""
         bound = self.bound(trials)
         share = bound.bound / float(self.claim)
         power = f"a loss {1 / share:.3g} times the claim" if self.tight and share > 0 else "a loss far above the claim"

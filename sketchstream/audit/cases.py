@@ -4,8 +4,8 @@ In: the registry of kinds. Out: `Case`s. Touches: nothing.
 Source: docs/theory/privacy.md section 6.
 
 The audit module of a kind lists its cases. What all kinds have in common (the ledger after each step, noise drawn
-afresh for every slot and sketch, the counters beside the slots, merges, deployments) is then checked for each of them
-by the same code, so a new kind is held to it as soon as it is registered.
+afresh for every slot and sketch, the counters in addition to the slots, merges, deployments) is then checked for each
+of them by the same code, so a new kind is held to it as soon as it is registered.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Case:
         measure: one of "epsilon", "mu^2", "norm" (the l2 norm of epsilons) and "mean" (mu^2 on average over
             secret matrices).
         asked: arguments of a release, and of a refresh.
-        counters: the law of one layer, or view, of this cost in each counter beside the slots.
+        counters: the law of one layer, or view, of this cost in each counter in addition to the slots.
         admitted: law of the noise of the number of records admitted; None: there is no such number.
         moves: batches of (items, weights), each with what it adds to the counters.
         slack: relative error that the expected costs may have.

@@ -1,4 +1,4 @@
-"""Audit of draws: noise is drawn afresh for every slot, every counter beside them, every sketch and every step.
+"""Audit of draws: noise is drawn afresh for every slot, every further counter, every sketch and every step.
 
 In: cases of every kind. Out: outcomes. Touches: entropy, through the sketches it creates.
 Source: docs/theory/privacy.md section 3 (components of a sketch) and section 6 (what two sketches of one spec may have
@@ -157,7 +157,7 @@ def _shared_residues(drawn: Ints, modulus: int) -> str | None:
     return None
 
 
-# Counters beside the slots.
+# Counters in addition to the slots.
 
 
 def counters(case: Case, number: int) -> Outcome:

@@ -36,7 +36,7 @@ def state_of(part: Any) -> Ints:
 
 
 def counters_of(part: Any) -> dict[str, int]:
-    """The counters besides the slots, by name: in an open sketch's bytes, noise included, or as published."""
+    """The counters in addition to the slots, by name: in an open sketch's bytes, noise included, or as published."""
     if hasattr(part, "counters"):
         return {counter.name: counter.value for counter in part.counters}
     counters = wire.unpack(part.to_bytes())[0].get("counters", ())

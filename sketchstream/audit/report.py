@@ -397,7 +397,7 @@ def _releases(spec: ProfileSpec, name: str, samples: int) -> Outcomes:
     cost = Fraction(1, 2)
     rounds = -(-samples // exact.size)
     noise = np.stack([profile.noised_counts(spec, state, cost) - exact for _ in range(rounds)])
-    share = cost * (1 - spec.total_share)  # the total beside the slots has the remaining share
+    share = cost * (1 - spec.total_share)  # the total in addition to the slots has the remaining share
     law = laws.DiscreteLaplace(share if spec.form == "cumulative" else share / 2)
     repeated = int((noise[1:] == noise[:-1]).all(axis=(1, 2)).sum()) if rounds > 1 else 0
     return [

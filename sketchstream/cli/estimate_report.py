@@ -78,11 +78,11 @@ def _make_section(panel: Panel) -> report.Section:
 
 
 def _further(answer: EstimateAnswer) -> list[Panel]:
-    """The pictures of what a kind shows beside its usual answer."""
-    beside = answer.answers.further()
-    if beside is None:
+    """The pictures of what a kind shows in addition to its usual answer."""
+    further = answer.answers.further()
+    if further is None:
         return []
-    numbers = beside.numbers()
+    numbers = further.numbers()
     return presentation.presentation_of(numbers).pictures(numbers)
 
 

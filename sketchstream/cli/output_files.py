@@ -1,4 +1,4 @@
-"""Files that commands write beside what they print: pages and Arrow files.
+"""Files that commands write in addition to what they print: pages and Arrow files.
 
 In: paths, pages, tables. Out: files; one that cannot be written is an error of files. Touches: those files.
 """

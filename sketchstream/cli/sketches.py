@@ -82,7 +82,7 @@ def require_free(path: Path) -> None:
 def lock(path: Path) -> Iterator[BinaryIO]:
     """The file is ours alone within this block; a second command on it is refused at once, not queued.
 
-    What a killed command left beside it is removed.
+    What a killed command left next to it is removed.
 
     Yields:
         The file, open for reading and writing, for `replace_secret`, which erases the old content: two copies of one

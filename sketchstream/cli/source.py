@@ -42,7 +42,7 @@ class AnswerSource:
     every: bool
 
     def require_one(self, **others: bool) -> None:
-        """Refuse both, or neither, of a file and -c, and what belongs to -c beside a file.
+        """Refuse both, or neither, of a file and -c, and what belongs to -c together with a file.
 
         Args:
             others: further options that belong to -c, and whether they were given.

@@ -48,12 +48,12 @@ class Description:
     epsilon_publish: str | None
     intrusion: bool | None
 
-    def spec(self, kind: str = "profile", **beside: Any) -> Any:
+    def spec(self, kind: str = "profile", **further: Any) -> Any:
         """The spec of a sketch of a kind that options describe.
 
         Args:
             kind: name of the kind.
-            beside: options that are not the profile's.
+            further: options that are not the profile's.
 
         Raises:
             ConfigError: options that do not fit together or that the kind does not have.
@@ -66,8 +66,8 @@ class Description:
             raise ConfigError(
                 f"--kind must be profile or gaussian, found {kind!r:.40}; other kinds are described in a file: --table"
             )
-        named = self._told(*OF_PROFILES, *OF_BOTH)
-        _refuse(beside if kind == "profile" else self._told(*OF_PROFILES), kind)
+        named = self._named(*OF_PROFILES, *OF_BOTH)
+        _refuse(further if kind == "profile" else self._named(*OF_PROFILES), kind)
         if self.epsilon is None:
             raise ConfigError("--epsilon is needed, such as --epsilon 1")
         if kind == "profile":
@@ -76,12 +76,12 @@ class Description:
             named |= {
                 name: _parse_whole(named[name], name) for name in ("max_weight", "max_total", "bits") if name in named
             }
-        elif "delta" not in beside:
+        elif "delta" not in further:
             raise ConfigError("--kind gaussian needs --delta, such as --delta 1e-6")
         unit = self.unit or "event"
-        return kinds.by_name(kind).spec_type(epsilon=self.epsilon, unit=unit, domain=self.domain(), **named, **beside)
+        return kinds.by_name(kind).spec_type(epsilon=self.epsilon, unit=unit, domain=self.domain(), **named, **further)
 
-    def _told(self, *names: str) -> dict[str, Any]:
+    def _named(self, *names: str) -> dict[str, Any]:
         """Options of this command that were given."""
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 

@@ -127,8 +127,8 @@ def require(budget: Budget, sketches: Iterable[PlannedLoss]) -> str:
     gaussian = any(isinstance(sketch.ledger, GaussianLedger) for sketch in planned)
     if budget.delta is None and gaussian:
         raise ConfigError(
-            f"Gaussian noise needs a delta beside epsilon, and privacy.budget = {budget} has none: add one, such as "
-            'delta = "1e-6"'
+            f"Gaussian noise needs a delta in addition to epsilon, and privacy.budget = {budget} has none: add one, "
+            'such as delta = "1e-6"'
         )
     shares = []
     for sketch in planned:

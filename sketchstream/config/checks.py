@@ -32,7 +32,7 @@ NO_PARTITIONER = (
 FILE_FORMATS = {"json": "jsonl", "packed": "msgpack", "avro": "avro"}
 """Formats of records that files have too, and the name of the file."""
 COMPRESSED = (".gz", ".zst")
-"""Endings of compressed files; the format is told by the ending before them."""
+"""Endings of compressed files; the ending before them gives the format."""
 SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -252,7 +252,7 @@ def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str
                     yield f'sketch "{plan.name}": {role} must be a dotted field such as user.id, found {field!r:.60}'
     if len(fields) > MAX_COLUMNS:
         yield (
-            f"all sketches together may name at most {MAX_COLUMNS} fields beside item, weight and time, "
+            f"all sketches together may name at most {MAX_COLUMNS} fields in addition to item, weight and time, "
             f"found {len(fields)}"
         )
 

@@ -1,6 +1,6 @@
 """Writes the text of a first configuration file.
 
-In: where the records are, their fields, the block of a sketch. Out: TOML text with a comment beside what a first
+In: where the records are, their fields, the block of a sketch. Out: TOML text with a comment next to what a first
 reader asks about. Touches: nothing.
 """
 

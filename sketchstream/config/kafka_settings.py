@@ -200,7 +200,7 @@ def read(options: Mapping[str, Any]) -> tuple[dict[str, Option], list[str]]:
 
 
 def input_bytes(options: Mapping[str, Any], partitions: int) -> int:
-    """Memory of the input beside open windows: two responses of one broker, and what is read ahead of them.
+    """Memory of the input in addition to open windows: two responses of one broker, and what is read ahead of them.
 
     Args:
         options: settings as they are given.

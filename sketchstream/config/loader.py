@@ -153,7 +153,7 @@ class Config:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Fields of the records that sketches need beside item, weight and time."""
+        """Fields of the records that sketches need in addition to item, weight and time."""
         return tuple(sorted({field for plan in self.sketches for field in plan.fields.values()}))
 
     @property
@@ -214,7 +214,7 @@ class Config:
 
     @property
     def history_topic(self) -> str | None:
-        """Topic of the history beside the sealed topic; None without a `[history]`."""
+        """Topic of the history, in addition to the sealed topic; None without a `[history]`."""
         return None if self.history is None or self.sealed_topic is None else f"{self.sealed_topic}.history"
 
     @property

@@ -127,7 +127,7 @@ def early_answers(
         )
     if kind.accounting.promise(spec).kind != "histogram":
         raise ConfigError(
-            "emit_every needs publish = 'histogram': a state published before its window is sealed would show, beside "
+            "emit_every needs publish = 'histogram': a state published before its window is sealed would show, with "
             "the one published then, exactly what came in between"
         )
     if number != 1 or windows[1] != 1:

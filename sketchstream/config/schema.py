@@ -25,7 +25,7 @@ FILE_ONLY = ("jsonl", "lines", "csv", "parquet", "msgpack")
 
 
 def _format(value: str) -> str:
-    """Refuse a format that nobody knows."""
+    """Refuse an unknown format."""
     if value not in (*formats.names(), *FILE_ONLY):
         *others, last = (f"'{name}'" for name in (*formats.names(), *FILE_ONLY))
         raise ValueError(f"must be {', '.join(others)} or {last}, found {value!r:.40}")

@@ -125,7 +125,7 @@ class Batch:
     Attributes:
         max_weight: largest absolute weight; 0 if any weight is valid.
         modulus: 0 if counters wrap.
-        counters: (0,), (1,) or (2,) sum of weights and number of events, kept beside the slots; changed with them.
+        counters: (0,), (1,) or (2,) sum of weights and number of events, kept and changed with the slots.
         done: (1,) number of events processed. The kernels count them, so that it is correct even after an interrupt.
     """
 

@@ -63,7 +63,7 @@ class Key:
         return self._id
 
     def secret(self) -> bytes:
-        """The 16 secret bytes; never log or print them, or store them beside the data that they protect."""
+        """The 16 secret bytes; never log or print them, or store them with the data that they protect."""
         return self._secret
 
     def item_key(self, kind: TypeName) -> tuple[np.uint64, np.uint64]:

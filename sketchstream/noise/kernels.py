@@ -1,7 +1,7 @@
 """Compiled loops of the samplers: comparisons of words with thresholds.
 
 In: a block of words and the first words of the thresholds. Out: the block's noise, and whether any sample of it needs
-more bits. Touches: nothing. Integer arithmetic only; no branch on a word; the same results as the numpy loops beside
+more bits. Touches: nothing. Integer arithmetic only; no branch on a word; the same results as the numpy loops next to
 them, word for word (tests/noise/test_replay.py).
 """
 

@@ -36,7 +36,7 @@ class Follower:
         store: store of new publications.
         feed: feed to follow; closed at the end.
         pool: woken when windows have changed.
-        surroundings: facts about the deployment beside its publications.
+        surroundings: facts about the deployment that its publications do not hold.
         refresh_s: seconds between two readings.
     """
 

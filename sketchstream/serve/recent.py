@@ -20,7 +20,7 @@ class RecentlyUsed(Generic[Key, Value]):
 
     Args:
         most: largest total size of them.
-        size: tells the size of a value; default: 1.
+        size: gives the size of a value; default: 1.
     """
 
     def __init__(self, most: int, size: Callable[[Value], int] = lambda value: 1) -> None:

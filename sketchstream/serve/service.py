@@ -208,7 +208,7 @@ class Service:
         }
 
     def plan(self, name: str) -> SketchPlan | None:
-        """The sketch in the configuration, else as its newest windows tell it; None: it has none either."""
+        """The sketch in the configuration, else as its newest windows have it; None: it has none either."""
 
         def published() -> SketchPlan | None:
             newest = self.store.windows(name, limit=2, newest=True)
@@ -224,7 +224,7 @@ class Service:
         return () if plan is None else groups_of(plan.spec)
 
     def kind(self, name: str) -> Kind[Any]:
-        """The kind of a sketch; "profile" if nothing tells."""
+        """The kind of a sketch; "profile" if nothing says so."""
         plan = self.plan(name)
         return kinds.by_name("profile") if plan is None else kinds.kind_of(plan.spec)
 
@@ -233,7 +233,7 @@ class Service:
         return self.kind(name).answer
 
     def timezone(self, name: str) -> str:
-        """The timezone of a sketch; "UTC" if nothing tells."""
+        """The timezone of a sketch; "UTC" if nothing says so."""
         plan = self.plan(name)
         return "UTC" if plan is None else plan.calendar.timezone
 
@@ -250,7 +250,7 @@ class Service:
         return plan is not None and overlaps.publishes_patterns_alone(plan.spec)
 
     def rows(self, name: str) -> AnswerRows:
-        """How the answers of a sketch lie in rows, and their usual number; without columns if nothing tells them."""
+        """How the answers of a sketch lie in rows, and their usual number; without columns if nothing shows them."""
         plan = self.plan(name)
         return AnswerRows((), "distinct", {}) if plan is None else kinds.kind_of(plan.spec).rows(plan.spec)
 

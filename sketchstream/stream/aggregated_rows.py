@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sketchstream.published import Release, SealedState
 
 COLUMNS: Final = ("window", "item", "sum", "events")
-"""Columns of every stream of rows; beside them a kind may need one of `PAIRED`."""
+"""Columns of every stream of rows; a kind may also need one of `PAIRED`."""
 PAIRED: Final = {"group": "a sketch with groups", "row": "a sketch of rows"}
 """Names of the columns that hold the first half of a pair, and the sketches that need them."""
 

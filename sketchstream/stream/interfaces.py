@@ -32,7 +32,7 @@ Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
 # ---------------------------------------------------------------------------------------------------- records
 
 MAX_COLUMNS: Final = 32
-"""Most fields that sketches may need beside item, weight and time."""
+"""Most fields that sketches may need in addition to item, weight and time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Chunk:
     Args:
         partition: partition of the input.
         from_position: the position from which this chunk was requested. A chunk that does not start at the state's
-            position is discarded, and the source is told to seek.
+            position is discarded, and the source is asked to seek.
         next_position: where the next chunk begins (past trailing control records and compaction gaps too).
         offsets: (n,) int64 ascending, from_position <= offsets < next_position.
         timestamps: (n,) int64 ms, the records' own Kafka timestamps; None if the source has none (files).
@@ -228,7 +228,7 @@ class Snapshot:
             partition is superseded once this snapshot is durable, and must be erased.
         spec_fingerprint: fingerprint of all configured sketches, for the pointer.
         blob_bytes: total size of the new blobs without the headers of open states.
-        copied_bytes: memory that they need beside the states until `release`.
+        copied_bytes: memory that they need in addition to the states until `release`.
         release: returns the memory of the blobs; called once, when the commit has succeeded or failed.
         rewound: the position may be before the last one, because the log was truncated below it and the loss accepted.
         begins: windows that start at this time (ms) or later have the sketches configured now, earlier ones the former.
@@ -425,7 +425,7 @@ class Frontier:
     evidence: PublishedEvidence | None = None
 
     def plausible(self) -> Frontier:
-        """This frontier, read from what strangers may have written.
+        """This frontier, read from untrusted bytes.
 
         Raises:
             FormatError: it has more partitions than an input has, or a time that no calendar has.

@@ -172,7 +172,7 @@ slots: counters of the object. layers: noise vectors in the order of their appli
 their costs, in order. window: [start, end) in milliseconds. cost: what this publication cost. final: whether it was the
 publication at seal. partitions: every number of input partitions that was valid while the window was open.
 partitioner: the rule by which an item of a closed domain has its slot in one of them. table: name and snapshot of the
-table that was counted. counters: those beside the slots.
+table that was counted. counters: those in addition to the slots.
 items: a listed domain's items, for the open sketch only. lengths: bytes of each part of a stack.
 """
 KINDS = tuple(FIELDS)

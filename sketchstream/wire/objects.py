@@ -1,6 +1,6 @@
 """How many objects a header's bytes would become, counted before any of them is made.
 
-In: bytes of strangers. Out: a number. Touches: nothing.
+In: untrusted bytes. Out: a number. Touches: nothing.
 
 A byte of MessagePack may be an object of 60 bytes or more: 64 MB of empty lists would take 4 GB.
 Source: the MessagePack specification, https://github.com/msgpack/msgpack/blob/master/spec.md.

@@ -275,7 +275,7 @@ def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) 
         ("--file", "empty.jsonl", "--item", "x"): "holds no record",
         ("--file", "broken.jsonl", "--item", "x"): "holds no record",
         ("--file", "missing.jsonl", "--item", "x"): "cannot read",
-        ("--file", "e.dat", "--item", "x"): "tells no format",
+        ("--file", "e.dat", "--item", "x"): "names no known format",
         (): "either --topic or --file",
         ("--topic", "t", "--file", "e.jsonl"): "either --topic or --file",
         ("--file", "e.jsonl", "--group", "g"): "belong to --topic",

@@ -191,7 +191,7 @@ def test_groups_are_compared_with_what_was_before(run: Run, tmp_path: Path, monk
         def more(other: str, page: str) -> tuple[int, int]:
             found = re.search(rf"spring: \d+ more than {other} \((\d+) to (\d+)\)", page)
             assert found, page
-            assert f"{ODD}: no difference from {other} can be told" in page
+            assert f"{ODD}: no difference from {other} can be shown" in page
             return int(found[1]), int(found[2])
 
         low, high = more("the window before", said())

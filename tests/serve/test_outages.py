@@ -120,7 +120,7 @@ def test_no_error_ends_a_thread_that_reconstructs(folder, monkeypatch, error):
         settled(service)
         whole = service.store.next_todo
 
-        def broken(beside=()):
+        def broken(running=()):
             raise error
 
         monkeypatch.setattr(service.store, "next_todo", broken)

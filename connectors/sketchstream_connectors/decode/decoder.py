@@ -51,7 +51,7 @@ class Decoder(Fields):
             raise ConfigError(f"item_type must be text, int or bytes, found {self.item_type!r:.40}")
         if len(self.columns) > MAX_COLUMNS:
             raise ConfigError(
-                f"at most {MAX_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
+                f"at most {MAX_COLUMNS} fields besides item, weight and time can be read, found {len(self.columns)}"
             )
         mistakes = list(form.check(self))
         if mistakes:

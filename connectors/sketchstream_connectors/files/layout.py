@@ -61,7 +61,7 @@ class Layout:
             )
         if len(self.columns) > MAX_COLUMNS:
             raise ConfigError(
-                f"at most {MAX_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"
+                f"at most {MAX_COLUMNS} fields besides item, weight and time can be read, found {len(self.columns)}"
             )
         if self.format == "lines" and self.time:
             raise ConfigError("a file of lines has no event times")

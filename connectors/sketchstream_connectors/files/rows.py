@@ -249,7 +249,7 @@ def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[C
 def files_of(path: Path, ending: str) -> list[Path]:
     """The file itself; of a folder, its files and those of its folders that have this ending, by their names.
 
-    Names that begin with a dot or an underscore are what engines leave beside data. New files are read by a later
+    Names that begin with a dot or an underscore are what engines leave next to data. New files are read by a later
     start if their names sort behind those that were there.
 
     Raises:

@@ -24,7 +24,7 @@ BATCH: Final = 1 << 16
 MAX_ROWS: Final = 1 << 22
 """Most distinct rows that the driver fetches from Spark at once; one Spark partition's rows may come on top."""
 EVENTS, POSITION = "sketchstream.events", "sketchstream.position"
-"""Columns of the result beside those of the files: numbers of equal rows; steps since the start of the window."""
+"""Columns of the result that the files do not have: numbers of equal rows; steps since the start of the window."""
 SUM, WEIGHED = "sketchstream.sum", "sketchstream.weighed"
 """Columns of a result with sums: of the weights within the bound, and, if there is one, how many rows have such."""
 EngineName = Literal["duckdb", "polars", "spark"]

@@ -5,7 +5,7 @@ Touches: the folder of its history, and its sealed folder; entropy.
 
     ledger.secret                            names this ledger, in the boundary of each sketch, and snapshots
     <sketch>/r<revision>/<start>.booked      the row of the ledger: job, window, loss, input
-    <sketch>/r<revision>/<start>.body        what `seal` made, before anybody saw it
+    <sketch>/r<revision>/<start>.body        what `seal` made, before it was published
     spill                                    of the engine, where its memory is full: raw data
 
 Laws (tests/connectors/lake):
@@ -217,7 +217,7 @@ class BackfillJob:
 
         Raises:
             ConfigError: windows between those that are published and the range would be passed over.
-            DataLossError: a window was booked for other data, or published by somebody else.
+            DataLossError: a window was booked for other data, or published by another process.
             StoreError: a folder cannot be written, or the files changed meanwhile.
         """
         files.make_folder(self._folder, 0o700)  # before the engine writes temporary files into it

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DeploymentSeries:
-    """What workers of a configuration publish, and its history beside it.
+    """What workers of a configuration publish, and the history that precedes it.
 
     Args:
         config: configuration of the deployment.

@@ -82,7 +82,7 @@ def backfill(
         time: column of the event time: a timestamp with a time zone, or integer milliseconds since 1970.
         weight: column of an integer weight; None: every row weighs 1.
         item_type: "text", "int" or "bytes".
-        fields: column of each role that the kind needs beside these, such as "group" or "row".
+        fields: column of each role that the kind needs in addition to these, such as "group" or "row".
         since: windows that start at or after this time: RFC 3339 text, or a datetime with a timezone.
         until: windows that end at or before this time.
         engine: "duckdb", "polars" or "spark", for files. Default: by the table, and DuckDB for files.

@@ -1,1 +1,1 @@
-"""Schema registries: two read-only calls, a cache on disk, and what to do when nobody answers."""
+"""Schema registries: two read-only calls, a cache on disk, and what to do when none answers."""

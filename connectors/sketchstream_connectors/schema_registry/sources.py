@@ -68,7 +68,7 @@ def _mistaken_ids(payload: Any, urls: Sequence[str], form: str) -> Iterator[str]
     if payload.ids is None:
         yield (
             "payload.framing = 'apicurio8' needs payload.ids: 'global', which Apicurio's serializers before version 3 "
-            "write unless told otherwise, or 'content'"
+            "write unless configured otherwise, or 'content'"
         )
     own_interfaces = [OWN_INTERFACE.search(url) is not None for url in urls]
     if payload.ids == "global" and not all(own_interfaces):

@@ -50,7 +50,7 @@ BAD: Final = 400
 OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Paths that need no token, by whatever name the service is called: they say nothing of any sketch."""
 PUBLIC_PREFIXES: Final = ("/login/", "/static/")
-"""Beginnings of paths that a visitor without a token may see, beside /login: the form, and what its page looks like."""
+"""Beginnings of paths that a visitor without a token may see, and /login: the form, and what its page looks like."""
 FOREIGN: Final = "a page of another site sent this request; open the service's own page, or use another program"
 MAX_HEADERS: Final = 100
 MAX_PARAMETERS: Final = 2000

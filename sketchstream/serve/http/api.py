@@ -54,7 +54,7 @@ from sketchstream.serve.service import Service, WindowAnswer
 from sketchstream.serve.store.stored_windows import Computed, StoredWindow
 
 WAIT_S: Final = 120.0
-"""Longest that a request waits for an answer that is being computed; after that it is told to ask again."""
+"""Longest that a request waits for an answer that is being computed; after that it is asked to come back later."""
 BODY_BYTES: Final = 1 << 20
 """Most bytes of a form."""
 SERIES: Final = ("window_start", "window_end", "complete", "answer", "value", "low", "high")

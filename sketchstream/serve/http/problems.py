@@ -47,7 +47,7 @@ def problem(status: int, title: str, detail: str, headers: dict[str, str] | None
         status: HTTP status code.
         title: title, the same for every problem of a type.
         detail: what was found here, and what to do.
-        headers: headers of the response, beside the usual ones.
+        headers: headers of the response, in addition to the usual ones.
     """
     body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail}
     usual = {"Cache-Control": "no-store"} | (headers or {})

@@ -120,7 +120,7 @@ def verdict(change: Mapping[str, Any]) -> str:
         return "no interval"
     if low is not None and low > 0:
         return "more"
-    return "fewer" if high is not None and high < 0 else "cannot be told"
+    return "fewer" if high is not None and high < 0 else "unclear"
 
 
 def interval_cell(change: Mapping[str, Any], spell: Spell) -> str:
@@ -149,8 +149,8 @@ def lead(changes: Changes, labels: tuple[str, str], group: str) -> str:
     if sign == "no interval":
         return f"{start}; there is no interval of that."
     sentence = f"{start} (95% interval: {_difference_text(change, way, spell)})"
-    if sign == "cannot be told":
-        return f"{sentence}. The interval holds 0: the data do not tell which of the two has more."
+    if sign == "unclear":
+        return f"{sentence}. The interval holds 0: the data do not show which of the two has more."
     return f"{sentence}. The interval does not hold 0."
 
 

@@ -1,4 +1,4 @@
-"""The first page: each sketch's newest numbers, large; how one of them went lately; its groups beside each other.
+"""The first page: each sketch's newest numbers, large; how one of them went lately; its groups side by side.
 
 In: stored windows and their answers, by the service. Out: values of the template. Touches: the store, reading; the
 pool, which computes the answers of groups that nobody has asked for yet.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 CHOICES: Final = ("distinct", "at_least.2", "at_least.3", "at_least.5", "at_least.10", "exactly.1", "total", "mean")
 """Numbers of profiles that can be chosen for all sketches of the page."""
 BESIDE: Final = ("distinct", "at_least.2", "at_least.10")
-"""Numbers of profiles that stand beside the chosen one."""
+"""Numbers of profiles that are shown next to the chosen one."""
 LARGE: Final = 4
 """Most numbers of a sketch that are shown large."""
 WINDOWS: Final = 30
@@ -76,7 +76,7 @@ class Card(NamedTuple):
         tiles: large numbers.
         chart: how the first number went over the newest windows.
         groups: the chosen number by group.
-        changes: what differs from what was before, by group: a sentence for each that can be told, one for the rest.
+        changes: what differs from what was before, by group: a sentence for each that the data show, one for the rest.
         note: a sentence below; empty for none.
         waiting: answers that are being computed.
     """
@@ -140,7 +140,7 @@ class CardMaker:
         return next(iter(names), ""), tiles
 
     def _beside(self) -> list[str]:
-        """The chosen number of profiles, and those that stand beside it."""
+        """The chosen number of profiles, and those that are shown next to it."""
         return list(dict.fromkeys([self.metric, *BESIDE]))[:LARGE]
 
     def _change(self, stored: StoredWindow, before: StoredWindow | None, metric: str) -> str:
@@ -348,15 +348,15 @@ def tile(title: str, point: Point, metric: str, change: str = "", bound: str | N
 
 
 def _sentences(changes: Mapping[str, str], other: str) -> list[str]:
-    """What differs by group: a sentence for each group whose difference can be told, one for those whose cannot."""
+    """What differs by group: a sentence for each group whose difference the data show, one for the others."""
     none = [group for group, sentence in changes.items() if sentence == _nothing(other)]
     sentences = [f"{group}: {sentence}" for group, sentence in changes.items() if sentence and group not in none]
     return [*sentences, f"{', '.join(none)}: {_nothing(other)}"] if none else sentences
 
 
 def _nothing(other: str) -> str:
-    """Say that a difference cannot be told."""
-    return f"no difference from {other} can be told"
+    """Say that the data show no difference."""
+    return f"no difference from {other} can be shown"
 
 
 def _in_words(difference: Point, spell: Spell, other: str) -> str:

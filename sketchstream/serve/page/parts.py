@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 GROUPS_OF_A_WINDOW: Final = 40
 """Most groups of a window that stand side by side."""
 WINDOWS_OF_GROUPS: Final = 24
-"""Number of newest windows in which groups are shown beside each other."""
+"""Number of newest windows in which groups are shown side by side."""
 WINDOWS_WITH_NAMES: Final = 10
 """Number of newest windows that are looked at for the names of numbers."""
 AT_ONCE: Final = 8
@@ -214,7 +214,7 @@ class PageParts:
             "waiting": self._waits(data["pending"]),
             "largest": "",
         }
-        if not data["pending"]:  # which window has most can be told when all are there
+        if not data["pending"]:  # which window has most is known when all are there
             counts = self._service.answers(name) == "profile" and metric.partition(".")[0] not in UNCOUNTED
             independent = not isinstance(self._service.kind(name), Continuing)
             values["largest"] = series.largest(
@@ -395,7 +395,7 @@ def span_of(query: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def further_question(data: Mapping[str, Any]) -> Question | None:
-    """The question whose answer stands beside the usual one of a window; None without one."""
+    """The question whose answer is shown next to the usual one of a window; None without one."""
     options = presentation.presentation_of(data).further(data)
     return Question(rows=RowQuestion(**options)) if options else None
 

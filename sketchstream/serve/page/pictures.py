@@ -33,7 +33,7 @@ from sketchstream.texts.number_texts import number_text
 
 
 def pictures(answer: Mapping[str, Any], note: str = "") -> list[Panel]:
-    """The pictures of one window's answer; with `groups`, the answers of all groups, those beside each other first.
+    """The pictures of one window's answer; with `groups`, the answers of all groups, those side by side first.
 
     Args:
         answer: answer of any kind of sketch.

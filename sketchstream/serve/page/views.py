@@ -482,7 +482,7 @@ class Views(PageParts):
 
 
 _EXPLAINED: Final = ("unit", "one window", "all windows")
-"""Columns of the ledger whose meaning is told."""
+"""Columns of the ledger whose meaning is explained."""
 _COUNTED: Final = (
     ("pending", "of them is being reconstructed", "of them are being reconstructed"),
     ("incidents", "has an incident", "have an incident"),

@@ -25,8 +25,8 @@ HELP: Final = {
     ),
     "95% intervals": (
         f"{words.INTERVALS} A wide interval says that the noise hides more; it is the price of protection.",
-        "Whether a number of one window is larger than that of another is told by the interval of their "
-        "difference: if it holds 0, the data do not tell. Intervals that overlap a little do not yet mean that.",
+        "Whether a number of one window is larger than that of another is shown by the interval of their "
+        "difference: if it holds 0, the data do not show it. Intervals that overlap a little do not yet mean that.",
         "An estimate is the best single guess, and can have digits after the point although items are whole.",
     ),
     "Seen k times": (

@@ -111,7 +111,7 @@ class Child:
         return answer
 
     def kill(self) -> None:
-        """End it. Whoever waits for it is told."""
+        """End it. Whoever waits for it is notified."""
         self._process.kill()
 
     def close(self) -> None:

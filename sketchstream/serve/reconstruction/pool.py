@@ -5,7 +5,7 @@ Touches: child processes, the store.
 
 Processes, not threads: a reconstruction is partly Python, and would hold up every request of this process; and a
 process can be ended at the deadline. A pool of a library would do for that, but the ones there are (concurrent.futures,
-pebble) unpickle in the parent whatever a child returns, and these children read bytes of strangers: ours speak msgpack,
+pebble) unpickle in the parent whatever a child returns, and these children read untrusted bytes: ours speak msgpack,
 within limits.
 """
 

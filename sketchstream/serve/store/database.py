@@ -1,6 +1,6 @@
 """The database of the service: its tables, its lock, and a bounded number of connections to it.
 
-In: a path. Out: connections. Touches: one SQLite file with its journal, of mode 0600, and a lock file beside it.
+In: a path. Out: connections. Touches: one SQLite file with its journal, of mode 0600, and a lock file next to it.
 
 Everything in it was published or is computed from that, so a lost or older database is filled again from the feed.
 """
@@ -198,7 +198,7 @@ class Readers:
 
     Args:
         path: path of the database.
-        failed: told of each error of the database.
+        failed: called with each error of the database.
         most: connections.
     """
 

@@ -1,4 +1,4 @@
-"""Data of published sketches for the ledger, stored beside them: a few shapes of ledgers, and the shape of each window.
+"""Data of published sketches for the ledger, stored with them: a few shapes of ledgers, and the shape of each window.
 
 In: headers, as they are stored; a database. Out: shapes of ledgers, records for guarantees, a census for the ledger.
 Touches: the database, reading.

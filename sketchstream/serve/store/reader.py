@@ -118,13 +118,13 @@ class StoreReader:
         """Find one window; None if nothing of it is stored."""
         return next((stored for stored in self.windows(sketch, *window) if stored.window == window), None)
 
-    def next_todo(self, beside: Iterable[tuple[str, Span]] = ()) -> StoredWindow | None:
+    def next_todo(self, running: Iterable[tuple[str, Span]] = ()) -> StoredWindow | None:
         """The newest window with remaining computations.
 
         Args:
-            beside: windows that are being computed.
+            running: windows that are being computed.
         """
-        busy = set(beside)
+        busy = set(running)
         rows = self._rows(
             f"SELECT {COLUMNS} FROM windows INDEXED BY windows_todo WHERE todo > 0 ORDER BY stop DESC LIMIT ?",
             (len(busy) + 1,),

@@ -716,7 +716,7 @@ def _outdate_guarantees(execute: Any, condition: str = "", *values: object) -> N
 
 
 def _changed_evidence(former: Frontier, frontier: Frontier) -> list[Span]:
-    """Windows of which a frontier tells something else than the one before."""
+    """Windows of which a frontier says something else than the one before."""
     if frontier.evidence is None:
         return []
     before = {} if former.evidence is None else former.evidence.every()

@@ -1,1 +1,1 @@
-"""What a worker tells its operator: metrics, health, clocks, and how long records have been waiting."""
+"""What a worker shows its operator: metrics, health, clocks, and how long records have been waiting."""

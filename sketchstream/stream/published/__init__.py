@@ -1,1 +1,1 @@
-"""What workers publish beside sketches: frontiers, and evidence about windows; readers need nothing of open state."""
+"""What workers publish with sketches: frontiers, and evidence about windows; readers need nothing of open state."""

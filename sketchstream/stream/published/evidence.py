@@ -26,7 +26,7 @@ from sketchstream.stream.windows.plans import SketchPlan
 Span = tuple[int, int]
 
 FEW_CELLS, MANY_CELLS = 1024, 4096
-"""Numbers of cells for misplaced items; the larger one if epsilon is below 1, because each cell then tells little."""
+"""Numbers of cells for misplaced items; the larger one if epsilon is below 1, because each cell then shows little."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class Blobs(Mapping[str, BytesOrView]):
 
     @property
     def copied_bytes(self) -> int:
-        """Memory that they need beside the states."""
+        """Memory that they need in addition to the states."""
         return self.n_bytes - sum(held.body_bytes for held in self._held.values() if isinstance(held, Streamed))
 
     def release(self) -> None:

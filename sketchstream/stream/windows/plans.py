@@ -28,7 +28,7 @@ class Memory:
     Args:
         window: counters of one window.
         most: windows that are open at once, at most.
-        snapshot: memory beside the states while a snapshot is written, one partition at a time.
+        snapshot: memory in addition to the states while a snapshot is written, one partition at a time.
     """
 
     window: int
@@ -74,7 +74,7 @@ class SketchPlan:
         spec: spec of the sketch of each window.
         calendar: calendar of its windows, or of the steps of hopping windows.
         steps: number of consecutive steps in a window.
-        fields: role -> field of the records, for the roles that its kind needs beside item, weight and time. Not part
+        fields: role -> field of the records, for the roles that its kind needs besides item, weight and time. Not part
             of the spec: how the records of a deployment spell a role is configuration.
         stride: steps from the beginning of one window to that of the next: 1 unless that time does not divide a window.
         epsilon_refused: noise of the numbers of records that its windows refused; None: by its spec, see
@@ -221,7 +221,7 @@ def plan_of_windows(name: str, spec: Spec, windows: Sequence[tuple[int, int]]) -
     Args:
         name: name under which they were published.
         spec: spec of their sketches.
-        windows: [start, end) of at least one, ms, ascending. The shortest time from one to the next tells how many
+        windows: [start, end) of at least one, ms, ascending. The shortest time from one to the next gives how many
             hold one instant.
     """
     length = max(end - start for start, end in windows)

@@ -3,8 +3,8 @@
 In: outcomes of chunks, event times. Out: what to log about a move. Touches: nothing.
 
 A quorum moves a watermark in steps of up to `quorum_time`, so with a shorter lateness every step is such a move, and so
-is each record of a sparse partition. A move over a gap harms nobody either. What harms is a move ahead of records that
-are still to come: then these are late. Only event times are looked at, nothing in payloads.
+is each record of a sparse partition. A move over a gap makes no record late either. What harms is a move ahead of
+records that are still to come: then these are late. Only event times are read, nothing in payloads.
 """
 
 from __future__ import annotations

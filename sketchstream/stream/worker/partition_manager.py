@@ -123,7 +123,7 @@ class PartitionManager:
         )
 
     def _fits(self, assigned: AssignedPartition) -> bool:
-        """Whether a partition's windows fit into memory beside the others'; otherwise it waits for another worker.
+        """Whether a partition's windows fit into memory with the others'; otherwise it waits for another worker.
 
         If a worker were killed for its memory, its partitions would move to others, which would be killed in turn.
         """

@@ -11,7 +11,7 @@ from sketchstream.stream.monitoring.metrics import Metrics
 from sketchstream.stream.state.outcome import Outcome
 
 LETTER_BYTES = 1000
-"""Approximate bytes of memory that a refused record takes beside its own bytes."""
+"""Approximate bytes of memory that a refused record takes in addition to its own bytes."""
 
 
 def send(sink: Sink, chunk: Chunk, outcome: Outcome, metrics: Metrics, *, payload: bool) -> tuple[int, int]:

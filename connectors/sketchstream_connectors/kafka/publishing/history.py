@@ -1,4 +1,4 @@
-"""The history of a sealed topic: where a backfill publishes beside it, and the boundary that it shares with workers.
+"""The history of a sealed topic: where a backfill publishes, and the boundary that it shares with workers.
 
 In: claims; entries and frontiers of a history. Out: acknowledged records. Touches: the history topic, of one partition;
 its fence.
@@ -69,7 +69,7 @@ class KafkaHistory:
             before = self._read(key)
             if claim(before) == before:
                 return before
-            with contextlib.suppress(FencedError):  # somebody else claims
+            with contextlib.suppress(FencedError):  # another process claims
                 return self._add(key, claim)
             time.sleep(secrets.randbelow(PAUSE_MS * (attempt + 1)) / 1000)
         raise BrokerError(

@@ -25,8 +25,8 @@ def command(quick: bool, only: tuple[str, ...], form: show.Format) -> int:
 
     Sections: sketches, ledger, neighbours, seals, releases, laws, bounds; and the kinds of sketches that are not
     profiles, by their names. Every line says what it would have found. For each mechanism a lower confidence bound on
-    epsilon stands beside the claimed one. Tests can find errors, but not prove that there are none: the proofs are in
-    docs/theory. Exit code 1 if anything failed.
+    epsilon is printed next to the claimed one. Tests can find errors, but not prove that there are none: the proofs are
+    in docs/theory. Exit code 1 if anything failed.
 
     \b
     Example:

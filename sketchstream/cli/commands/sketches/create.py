@@ -65,8 +65,12 @@ def command(
     """
     from sketchstream.sketch import Sketch
 
-    beside = {name: of_gaussian[name] for name in OF_GAUSSIAN if of_gaussian[name] is not None}
-    spec: Any = _described_in(table, description, beside) if table is not None else description.spec(kind, **beside)
+    gaussian_options = {name: of_gaussian[name] for name in OF_GAUSSIAN if of_gaussian[name] is not None}
+    spec: Any = (
+        _described_in(table, description, gaussian_options)
+        if table is not None
+        else description.spec(kind, **gaussian_options)
+    )
     sketches.require_free(output)
     key = sketches.load_key(key_file)
     # Drawing is about two thirds of the time, the rest goes into checksum and disk.
@@ -80,9 +84,9 @@ def command(
     show.facts(facts | {name: losses[name] for name in ("loss", "loss_with_intrusion")}, form)
 
 
-def _described_in(table: Path, description: Description, beside: Mapping[str, Any]) -> Any:
+def _described_in(table: Path, description: Description, gaussian_options: Mapping[str, Any]) -> Any:
     """The spec of a file; options that say the same are refused."""
-    options = [*beside, *description.given()]
+    options = [*gaussian_options, *description.given()]
     context = click.get_current_context()
     if context.get_parameter_source("kind") is click.core.ParameterSource.COMMANDLINE:
         options.append("kind")

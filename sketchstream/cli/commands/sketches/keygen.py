@@ -15,7 +15,7 @@ from sketchstream.cli import options, show
 @click.command()
 @options.output("Key file to make")
 @click.option(
-    "--signing", is_flag=True, help="An ed25519 key for `sketchstream attest`; its public key goes beside it."
+    "--signing", is_flag=True, help="An ed25519 key for `sketchstream attest`; its public key is written next to it."
 )
 @options.result_format()
 def command(output: Path, signing: bool, form: show.Format) -> None:

@@ -141,7 +141,7 @@ SPLIT = options.gather(
     "--number", "numbers", multiple=True, help="What must reach it; repeat it.  [default: distinct, at_least.3]"
 )
 @click.option(
-    "--key-file", type=options.FILE, help="Hash key; made where it is missing.  [default: sketch.key beside -o]"
+    "--key-file", type=options.FILE, help="Hash key; made where it is missing.  [default: sketch.key next to -o]"
 )
 @click.option("-o", "--output", type=options.FILE, default=Path("sketchstream.toml"), show_default=True,
               help="Configuration to write; an existing file is refused.")  # fmt: skip
@@ -220,7 +220,7 @@ def _format_of(file: Path) -> str:
 
     form = file_format(None, str(file))
     if form is None:
-        raise click.UsageError(f"the ending of {file} tells no format: expected .jsonl, .csv, .parquet or .avro")
+        raise click.UsageError(f"the ending of {file} names no known format: expected .jsonl, .csv, .parquet or .avro")
     return form
 
 
