@@ -278,15 +278,15 @@ class Config:
         """The sketch of a name; None: it was removed or renamed, or never was one."""
         return next((plan for plan in self.sketches if plan.name == name), None)
 
-    def memory_bytes(self, partitions: int, of: int | None = None) -> int:
+    def memory_bytes(self, partitions: int, total: int | None = None) -> int:
         """Largest memory of open windows of that many partitions in one worker, including one snapshot.
 
         Args:
             partitions: number of the worker's partitions.
-            of: number of the input's partitions; default: the worker has all of them.
+            total: number of the input's partitions; default: the worker has all of them.
         """
         behind = self.input.lateness + self.input.quorum_time
-        memories = [plan.memory(behind, of or partitions, checked=self.checked) for plan in self.sketches]
+        memories = [plan.memory(behind, total or partitions, checked=self.checked) for plan in self.sketches]
         return sum(memory.of(partitions) for memory in memories)
 
     def input_bytes(self, partitions: int) -> int:
@@ -336,29 +336,30 @@ class Config:
         if self.lacks_partitioner:
             raise ConfigError(f"{self.path}: {checks.NO_PARTITIONER}")
 
-    def fits_memory(self, partitions: int, of: int) -> bool:
+    def fits_memory(self, partitions: int, total: int) -> bool:
         """Whether open windows and input of this number of partitions stay below `worker.memory_limit`."""
         limit = self.worker.memory_limit
-        return limit is None or self.memory_bytes(partitions, of) + self.input_bytes(partitions) <= limit
+        return limit is None or self.memory_bytes(partitions, total) + self.input_bytes(partitions) <= limit
 
     def snapshot_cost(self, partitions: int) -> str:
         """Line on the bytes that snapshots of that many partitions write, while windows of one instant are busy."""
         window = sum(plan.overlap * plan.window_bytes(partitions, checked=self.checked) for plan in self.sketches)
         return spell_snapshots(window, partitions, self.store.snapshot_every, self.store.snapshot_rate)
 
-    def check_memory(self, partitions: int, of: int | None = None, *, here: bool = False) -> str:
+    def check_memory(self, partitions: int, total: int | None = None, *, here: bool = False) -> str:
         """Line on the memory of open windows and of the input; ConfigError if it is above `worker.memory_limit`.
 
         Args:
             partitions: number of one worker's partitions.
-            of: number of the input's partitions; default: the worker has all of them.
+            total: number of the input's partitions; default: the worker has all of them.
             here: whether they will be open on this machine: without a limit, its own memory is the limit.
         """
-        if max(partitions, of or 0) > MAX_PARTITIONS:
+        if max(partitions, total or 0) > MAX_PARTITIONS:
             raise ConfigError(
-                f"the input has {max(partitions, of or 0):,} partitions, and readers accept {MAX_PARTITIONS:,}"
+                f"the input has {max(partitions, total or 0):,} partitions, and readers accept {MAX_PARTITIONS:,}"
             )
-        windows, read, limit = self.memory_bytes(partitions, of), self.input_bytes(partitions), self.worker.memory_limit
+        windows, read = self.memory_bytes(partitions, total), self.input_bytes(partitions)
+        limit = self.worker.memory_limit
         name = "worker.memory_limit"
         if limit is None and here:
             name, limit = "this machine's memory", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -270,7 +270,7 @@ def test_memory_is_estimated_and_limited() -> None:
     ids = TOPIC.replace("domain = { slots = 1024, levels = 4 }", "domain = { size = 4096 }")
     assert ids != TOPIC
     closed = parse(ids.replace('item = "user_id"', 'item = "user_id"\nitem_type = "int"'))
-    assert closed.memory_bytes(1, of=4) == 1024 * 4 * 3 * 2, "a partition has slots for its own items only"
+    assert closed.memory_bytes(1, total=4) == 1024 * 4 * 3 * 2, "a partition has slots for its own items only"
 
 
 def test_memory_of_the_input_is_two_responses_and_what_is_read_ahead() -> None:

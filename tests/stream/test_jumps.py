@@ -25,33 +25,33 @@ def chunk(times: list[int], late: list[int], moved: tuple[int, int] | None = Non
 
 def test_records_that_a_move_made_late_are_reported_once() -> None:
     jumps = Jumps(LATENESS, QUORUM_MS)
-    assert jumps.look(*chunk([0, 100_000], [], (0, 100_000), 1)) == 0
+    assert jumps.observe(*chunk([0, 100_000], [], (0, 100_000), 1)) == 0
     behind = [50_000] * (MIN_LATE_RECORDS - 1)
-    assert jumps.look(*chunk(behind, list(range(len(behind))))) == 0, "too few"
-    assert jumps.look(*chunk([50_000], [0])) == MIN_LATE_RECORDS
-    assert jumps.look(*chunk([50_000] * 20, list(range(20)))) == 0, "it was said"
+    assert jumps.observe(*chunk(behind, list(range(len(behind))))) == 0, "too few"
+    assert jumps.observe(*chunk([50_000], [0])) == MIN_LATE_RECORDS
+    assert jumps.observe(*chunk([50_000] * 20, list(range(20)))) == 0, "it was said"
 
 
 def test_records_that_were_late_before_the_move_are_not_its_fault() -> None:
     jumps = Jumps(LATENESS, QUORUM_MS)
     old = [-LATENESS] * 40
-    assert jumps.look(*chunk([0, *old], list(range(1, 41)), (0, 100_000), 0)) == 0
-    assert jumps.look(*chunk([-LATENESS + 1] * 40, list(range(40)))) == 40
+    assert jumps.observe(*chunk([0, *old], list(range(1, 41)), (0, 100_000), 0)) == 0
+    assert jumps.observe(*chunk([-LATENESS + 1] * 40, list(range(40)))) == 40
 
 
 def test_a_few_late_records_among_many_are_the_disorder_of_the_stream() -> None:
     jumps = Jumps(LATENESS, QUORUM_MS)
     many = LATE_SHARE * MIN_LATE_RECORDS + 1
     times = [150_000] * (many - MIN_LATE_RECORDS) + [50_000] * MIN_LATE_RECORDS
-    jumps.look(*chunk([0], [], (0, 100_000), 0))
-    assert jumps.look(*chunk(times, list(range(many - MIN_LATE_RECORDS, many)))) == 0
+    jumps.observe(*chunk([0], [], (0, 100_000), 0))
+    assert jumps.observe(*chunk(times, list(range(many - MIN_LATE_RECORDS, many)))) == 0
 
 
 def test_late_records_before_the_move_in_its_own_chunk_are_not_counted_for_it() -> None:
     jumps = Jumps(LATENESS, QUORUM_MS)
     times = [50_000] * 20 + [200_000]
-    assert jumps.look(*chunk(times, list(range(20)), (40_000, 200_000), 20)) == 0
-    assert jumps.look(*chunk([60_000] * 9, list(range(9)))) == 0
+    assert jumps.observe(*chunk(times, list(range(20)), (40_000, 200_000), 20)) == 0
+    assert jumps.observe(*chunk([60_000] * 9, list(range(9)))) == 0
 
 
 def test_steps_of_the_quorum_are_no_gap() -> None:
@@ -63,17 +63,17 @@ def test_steps_of_the_quorum_are_no_gap() -> None:
 
 def test_steps_after_the_move_do_not_hide_it() -> None:
     jumps = Jumps(LATENESS, QUORUM_MS)
-    jumps.look(*chunk([0], [], (0, 100_000), 0))
-    jumps.look(*chunk([110_000], [], (100_000, 110_000), 0))
-    assert jumps.look(*chunk([50_000] * 20, list(range(20)))) == 20
+    jumps.observe(*chunk([0], [], (0, 100_000), 0))
+    jumps.observe(*chunk([110_000], [], (100_000, 110_000), 0))
+    assert jumps.observe(*chunk([50_000] * 20, list(range(20)))) == 20
 
 
 def test_a_long_quiet_time_after_the_move_does_not_hide_what_it_makes_late() -> None:
     jumps = Jumps(LATENESS, QUORUM_MS)
-    jumps.look(*chunk([0], [], (0, 100_000), 0))
+    jumps.observe(*chunk([0], [], (0, 100_000), 0))
     for _ in range(100):
-        jumps.look(*chunk([200_000] * 1000, []))
-    late = [jumps.look(*chunk([50_000] * 100, list(range(100)))) for _ in range(10)]
+        jumps.observe(*chunk([200_000] * 1000, []))
+    late = [jumps.observe(*chunk([50_000] * 100, list(range(100)))) for _ in range(10)]
     assert sum(one > 0 for one in late) == 1
 
 

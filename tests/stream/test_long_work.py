@@ -152,7 +152,7 @@ def test_a_worker_that_stops_waits_for_long_work(window_executor: Jobs, monkeypa
                 window_executor.advance(job)
         return True
 
-    monkeypatch.setattr(manager, "_waited", wait)
+    monkeypatch.setattr(manager, "_wait_for", wait)
     d.worker.finish()
     assert waited
     assert max(waited) <= d.clock.monotonic() + Settings().stop_s

@@ -24,7 +24,7 @@ def watched(looks: list[list[Peer]]) -> list[bool]:
         now = number * ASK_EVERY_S
         assert mixed.due(now)
         assert not mixed.due(now + ASK_EVERY_S / 2)
-        mixed.look(peers, now)
+        mixed.observe(peers, now)
         said.append(bool(mixed.warning(now)))
     return said
 

@@ -58,7 +58,7 @@ class _Several(Generic[Part]):
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = tuple(parts)
 
-    def _of(self, number: int) -> tuple[Part, int]:
+    def _locate(self, number: int) -> tuple[Part, int]:
         """The part of a partition, and its number there."""
         topic, partition = divmod(number, TOPIC_STRIDE)
         return self._parts[topic], partition
@@ -75,7 +75,7 @@ def _route(method: F) -> F:
 
     @wraps(method)
     def of_part(self: _Several[Any], partition: int = 0, *arguments: Any, **named: Any) -> Any:
-        part, number = self._of(partition)
+        part, number = self._locate(partition)
         return getattr(part, method.__name__)(number, *arguments, **named)
 
     return cast("F", of_part)

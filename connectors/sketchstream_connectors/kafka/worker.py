@@ -167,7 +167,7 @@ def open_worker(
         sink: Sink | None = None
         if config.input.late_topic or config.input.dead_letter_topic:
             sink = Sinks(sinks) if config.other_topics else sinks[0]
-        config.check_memory(1, of=len(source.numbers()), here=True)
+        config.check_memory(1, total=len(source.numbers()), here=True)
         stack.pop_all()
     settings = replace(settings, threads=max(settings.threads, THREADS))
     return Worker(rules, source, store, publisher, settings=settings, sink=sink, metrics=metrics, progress=progress)

@@ -113,9 +113,9 @@ class Access:
         if len(text) < MIN_TOKEN_CHARACTERS or not text.isascii():
             return None  # no digest in the file is worth more than the text that it belongs to
         digest = hashlib.sha256(text.encode()).digest()
-        return self._of(lambda token: hmac.compare_digest(token.digest, digest))
+        return self._valid_token(lambda token: hmac.compare_digest(token.digest, digest))
 
-    def _of(self, matches: Callable[[Token], bool]) -> Token | None:
+    def _valid_token(self, matches: Callable[[Token], bool]) -> Token | None:
         """The token that matches, if it has not expired."""
         matching = [token for token in self.tokens if matches(token)]  # all are compared, whichever it is
         return matching[-1] if matching and matching[-1].valid else None
@@ -132,7 +132,7 @@ class Access:
         if match is None or int(match[1]) <= time.time():
             return None
         ends, signature = int(match[1]), match[2]
-        return self._of(lambda token: hmac.compare_digest(self._signature(token, ends), signature))
+        return self._valid_token(lambda token: hmac.compare_digest(self._signature(token, ends), signature))
 
     def _signature(self, token: Token, ends: int) -> str:
         return hmac.new(self._secret, token.digest + ends.to_bytes(8, "big"), hashlib.sha256).hexdigest()

@@ -206,7 +206,7 @@ class Readers:
         self._path, self._failed = path, failed
         self._free: list[tuple[int, sqlite3.Connection]] = []
         self._slots = threading.BoundedSemaphore(most)
-        self._held = threading.local()
+        self._of_thread = threading.local()
         self._turn = 0
         self._closing = threading.Lock()
 
@@ -218,7 +218,7 @@ class Readers:
             BusyError: all are in use for long.
             StoreError: the database cannot be read.
         """
-        connection_of_thread: sqlite3.Connection | None = getattr(self._held, "connection", None)
+        connection_of_thread: sqlite3.Connection | None = getattr(self._of_thread, "connection", None)
         if connection_of_thread is not None:
             yield connection_of_thread
             return
@@ -226,7 +226,7 @@ class Readers:
             raise BusyError("the database does not answer at the moment: ask again later")
         try:
             turn, connection = self._take()
-            self._held.connection = connection
+            self._of_thread.connection = connection
             try:
                 yield connection
             except sqlite3.Error as error:
@@ -236,7 +236,7 @@ class Readers:
                     f"the database cannot be read at the moment ({type(error).__name__}): ask again later"
                 ) from error
             finally:
-                self._held.connection = None
+                self._of_thread.connection = None
                 self._give(turn, connection)
         finally:
             self._slots.release()

@@ -58,43 +58,43 @@ class Blobs(Mapping[str, BytesOrView]):
     """
 
     def __init__(self, blobs: Mapping[str, bytes | Unfinished | Streamed], buffers: Buffers | None) -> None:
-        self._held = dict(blobs)
+        self._blobs = dict(blobs)
         self._buffers = buffers
 
     def __getitem__(self, name: str) -> BytesOrView:
-        return b"".join(blob.pieces()) if isinstance(blob := self._held[name], Streamed) else _in_memory(blob)
+        return b"".join(blob.pieces()) if isinstance(blob := self._blobs[name], Streamed) else _in_memory(blob)
 
     def pieces(self, name: str) -> tuple[int, Iterator[BytesOrView]]:
         """Size of a blob, and its bytes in order, each piece good until the next one is asked for."""
-        blob = self._held[name]
+        blob = self._blobs[name]
         if isinstance(blob, Streamed):
             return blob.size, blob.pieces()
         whole = _in_memory(blob)
         return len(whole), iter((whole,))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
+        return iter(self._blobs)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._blobs)
 
     @property
     def n_bytes(self) -> int:
         """Size of all blobs without the headers of open states."""
-        return sum(len(held) if isinstance(held, bytes) else held.body_bytes for held in self._held.values())
+        return sum(len(held) if isinstance(held, bytes) else held.body_bytes for held in self._blobs.values())
 
     @property
     def copied_bytes(self) -> int:
         """Memory that they need in addition to the states."""
-        return self.n_bytes - sum(held.body_bytes for held in self._held.values() if isinstance(held, Streamed))
+        return self.n_bytes - sum(held.body_bytes for held in self._blobs.values() if isinstance(held, Streamed))
 
     def release(self) -> None:
         """Overwrite the copies of open states and return their memory; no blob is read after this."""
-        for blob in self._held.values():
+        for blob in self._blobs.values():
             if isinstance(blob, Streamed):
                 blob.close()
         if self._buffers is not None:
-            blobs, self._held = self._held, {}
+            blobs, self._blobs = self._blobs, {}
             for blob in blobs.values():
                 if isinstance(blob, Unfinished):
                     self._buffers.give(blob.buffer)
@@ -331,7 +331,7 @@ def _restore_sketch_state(
     fields: dict[str, Any],
     blobs: Mapping[str, BytesOrView],
     lists: SavedLists,
-    of: int,
+    total: int,
 ) -> None:
     """Restore what a snapshot holds about one sketch.
 
@@ -341,7 +341,7 @@ def _restore_sketch_state(
         fields: what `_sketch_fields` wrote; older snapshots lack some.
         blobs: blobs of the snapshot.
         lists: lists of items of the snapshot.
-        of: number of partitions that have snapshots.
+        total: number of partitions that have snapshots.
     """
     sketch_state = state.sketch_states.get(name) or SketchState(name, None)
     sketch_state.partial, sketch_state.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
@@ -381,7 +381,7 @@ def _restore_sketch_state(
     plan = sketch_state.plan
     changed = plan is not None and fields.get("plan", plan.windows_text) != plan.windows_text
     sketch_state.restored(changed=changed)
-    if plan is not None and changed and of > 1:  # other partitions begin the new windows elsewhere
+    if plan is not None and changed and total > 1:  # other partitions begin the new windows elsewhere
         latest = max(state.lifecycle.specs.begins, state.newest, state.watermark, sketch_state.opening.created_from)
         if latest != NO_TIME:
             sketch_state.mark_partial(max(latest_end, plan.last_end(latest)))

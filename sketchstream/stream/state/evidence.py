@@ -138,13 +138,13 @@ class Evidence:
         windows = (window for part in (self, *self.former) for window in part.windows.values())
         return min((window.end - window.start for window in windows if 0 <= window.age < WINDOWS_KEPT), default=None)
 
-    def _of(self, start: int, end: int) -> Evidence:
+    def _holder(self, start: int, end: int) -> Evidence:
         """The evidence that holds a window, perhaps that of a former noise; this one if none holds it."""
         return next((former for former in self.former if (start, end) in former.windows), self)
 
     def open(self, start: int, end: int) -> WindowEvidence:
         """The evidence about a window that has a sketch in this partition, from which items can be missing."""
-        noise, window = self._of(start, end).noise, self.window(start, end)
+        noise, window = self._holder(start, end).noise, self.window(start, end)
         if not window.opened:
             window.opened = True
             if noise.cells:
@@ -155,7 +155,7 @@ class Evidence:
 
     def window(self, start: int, end: int) -> WindowEvidence:
         """The evidence about a window, created with its noise if necessary."""
-        window = self._of(start, end).windows.get((start, end))
+        window = self._holder(start, end).windows.get((start, end))
         if window is None:
             window = self.windows[start, end] = WindowEvidence(start, end)
             if self.noise.refused:
@@ -179,7 +179,7 @@ class Evidence:
             if end <= first or last < start:  # dozens are known, and few are near
                 continue
             n = int(np.count_nonzero((times >= start) & (times < end)))
-            holder = self._of(start, end)
+            holder = self._holder(start, end)
             if not n or not holder.noise.refused:
                 continue
             if (start, end) not in holder.windows and end <= through:
@@ -209,7 +209,7 @@ class Evidence:
             partition: this partition.
             partitions: number of partitions of the input.
         """
-        noise = self._of(start, end).noise
+        noise = self._holder(start, end).noise
         if not noise.misplaced:
             return
         window = self.open(start, end)

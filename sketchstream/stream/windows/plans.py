@@ -185,20 +185,20 @@ class SketchPlan:
         """
         return -(-behind_ms // self.starts.shortest_ms) + 1 + self.overlap
 
-    def window_bytes(self, of: int, *, checked: bool) -> int:
+    def window_bytes(self, total: int, *, checked: bool) -> int:
         """Counters of one open window in one partition.
 
         Args:
-            of: partitions of the input.
+            total: partitions of the input.
             checked: whether an item's partition can be recomputed.
         """
         kind = kinds.kind_of(self.spec)
         slots = self.spec.slots
         if isinstance(self.spec.domain, ClosedDomain) and checked and kind.partitions == "stack":
-            slots = -(-slots // of)  # a partition's sketch has slots for its own items only
+            slots = -(-slots // total)  # a partition's sketch has slots for its own items only
         return slots * self.spec.dtype.itemsize
 
-    def memory(self, behind_ms: int, of: int, *, checked: bool) -> Memory:
+    def memory(self, behind_ms: int, total: int, *, checked: bool) -> Memory:
         """What open windows need in one partition.
 
         A snapshot copies the windows; of large sketches with groups it copies nothing, and keeps a list of events
@@ -206,10 +206,10 @@ class SketchPlan:
 
         Args:
             behind_ms: see `open_windows`.
-            of: partitions of the input.
+            total: partitions of the input.
             checked: whether an item's partition can be recomputed.
         """
-        window, itemsize = self.window_bytes(of, checked=checked), self.spec.dtype.itemsize
+        window, itemsize = self.window_bytes(total, checked=checked), self.spec.dtype.itemsize
         most = self.open_windows(behind_ms)
         imaged = deferred_addition(self.spec) is not None and is_large(window // itemsize, itemsize)
         return Memory(window, most, window * most // DEFERRED_PART if imaged else window * most)

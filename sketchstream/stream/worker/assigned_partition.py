@@ -184,7 +184,7 @@ class AssignedPartition:
         self.job: Job | None = None
         self.computation: Computation | None = None
         self.interrupted = False
-        self._held: deque[Chunk] = deque()
+        self._buffered: deque[Chunk] = deque()
         self.failures = Failures()
         self.refusals = Refusals(tokens_at=now)
         self.throttled = False
@@ -295,7 +295,7 @@ class AssignedPartition:
             self.computation.steps.close()
         self.state, self.computation, self.interrupted = None, None, False
         self.schema_awaited = None
-        self._held.clear()
+        self._buffered.clear()
         self.refusals.n_bytes = 0
 
     def fail(self, error: BaseException, reason: str, polls: int, now: float) -> None:
@@ -326,13 +326,13 @@ class AssignedPartition:
         self.computation = None
         return computation
 
-    def hold(self, chunk: Chunk) -> None:
+    def buffer(self, chunk: Chunk) -> None:
         """Keep a chunk that came with the one whose computation waits; no more are read until it has ended."""
-        self._held.append(chunk)
+        self._buffered.append(chunk)
 
-    def take_held(self) -> Chunk | None:
+    def take_buffered(self) -> Chunk | None:
         """Return the next chunk that waited; None if there is none, or it must still wait."""
-        return self._held.popleft() if self._held and self.computation is None else None
+        return self._buffered.popleft() if self._buffered and self.computation is None else None
 
     def may_resume(self) -> bool:
         """Whether a partition that was interrupted may be read again, from now on."""

@@ -35,13 +35,13 @@ class Jumps:
         self._move: tuple[int, int] | None = None
         self._records = 0
         self._late = 0
-        self._told = False
+        self._logged = False
 
     def over_gap(self, moved: tuple[int, int] | None) -> bool:
         """Whether a move is longer than the steps in which a quorum moves a watermark."""
         return moved is not None and moved[1] - moved[0] > self._lateness_ms + self._quorum_ms
 
-    def look(self, outcome: Outcome, times: npt.NDArray[np.int64]) -> int:
+    def observe(self, outcome: Outcome, times: npt.NDArray[np.int64]) -> int:
         """Count the records of a chunk that the last move made late.
 
         Args:
@@ -54,17 +54,17 @@ class Jumps:
         first = 0
         if self.over_gap(outcome.moved):
             self._add(outcome.late_records[outcome.late_records < outcome.moved_at], times)
-            self._move, self._records, self._late, self._told = outcome.moved, 0, 0, False
+            self._move, self._records, self._late, self._logged = outcome.moved, 0, 0, False
             first = outcome.moved_at + 1
         if self._move is None:
             return 0
         self._records += outcome.records - first
         self._add(outcome.late_records[outcome.late_records >= first], times)
-        if self._told or self._late < MIN_LATE_RECORDS or LATE_SHARE * self._late < self._records:
+        if self._logged or self._late < MIN_LATE_RECORDS or LATE_SHARE * self._late < self._records:
             while self._records > REMEMBERED:
                 self._records, self._late = self._records // 2, self._late // 2
             return 0
-        self._told = True
+        self._logged = True
         return self._late
 
     def _add(self, late: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> None:

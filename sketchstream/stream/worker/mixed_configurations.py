@@ -41,7 +41,7 @@ class MixedConfigurations:
         self._asked_at = now
         return True
 
-    def look(self, peers: Sequence[Peer], now: float) -> None:
+    def observe(self, peers: Sequence[Peer], now: float) -> None:
         """Compare the snapshots of all partitions with those of the last look."""
         newest: dict[bytes, list[int]] = {}
         for peer in peers:

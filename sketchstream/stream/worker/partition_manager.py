@@ -251,13 +251,13 @@ class PartitionManager:
     def wait(self, assigned: AssignedPartition, deadline: float) -> None:
         """Wait for a partition's computation and its job, and process their results."""
         while assigned.computation is not None and assigned.computation.long_work is not None:
-            if not self._waited(assigned.computation.long_work, deadline):
+            if not self._wait_for(assigned.computation.long_work, deadline):
                 return
-            self._go_on(assigned)
-        if assigned.job is not None and self._waited(assigned.job.future, deadline):
+            self._continue(assigned)
+        if assigned.job is not None and self._wait_for(assigned.job.future, deadline):
             self.collect()
 
-    def _waited(self, future: Future[Any], deadline: float) -> bool:
+    def _wait_for(self, future: Future[Any], deadline: float) -> bool:
         """Wait for another thread until a deadline; False if that thread has not ended."""
         try:
             future.exception(timeout=max(0.0, deadline - self._clock.monotonic()))
@@ -311,7 +311,7 @@ class PartitionManager:
     def collect(self) -> None:
         """Process the results of finished jobs, and continue the computations whose long work is done."""
         for assigned in list(self.partitions.values()):
-            self._go_on(assigned)
+            self._continue(assigned)
         for partition in [p for p, job in self._leftover.items() if job.future.done()]:
             del self._leftover[partition]
             self._tasks.store.drop(partition)  # a take that ended after its revocation has opened it again
@@ -441,12 +441,12 @@ class PartitionManager:
         except Exception as error:
             self.fail(assigned, error)
 
-    def _go_on(self, assigned: AssignedPartition) -> None:
+    def _continue(self, assigned: AssignedPartition) -> None:
         """Continue a computation whose long work is done, then with the chunks that waited for it, then read again."""
         todo = assigned.take_computation()
         if todo is not None:
             self._run(assigned, todo)
-        while (chunk := assigned.take_held()) is not None:
+        while (chunk := assigned.take_buffered()) is not None:
             self._apply(chunk)
         if assigned.may_resume():
             self._source.resume(assigned.partition)

@@ -239,13 +239,13 @@ class Worker:
         progress = self.progress()
         text = f"{progress.line()}, {log_lines.counts(self.metrics)}"
         event_log.info("progress", text, **progress.fields(), **log_lines.counters_shown(self.metrics))
-        self._judge(again=True)
+        self._judge(repeat=True)
         self._recent.note(self.metrics)
 
-    def _judge(self, *, again: bool) -> None:
-        """Log a warning if most of what came recently was not counted; `again`: also if that was said before."""
+    def _judge(self, *, repeat: bool) -> None:
+        """Log a warning if most of what came recently was not counted; `repeat`: also if it was logged before."""
         reason = log_lines.main_reason(self._recent.counted(self.metrics))
-        repeated, self._warned_before = self._warned_before and not again, reason is not None
+        repeated, self._warned_before = self._warned_before and not repeat, reason is not None
         if reason is None or repeated:
             reason = self._manager.take_loss()
         if reason is not None:
@@ -285,7 +285,7 @@ class Worker:
         if assigned is None or assigned.status != "running" or assigned.state is None:
             return
         if assigned.computation is not None:
-            assigned.hold(chunk)
+            assigned.buffer(chunk)
             return
         state, assigned.schema_awaited = assigned.state, None
         if chunk.from_position != state.position:
@@ -356,7 +356,7 @@ class Worker:
                 jumps=outcome.jumps,
                 watermark=iso(state.watermark),
             )
-        late = jumps.look(outcome, chunk.events.times)
+        late = jumps.observe(outcome, chunk.events.times)
         if late:
             reason = (
                 f"{late} records are late because the watermark was moved ahead of them: a clock is fast, or records "
@@ -375,7 +375,7 @@ class Worker:
             self._report()
         elif now >= self._judge_at:
             self._judge_at = now + JUDGE_EVERY_S
-            self._judge(again=False)
+            self._judge(repeat=False)
         self._clocks.watch()
         self._watch_configurations(now)
         self._idle(now)
@@ -416,7 +416,7 @@ class Worker:
     def _watch_configurations(self, now: float) -> None:
         """Log once when another configuration is at work in the group for longer than a rolling change takes."""
         if self._peers is not None and self._peers.done():
-            self._mixed.look(self._peers.result(), now)
+            self._mixed.observe(self._peers.result(), now)
             self._peers = None
         if self._peers is None and self._partitions and self._mixed.due(now):
             self._peers = self._executor.submit(self._tasks.peers)

@@ -120,7 +120,7 @@ def test_responses_are_read_as_one_thread_reads_them(found: list[Log], data: st.
             expected = outcome(read_batches(octets, at, aborted=aborted, chunk_bytes=chunk_bytes))
             assert outcome(reading) == expected
             assert next(reading, None) is None  # after an error nothing comes any more
-            assert (reading.held, reading.unread, reading.ready) == (0, False, 0)
+            assert (reading.held_bytes, reading.unread, reading.ready) == (0, False, 0)
         assert (ahead.ready, ahead.step()) == (None, False)
 
 
@@ -135,13 +135,13 @@ def test_what_is_ready_and_not_taken_is_bounded(monkeypatch: pytest.MonkeyPatch)
     for reading in readings:
         for _ in range(40):
             deadline = time.monotonic() + 10
-            while sum(one.held for one in readings) <= 10 * piece and any(one.unread for one in readings):
+            while sum(one.held_bytes for one in readings) <= 10 * piece and any(one.unread for one in readings):
                 assert time.monotonic() < deadline
                 time.sleep(0.0002)  # the thread reads on as long as there is room
-            most = max(most, sum(one.held for one in readings))
+            most = max(most, sum(one.held_bytes for one in readings))
             next(reading)
     assert 9 * piece < most <= 13 * piece  # a piece of each thread, heads of batches and records besides
-    assert sum(one.held for one in readings) == 0
+    assert sum(one.held_bytes for one in readings) == 0
 
 
 @pytest.mark.usefixtures("by_hand", "by_batch")

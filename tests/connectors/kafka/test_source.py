@@ -219,7 +219,7 @@ def test_a_replica_that_lags_does_not_halt_a_partition_whose_position_exists(
 
     def refused(**_: object) -> object:
         monkeypatch.setattr(source.consumer, "poll", poll)
-        raise OffsetOutOfRangeError({source._of(1): 40})
+        raise OffsetOutOfRangeError({source._topic_partition(1): 40})
 
     monkeypatch.setattr(source._admin, "offsets", lagging)
     monkeypatch.setattr(source.consumer, "poll", refused)
@@ -257,8 +257,8 @@ def test_a_truncated_log_halts_its_partition(
 ) -> None:
     source = opened()
     poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
-    error = LogTruncationError({source._of(3): None})
-    error.divergent_offsets = {source._of(3): None}
+    error = LogTruncationError({source._topic_partition(3): None})
+    error.divergent_offsets = {source._topic_partition(3): None}
 
     def truncated(**_: object) -> object:
         raise error

@@ -73,7 +73,7 @@ class Reading:
         return len(self._ready)
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of them, about."""
         return self._read_bytes - self._taken_bytes
 
@@ -128,7 +128,7 @@ class ReadAhead:
 
     def __init__(self) -> None:
         self._readings: collections.deque[weakref.ref[Reading]] = collections.deque()
-        self._of: weakref.WeakValueDictionary[int, Reading] = weakref.WeakValueDictionary()
+        self._by_records: weakref.WeakValueDictionary[int, Reading] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -154,14 +154,14 @@ class ReadAhead:
         reading = Reading(self, answer.records, pieces)
         with self._lock:
             self._readings.append(weakref.ref(reading))
-            self._of[id(answer.records)] = reading
+            self._by_records[id(answer.records)] = reading
         self.notify()
         return reading
 
     def reading(self, data: object) -> Reading | None:
         """The reading of this data, if nobody has asked for it; None where there is none."""
         with self._lock:
-            reading = self._of.pop(id(data), None)
+            reading = self._by_records.pop(id(data), None)
         if reading is None or reading.data is not data:
             return None
         reading.data = None
@@ -170,7 +170,7 @@ class ReadAhead:
     def step(self) -> bool:
         """Read one piece of the first response that nobody is at, if there is one and room for it."""
         readings = self._live()
-        if sum(reading.held for reading in readings) > AHEAD_BYTES:
+        if sum(reading.held_bytes for reading in readings) > AHEAD_BYTES:
             return False
         for reading in readings:
             if reading.unread and reading.lock.acquire(blocking=False):

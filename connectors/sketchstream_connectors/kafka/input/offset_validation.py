@@ -46,25 +46,25 @@ class DoubtedPositions:
     """Partitions that are held back because their position is in doubt."""
 
     def __init__(self) -> None:
-        self._held: dict[int, _Hold] = {}
+        self._in_doubt: dict[int, _Hold] = {}
         self._refetched: dict[int, tuple[int, int]] = {}
 
     def hold(self, partition: int, offset: int, now: float) -> None:
         """Doubt a position that does not exist according to a broker; keep the time of an earlier doubt."""
-        self._held.setdefault(partition, _Hold(now, offset))
+        self._in_doubt.setdefault(partition, _Hold(now, offset))
 
     def is_held(self, partition: int) -> bool:
         """Whether a partition is held back now."""
-        hold = self._held.get(partition)
+        hold = self._in_doubt.get(partition)
         return hold is not None and hold.again_at != float("inf")
 
     def due(self, now: float) -> list[int]:
         """Partitions for which the leader is to be asked again."""
-        return [partition for partition, hold in self._held.items() if hold.again_at <= now]
+        return [partition for partition, hold in self._in_doubt.items() if hold.again_at <= now]
 
     def note_question(self, partition: int, now: float) -> int | None:
         """Note that the leader is asked now; return the position in doubt, None if there is none any more."""
-        hold = self._held.get(partition)
+        hold = self._in_doubt.get(partition)
         if hold is None:
             return None
         hold.again_at = now + ASK_EVERY_S
@@ -82,13 +82,13 @@ class DoubtedPositions:
             now: seconds.
             patience_s: how long to wait for a position beyond the end.
         """
-        hold = self._held[partition]
+        hold = self._in_doubt[partition]
         if first is not None and hold.offset < first:
-            del self._held[partition]
+            del self._in_doubt[partition]
             text = f"position {hold.offset} was trimmed (retention or DeleteRecords): the log begins at {first}"
             return PositionVerdict(False, text, first)
         if last is not None and now - hold.since > patience_s:
-            del self._held[partition]
+            del self._in_doubt[partition]
             text = f"position {hold.offset} does not exist (the log ends at {last}): the log was truncated"
             return PositionVerdict(False, text, last if last < hold.offset else None)
         if first is not None and last is not None and hold.offset <= last:
@@ -108,13 +108,13 @@ class DoubtedPositions:
 
     def clear_doubt(self, partition: int) -> None:
         """Clear the doubt about a partition: a chunk came, or it was sought or taken away."""
-        self._held.pop(partition, None)
+        self._in_doubt.pop(partition, None)
 
     def clear_doubts(self) -> None:
         """Clear all doubts for a new consumer, which seeks every position; failures to read batches are kept."""
-        self._held.clear()
+        self._in_doubt.clear()
 
     def clear(self) -> None:
         """Clear everything, because the topic is a different one."""
-        self._held.clear()
+        self._in_doubt.clear()
         self._refetched.clear()

@@ -158,7 +158,7 @@ class KafkaSource:
         """Note the epoch that was committed with the position of the next seek: any thread may call this."""
         self._positions.expect(partition, epoch)
 
-    def _of(self, partition: int) -> TopicPartition:
+    def _topic_partition(self, partition: int) -> TopicPartition:
         from kafka import TopicPartition
 
         return TopicPartition(self.topic, partition)
@@ -243,7 +243,7 @@ class KafkaSource:
 
     def _place(self, partition: int, position: Position) -> None:
         """Seek, with the leader epoch if it is known, so that a truncation below the position is noticed (KIP-320)."""
-        tp = self._of(partition)
+        tp = self._topic_partition(partition)
         self.consumer.seek(tp, position.offset)
         if position.epoch >= 0:
             from kafka.structs import OffsetAndMetadata
@@ -287,7 +287,7 @@ class KafkaSource:
         for p in self._doubted.due(time.monotonic()):
             events += self._judge_position(p)
         for p in sorted(self._announced - self._paused):
-            events += self._chunks(p, polled.get(self._of(p), ()))
+            events += self._chunks(p, polled.get(self._topic_partition(p), ()))
         return events
 
     def _assignment_changes(self) -> list[SourceEvent]:
@@ -313,7 +313,7 @@ class KafkaSource:
     def _chunks(self, partition: int, polled: Sequence[Any]) -> list[SourceEvent]:
         """Chunks of one partition, from our position to the client's position after the poll."""
         before = self._positions.at(partition)
-        state = self.consumer._subscription.assignment.get(self._of(partition))
+        state = self.consumer._subscription.assignment.get(self._topic_partition(partition))
         after = state.position.offset if state is not None and state.position is not None else None
         if before is None or after is None or (not polled and after == before.offset):
             return []
@@ -413,7 +413,7 @@ class KafkaSource:
         if offset is None:  # settled while another partition was being judged
             return []
         if partition in self._assigned_partitions():
-            self.consumer.pause(self._of(partition))
+            self.consumer.pause(self._topic_partition(partition))
         try:
             first = self._admin.offsets(self.topic, [partition], "earliest").get(partition)
             last = self._admin.offsets(self.topic, [partition], "latest").get(partition)
@@ -433,7 +433,7 @@ class KafkaSource:
         if partition in self._assigned_partitions():
             self._place(partition, self._positions.at(partition) or Position(offset))
             if partition not in self._paused:
-                self.consumer.resume(self._of(partition))
+                self.consumer.resume(self._topic_partition(partition))
         return []
 
     def _handle_truncation(self, divergent: Mapping[TopicPartition, OffsetAndMetadata | None]) -> list[SourceEvent]:
@@ -484,7 +484,7 @@ class KafkaSource:
         if partition in self._assigned_partitions():
             self.pause(partition)
             position = self._positions.at(partition)
-            self.consumer.seek(self._of(partition), 0 if position is None else position.offset)
+            self.consumer.seek(self._topic_partition(partition), 0 if position is None else position.offset)
 
     def _handle_unreadable_batch(self, error: Exception) -> list[SourceEvent]:
         """Fetch a batch with a wrong checksum again, perhaps from another replica; halt the partition after that."""
@@ -520,14 +520,14 @@ class KafkaSource:
         """Deliver nothing until `resume`."""
         self._paused.add(partition)
         if partition in self._assigned_partitions():
-            self.consumer.pause(self._of(partition))
+            self.consumer.pause(self._topic_partition(partition))
 
     def resume(self, partition: int) -> None:
         """Deliver again."""
         self._paused.discard(partition)
         self._watch.progress(partition)
         if partition in self._assigned_partitions() and not self._doubted.is_held(partition):
-            self.consumer.resume(self._of(partition))
+            self.consumer.resume(self._topic_partition(partition))
 
     def numbers(self) -> Sequence[int]:
         """Partitions of the topic, as the client knows them."""

@@ -237,7 +237,7 @@ class _Windows:
         self._fetch = fetch
         self._chunks: dict[LogBody, dict[int, tuple[int, bytes | None]]] = {}
         self._waiting: dict[tuple[int, int], list[_Held]] = {}
-        self._held = 0
+        self._kept_bytes = 0
         self._known: set[bytes] = set()
 
     def add(self, body: LogBody, number: int, offset: int, value: bytes) -> None:
@@ -246,10 +246,10 @@ class _Windows:
         if name in self._known:
             return
         chunks = self._chunks.setdefault(body, {})
-        keep = self._held + len(value) <= HELD_BYTES
+        keep = self._kept_bytes + len(value) <= HELD_BYTES
         if number not in chunks:
             chunks[number] = (offset, value if keep else None)
-            self._held += len(value) if keep else 0
+            self._kept_bytes += len(value) if keep else 0
         if len(chunks) < body.count:
             return
         del self._chunks[body]
@@ -258,7 +258,7 @@ class _Windows:
         whole = [data for _, data in in_order if data is not None]
         data = b"".join(whole) if len(whole) == body.count else None
         if data is None:
-            self._held -= sum(map(len, whole))
+            self._kept_bytes -= sum(map(len, whole))
         self._waiting.setdefault(body.window, []).append(_Held(body, tuple(at for at, _ in in_order), data))
 
     def entries_through(self, through: float) -> Iterator[SealedEntry]:
@@ -273,7 +273,7 @@ class _Windows:
         if data is None:
             data = b"".join(self._fetch(body.partition % TOPIC_STRIDE, held.offsets))
         else:
-            self._held -= len(data)
+            self._kept_bytes -= len(data)
         if (entry := body.entry(data)) is None:
             event_log.error("sealed_body_altered", sketch=body.sketch, partition=body.partition)
         else:
