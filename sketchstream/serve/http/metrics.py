@@ -7,7 +7,7 @@ number depends on an item: answers are computed from publications.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.serve import status
@@ -30,10 +30,6 @@ class _ServiceCollector:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-
-    def describe(self) -> Iterable[Any]:
-        """Nothing in advance."""
-        return ()
 
     def collect(self) -> Iterator[Any]:
         """Yield all metric families."""

@@ -6,7 +6,7 @@ In: counters and gauges. Out: text. Touches: /proc, for the numbers of the proce
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -31,10 +31,6 @@ class _Collector:
 
     def __init__(self, metrics: Metrics, gauges: Callable[[], Gauges], topics: Sequence[str]) -> None:
         self._metrics, self._gauges, self._topics = metrics, gauges, topics
-
-    def describe(self) -> Iterable[Any]:
-        """Nothing in advance."""
-        return ()
 
     def collect(self) -> Iterator[Any]:
         """All families."""
@@ -101,58 +97,44 @@ class _Collector:
         metrics = dict(PARTITION)
         if not self._metrics.diagnostics:  # dead letters slow a partition down, and they depend on payloads
             del metrics["partition_throttled"]
-        for name, (text, read) in metrics.items():
+        for name, (attribute, text) in metrics.items():
             family = GaugeMetricFamily(f"sketchstream_{name}", text, labels=["topic", "partition"])
             for gauge in now.partitions:
-                value = read(gauge, now.now_s)
+                value = getattr(gauge, attribute)
                 if value is not None:
-                    family.add_metric(self._place(gauge), value)
+                    family.add_metric(self._place(gauge), float(value))
             yield family
 
 
-def _at(age_s: float | None, now_s: float) -> float | None:
-    """The time of something that is so old, seconds since 1970."""
-    return None if age_s is None else now_s - age_s
-
-
-PARTITION: dict[str, tuple[str, Callable[[PartitionGauge, float], float | None]]] = {
-    "consumer_lag_records": ("Records of the log that are not committed.", lambda gauge, _now: gauge.lag),
+PARTITION = {
+    "consumer_lag_records": ("lag", "Records of the log that are not committed."),
     "consumer_lag_seconds": (
+        "lag_s",
         "Age of the oldest record that is not committed, since this worker has seen its place in the log.",
-        lambda gauge, _now: gauge.lag_s,
     ),
-    "watermark_timestamp_seconds": (
-        "Watermark, in seconds since 1970.",
-        lambda gauge, _now: None if gauge.watermark_ms is None else gauge.watermark_ms / 1000,
-    ),
-    "window_open": ("Open windows, all sketches.", lambda gauge, _now: gauge.open_windows),
-    "state_bytes": ("Memory of the open windows' counters.", lambda gauge, _now: gauge.state_bytes),
-    "commit_age_seconds": (
-        "For how long something has been waiting for a commit; 0: nothing is.",
-        lambda gauge, _now: gauge.commit_age_s,
-    ),
+    "watermark_timestamp_seconds": ("watermark_s", "Watermark, in seconds since 1970."),
+    "window_open": ("open_windows", "Open windows, all sketches."),
+    "state_bytes": ("state_bytes", "Memory of the open windows' counters."),
+    "commit_age_seconds": ("commit_age_s", "For how long something has been waiting for a commit; 0: nothing is."),
     "publication_age_seconds": (
+        "publication_age_s",
         "For how long something sealed has been waiting for its publication; 0: nothing is.",
-        lambda gauge, _now: gauge.publication_age_s,
     ),
-    "snapshot_age_seconds": (
-        "For how long the present snapshot has been written; 0: none is.",
-        lambda gauge, _now: gauge.snapshot_age_s,
-    ),
+    "snapshot_age_seconds": ("snapshot_age_s", "For how long the present snapshot has been written; 0: none is."),
     "last_commit_timestamp_seconds": (
+        "last_commit_at_s",
         "Time of the last commit by this worker, in seconds since 1970.",
-        lambda gauge, now: _at(gauge.last_commit_s, now),
     ),
     "last_publication_timestamp_seconds": (
+        "last_publication_at_s",
         "Time of the last publication by this worker, in seconds since 1970.",
-        lambda gauge, now: _at(gauge.last_publication_s, now),
     ),
     "partition_throttled": (
+        "throttled",
         "1 while the partition is not read because too much waits for publication, snapshots or other topics.",
-        lambda gauge, _now: float(gauge.throttled),
     ),
 }
-"""Gauges of a partition: help, and how the value is read at a time in seconds since 1970."""
+"""Gauges of a partition: the attribute of `PartitionGauge`, and the help."""
 
 
 def exposition(metrics: Metrics, gauges: Callable[[], Gauges], topics: Sequence[str]) -> bytes:
@@ -171,8 +153,6 @@ def text_of(collector: Any) -> bytes:
         MissingExtraError: prometheus-client is not installed.
     """
     with optional_import("metrics need prometheus-client: pip install 'sketchstream[serve]'"):
-        from prometheus_client import CollectorRegistry, generate_latest
-    registry = CollectorRegistry()
-    registry.register(collector)
-    out: bytes = generate_latest(registry)
+        from prometheus_client import generate_latest
+    out: bytes = generate_latest(collector)
     return out

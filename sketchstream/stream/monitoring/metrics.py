@@ -100,9 +100,14 @@ class PartitionGauge:
     lag_s: float | None = None
     state_bytes: int = 0
     snapshot_age_s: float = 0.0
-    last_commit_s: float | None = None
-    last_publication_s: float | None = None
+    last_commit_at_s: float | None = None
+    last_publication_at_s: float | None = None
     throttled: bool = field(default=False, repr=False)
+
+    @property
+    def watermark_s(self) -> float | None:
+        """The watermark, seconds since 1970; None before any record."""
+        return None if self.watermark_ms is None else self.watermark_ms / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +122,3 @@ class Gauges:
     healthy: bool
     joined: bool
     mixed: str = ""
-    now_s: float = 0.0

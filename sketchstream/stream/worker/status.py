@@ -103,7 +103,10 @@ def gauges(
     other workers must not wait for it.
     """
     healthy = loop_age_s < HEALTHY_SECONDS
-    shown = tuple(_gauge(partition, now, within_s) for partition in sorted(partitions, key=lambda each: each.partition))
+    shown = tuple(
+        _gauge(partition, now, within_s, now_ms / 1000)
+        for partition in sorted(partitions, key=lambda each: each.partition)
+    )
     return Gauges(
         partitions=shown,
         epsilon=epsilon,
@@ -113,11 +116,11 @@ def gauges(
         healthy=healthy,
         joined=joined,
         mixed=mixed,
-        now_s=now_ms / 1000,
     )
 
 
-def _gauge(assigned: AssignedPartition, now: float, within_s: float) -> PartitionGauge:
+def _gauge(assigned: AssignedPartition, now: float, within_s: float, wall_s: float) -> PartitionGauge:
+    """One partition; `now` is the time of the monotonic clock, `wall_s` that of the other, seconds since 1970."""
     state = assigned.state
     stall_reason = "" if assigned.status == "halted" else assigned.stall_reason(now, within_s)
     return PartitionGauge(
@@ -133,7 +136,12 @@ def _gauge(assigned: AssignedPartition, now: float, within_s: float) -> Partitio
         lag_s=assigned.lag_s(now),
         state_bytes=0 if state is None else state.state_bytes,
         snapshot_age_s=assigned.snapshot_age_s(now),
-        last_commit_s=assigned.durability.since_commit_s(now),
-        last_publication_s=assigned.durability.since_publication_s(now),
+        last_commit_at_s=_ago(assigned.durability.since_commit_s(now), wall_s),
+        last_publication_at_s=_ago(assigned.durability.since_publication_s(now), wall_s),
         throttled=assigned.throttled,
     )
+
+
+def _ago(age_s: float | None, wall_s: float) -> float | None:
+    """When something happened that is so old, seconds since 1970."""
+    return None if age_s is None else wall_s - age_s

@@ -92,40 +92,21 @@ class SplitOptions:
     max_groups: int | None
 
 
-RECORDS = options.gather(
-    "records",
-    RecordSource,
-    (
-        click.option("--topic", help="Kafka topic with JSON records."),
-        click.option("--file", "file", type=options.FILE, help="File instead of a topic: jsonl, csv, parquet or avro."),
-        click.option("--bootstrap-servers", help="With --topic: brokers.  [default: localhost:9092]"),
-        click.option(
-            "--kafka",
-            "settings",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Further client setting in Kafka's name, such as security.protocol=SSL; repeat it.",
-        ),
-        click.option("--group", help="With --topic: the consumer group.  [default: sketchstream-TOPIC]"),
-    ),
-)
-SPLIT = options.gather(
-    "split",
-    SplitOptions,
-    (
-        click.option("--group-by", help="Field by whose values answers are split, such as campaign.  [default: none]"),
-        click.option(
-            "--groups",
-            metavar="NAMES|FILE",
-            help="With --group-by: its values, between commas, or a file with one a line.",
-        ),
-        click.option(
-            "--max-groups",
-            type=click.IntRange(min=1),
-            help="With --groups: in how many of them one item may count.  [default: all]",
-        ),
-    ),
-)
+RECORDS = options.gather("records", RecordSource, (
+    click.option("--topic", help="Kafka topic with JSON records."),
+    click.option("--file", "file", type=options.FILE, help="File instead of a topic: jsonl, csv, parquet or avro."),
+    click.option("--bootstrap-servers", help="With --topic: brokers.  [default: localhost:9092]"),
+    click.option("--kafka", "settings", multiple=True, metavar="NAME=VALUE",
+                 help="Further client setting in Kafka's name, such as security.protocol=SSL; repeat it."),
+    click.option("--group", help="With --topic: the consumer group.  [default: sketchstream-TOPIC]"),
+))  # fmt: skip
+SPLIT = options.gather("split", SplitOptions, (
+    click.option("--group-by", help="Field by whose values answers are split, such as campaign.  [default: none]"),
+    click.option("--groups", metavar="NAMES|FILE",
+                 help="With --group-by: its values, between commas, or a file with one a line."),
+    click.option("--max-groups", type=click.IntRange(min=1),
+                 help="With --groups: in how many of them one item may count.  [default: all]"),
+))  # fmt: skip
 
 
 @click.command()
