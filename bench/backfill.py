@@ -153,7 +153,7 @@ def whole(folder: Path, engine: str) -> int:
     shutil.rmtree(folder / "out", ignore_errors=True)
     job = BackfillJob(Config.load(folder / "sketchstream.toml"), START, START + DAYS * DAY, engine=engine)
     try:
-        return sum(done.what == "published" for done in job.run())
+        return sum(done.outcome == "published" for done in job.run())
     finally:
         job.close()
 

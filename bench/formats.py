@@ -162,7 +162,8 @@ def file_rounds(codec: str, records: int, few: int) -> dict[str, tuple[Round, in
     """A container file: everything up to items, weights and times, and fastavro's reader of the first blocks."""
     import fastavro
 
-    from sketchstream_connectors.files.source import Layout, chunks
+    from sketchstream_connectors.files.layout import Layout
+    from sketchstream_connectors.files.source import chunks
 
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)

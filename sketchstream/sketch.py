@@ -459,7 +459,7 @@ class Sketch:
         """
         if key is not None:
             _require_key(key)
-        header, body = wire.unpack(data, key, own=take_over)
+        header, body = wire.unpack(data, key, take_over=take_over)
         if header["kind"] != "sketch":
             raise SealedError("these bytes were published; an open sketch was expected")
         with well_formed():

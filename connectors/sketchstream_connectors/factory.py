@@ -19,8 +19,9 @@ from sketchstream.stream.worker.settings import Settings
 from sketchstream.stream.worker.status import Progress
 from sketchstream.stream.worker.worker import Worker
 from sketchstream_connectors.decode.decoder import Decoder
+from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.publisher import DirectoryPublisher
-from sketchstream_connectors.files.source import FileSource, Layout, sample_of
+from sketchstream_connectors.files.source import FileSource, sample_of
 from sketchstream_connectors.files.store import DirectoryStore
 
 if TYPE_CHECKING:

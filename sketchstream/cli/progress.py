@@ -26,13 +26,13 @@ class ProgressBar:
     """A bar that appears after two seconds of work.
 
     Args:
-        what: a few words before the bar.
+        label: a few words before the bar.
         total: number of steps, or None if unknown.
         patience_s: seconds before it appears.
     """
 
-    def __init__(self, what: str, total: float | None = None, *, patience_s: float = PATIENCE_S) -> None:
-        self.what = what
+    def __init__(self, label: str, total: float | None = None, *, patience_s: float = PATIENCE_S) -> None:
+        self.label = label
         self.total = total
         self._done = 0.0
         self._due = time.monotonic() + patience_s if on_terminal() else float("inf")
@@ -48,18 +48,18 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.stop()
 
-    def advance(self, steps: float = 1, what: str | None = None) -> None:
+    def advance(self, steps: float = 1, label: str | None = None) -> None:
         """Say that `steps` more steps are done."""
-        self.reach(self._done + steps, what)
+        self.reach(self._done + steps, label)
 
-    def reach(self, done: float, what: str | None = None) -> None:
+    def reach(self, done: float, label: str | None = None) -> None:
         """Say that `done` steps are done in all, and optionally what comes next."""
         self._done = done
-        self.what = what or self.what
+        self.label = label or self.label
         if self._bar is None and time.monotonic() >= self._due:
             self._appear()
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=self.total, description=self.what)
+            self._bar.update(self._task, completed=done, total=self.total, description=self.label)
 
     def _appear(self) -> None:
         """Draw the bar for the first time."""
@@ -75,5 +75,5 @@ class ProgressBar:
         # where standard error is copied, for answers that are kept, a bar is not part of the copy
         console = rich.console.Console(file=getattr(sys.stderr, "screen", sys.stderr))
         self._bar = parts.Progress(*columns, console=console, transient=True)
-        self._task = self._bar.add_task(self.what, total=self.total)
+        self._task = self._bar.add_task(self.label, total=self.total)
         self._bar.start()

@@ -188,7 +188,7 @@ def _pieces(
 
 
 def aligned_memory(size: int, first: bytes) -> memoryview:
-    """Writable memory for one object, placed so that `unpack` can return its array without a copy (`own`).
+    """Writable memory for one object, placed so that `unpack` can return its array without a copy (`take_over`).
 
     Args:
         size: bytes of the object.
@@ -204,7 +204,7 @@ def aligned_memory(size: int, first: bytes) -> memoryview:
 
 
 def unpack(
-    data: bytes | bytearray | memoryview, key: Key | None = None, *, own: bool = False
+    data: bytes | bytearray | memoryview, key: Key | None = None, *, take_over: bool = False
 ) -> tuple[dict[str, Any], npt.NDArray[Any] | None]:
     """The header and the array (a copy, writable) of one object.
 
@@ -212,7 +212,7 @@ def unpack(
         data: the bytes that `pack` made.
         key: checked against the header's key id, and used to verify the tag if there is one. Without a key the tag
             is not looked at; the checksum always is.
-        own: the array may take over the memory of `data`, if that is writable and `aligned_memory`.
+        take_over: the array may take over the memory of `data`, if that is writable and `aligned_memory`.
 
     Raises:
         TruncatedError: the bytes end too early or too late.
@@ -223,7 +223,7 @@ def unpack(
     """
     fields, stored = _verify_header(data, key)
     _require_size(fields, stored)
-    return fields, _array(fields["kind"], *stored, own=own)
+    return fields, _array(fields["kind"], *stored, take_over=take_over)
 
 
 def unpack_header(data: bytes | bytearray | memoryview) -> dict[str, Any]:
@@ -381,7 +381,7 @@ def _require_size(fields: Mapping[str, Any], stored: _Stored) -> None:
 
 
 def _array(
-    kind: str, body: memoryview, codec: int, code: int, ndim: int, rows: int, columns: int, *, own: bool = False
+    kind: str, body: memoryview, codec: int, code: int, ndim: int, rows: int, columns: int, *, take_over: bool = False
 ) -> npt.NDArray[Any] | None:
     """The body as an array."""
     if code == _NO_BODY:
@@ -397,7 +397,7 @@ def _array(
             raise FormatError(f"a raw body of {n} counters has {n * dtype.itemsize} bytes, found {len(body)}")
         values = np.frombuffer(body, dtype)
         native = dtype.newbyteorder("=")
-        if not own or body.readonly or values.dtype != native or not values.flags.aligned:
+        if not take_over or body.readonly or values.dtype != native or not values.flags.aligned:
             values = values.astype(native)
     else:
         values = coding.decode(body, n, dtype.newbyteorder("="))

@@ -86,7 +86,7 @@ def test_the_results_topic_holds_what_the_command_line_prints(
     try:
         publishing._done = set()
         with open_published(config) as published:
-            assert publishing.look(published) == 2
+            assert publishing.publish_complete(published) == 2
         sent = [value.decode() for value in publishing._outlet.sent]  # type: ignore[attr-defined]
     finally:
         publishing.close()

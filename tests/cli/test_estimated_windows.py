@@ -87,7 +87,7 @@ def test_the_topic_the_command_line_and_notebooks_give_out_the_same(
     try:
         publishing._done = set()
         with open_published(config) as windows:
-            assert publishing.look(windows) == 6
+            assert publishing.publish_complete(windows) == 6
         sent = [value.decode() for value in publishing._outlet.sent]  # type: ignore[attr-defined]
     finally:
         publishing.close()

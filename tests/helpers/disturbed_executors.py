@@ -196,7 +196,7 @@ def main() -> None:
                 for one in ("sealed", "sealed.state"):
                     shutil.rmtree(folder / one, ignore_errors=True)
                 with contextlib.closing(BackfillJob(config, int(start), int(end), engine="spark")) as job:
-                    done = [one.what for one in job.run()]
+                    done = [one.outcome for one in job.run()]
                 assert {*done} == {"published"}, done
                 if disturber.times == int(times):
                     break

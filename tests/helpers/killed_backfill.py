@@ -28,7 +28,7 @@ def run(path: str, start: int, end: int) -> int:
     """Windows that a run to the end has."""
     job = BackfillJob(Config.load(path), start, end)
     try:
-        return sum(done.what != "no records" for done in job.run())
+        return sum(done.outcome != "no records" for done in job.run())
     finally:
         job.close()
 

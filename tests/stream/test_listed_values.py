@@ -12,7 +12,7 @@ from sketchstream.config.loader import Config
 from sketchstream.items.domains import Index
 from sketchstream.stream.input.sampling import Sample
 from sketchstream_connectors import factory
-from sketchstream_connectors.files.source import chunks, look, sample_of
+from sketchstream_connectors.files.source import add_to_sample, chunks, sample_of
 
 SEEN = ("zebra", "yak", "xerus", "wombat")
 HEAD = """
@@ -152,7 +152,7 @@ def test_an_index_is_built_once_for_all_partitions_of_a_sample(tmp_path: Path, m
         layout = factory.file_layout(config)
         for chunk in chunks(tmp_path / "events.jsonl", layout):
             if chunk is not None:
-                look(layout, chunk, sample)
+                add_to_sample(layout, chunk, sample)
     assert (sample.records, len(built)) == (2000, 1)
 
 

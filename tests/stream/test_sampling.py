@@ -19,7 +19,8 @@ from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.input.sampling import MIN_RECORDS, UNIT_NAMES, YEAR_MS, Sample, Wanted
 from sketchstream.stream.windows.calendar import DAY_MS
 from sketchstream_connectors.factory import look_at_file
-from sketchstream_connectors.files.source import Layout, sample_of
+from sketchstream_connectors.files.layout import Layout
+from sketchstream_connectors.files.source import sample_of
 
 EVENT = {"user_id": "zebra-5512", "n": 3, "ts": "2024-01-01T00:00:00Z", "device": {"os": "zebra-7"}}
 

@@ -26,9 +26,7 @@ from sketchstream.stream.input.sampling import PARSED, Sample, Wanted
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, Source, SourceEvent
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.files import blocks, compression, containers, rows
-from sketchstream_connectors.files.layout import FileFormat, Layout
-
-__all__ = ["FileFormat", "FileSource", "Layout", "batches", "chunks", "end_of", "look", "sample_of"]
+from sketchstream_connectors.files.layout import Layout
 
 event_log = EventLog("sketchstream.worker")
 
@@ -133,15 +131,15 @@ class FileSource(Source):
             pools.clear_pools()
             return []
         if self._wanted is not None:
-            self._look(chunk, first=begin == 0)
+            self._check_sample(chunk, first=begin == 0)
         self._position = chunk.next_position + self._shift
         offsets = chunk.offsets + self._shift
         return [replace(chunk, from_position=begin, next_position=self._position, offsets=offsets)]
 
-    def _look(self, chunk: Chunk, *, first: bool) -> None:
+    def _check_sample(self, chunk: Chunk, *, first: bool) -> None:
         """Compare the first records with the configured fields: refuse them before any sketch exists, warn later."""
         assert self._wanted is not None
-        sample = look(self._layout, chunk, Sample(self._wanted))
+        sample = add_to_sample(self._layout, chunk, Sample(self._wanted))
         self._wanted = None
         mistakes, warnings = sample.verdict(doubts=self._diagnosed)
         if mistakes and first:
@@ -182,7 +180,7 @@ class FileSource(Source):
         self._chunks = None
 
 
-def look(layout: Layout, chunk: Chunk, sample: Sample) -> Sample:
+def add_to_sample(layout: Layout, chunk: Chunk, sample: Sample) -> Sample:
     """Take the records of a chunk of a file into a sample."""
     raw = chunk.raw if layout.documents else None
     sample.add(chunk.events, None if raw is None else lambda index: raw(index).value)
@@ -198,7 +196,7 @@ def sample_of(path: Path, layout: Layout, wanted: Wanted) -> Sample:
     sample = Sample(wanted)
     for chunk in chunks(path, layout):
         if chunk is not None:
-            look(layout, chunk, sample)
+            add_to_sample(layout, chunk, sample)
         if sample.records >= PARSED:
             break
     return sample

@@ -81,8 +81,8 @@ class KafkaResults:
                     continue
                 if published is None:
                     published = published_in_topic(self._connection, self._config)
-                self.look(published.without_caches())
-            except Exception as error:  # the next look may do better; a thread that died would not be seen
+                self.publish_complete(published.without_caches())
+            except Exception as error:  # the next attempt may succeed; a thread that died would not be noticed
                 event_log.warning("results_delayed", error=type(error).__name__)
                 published = self._closed(published)
         self._closed(published)
@@ -92,7 +92,7 @@ class KafkaResults:
         if published is not None:
             published.reader.close()
 
-    def look(self, published: PublishedWindows) -> int:
+    def publish_complete(self, published: PublishedWindows) -> int:
         """Publish results that are complete and not yet published; return how many."""
         topic = self._config.output.results_topic
         if self._done is None:

@@ -55,7 +55,7 @@ from sketchstream_connectors.lake.series import DeploymentSeries
 FORMAT: Final = 1
 REFUSED_NONE: Final = PublishedEvidence(EvidenceNoise(unkeyed=True))
 """Evidence about the windows of a history: no record comes late, so it counts nothing, and needs no noise."""
-Happened = Literal["published", "published again", "no records", "to publish", "to publish again", "refused"]
+Outcome = Literal["published", "published again", "no records", "to publish", "to publish again", "refused"]
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class WindowDone:
     Args:
         sketch: name of the sketch.
         window: [start, end), ms.
-        what: what happened, or would happen.
+        outcome: what happened, or would happen.
         records: records of the window, where they were counted now.
         reason: reason of a refusal.
     """
 
     sketch: str
     window: tuple[int, int]
-    what: Happened
+    outcome: Outcome
     records: int = 0
     reason: str = ""
 

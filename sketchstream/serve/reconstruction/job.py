@@ -24,7 +24,7 @@ class ReconstructionJob:
         stored: the window at the time of the request.
         question: None: only the guarantee.
         waiting: number of requests that wait for the result.
-        kept: whether it is computed even if nobody waits: what the store lacks anyhow.
+        required: whether it is computed even if nobody waits: what the store lacks anyhow.
         started: monotonic time at which it began to run; None: it waits.
         future: the result.
     """
@@ -32,7 +32,7 @@ class ReconstructionJob:
     stored: StoredWindow
     question: Question | None
     waiting: int = 0
-    kept: bool = False
+    required: bool = False
     started: float | None = None
     future: Future[Computed] = field(default_factory=Future, repr=False)
 
@@ -50,7 +50,7 @@ class ReconstructionJob:
     @property
     def abandoned(self) -> bool:
         """Whether nobody waits for the job's result, and nobody needs it."""
-        return not self.waiting and not self.kept
+        return not self.waiting and not self.required
 
     def fail(self, error: Exception) -> None:
         """Give an error to all that wait."""

@@ -179,13 +179,13 @@ class Pool:
                 if job is None and may_store:  # what is computed already has to be stored
                     job = next((job for job, _ in self._unstored.values() if job not in self._running), None)
                 if job is None and may_store:
-                    stored = self._store.next_todo([running.place for running in self._running if running.kept])
+                    stored = self._store.next_todo([running.place for running in self._running if running.required])
                     self.error = None
                     if stored is not None:
-                        job = ReconstructionJob(stored, None if stored.todo == GUARANTEE else Question(), kept=True)
+                        job = ReconstructionJob(stored, None if stored.todo == GUARANTEE else Question(), required=True)
                         job = self._by_name.setdefault(job.name, job)
                         self._by_future[job.future] = job
-                        job.kept = True
+                        job.required = True
                         if job.started is not None:  # it runs because somebody asked; look for another one
                             continue
                 if job is not None:

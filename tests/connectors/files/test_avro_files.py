@@ -33,7 +33,8 @@ from sketchstream_connectors.decode.avro.blocks import BlockSplitter
 from sketchstream_connectors.decode.avro.schema import parse
 from sketchstream_connectors.decode.varints import write_zigzag
 from sketchstream_connectors.files import codecs, containers
-from sketchstream_connectors.files.source import Layout, batches, chunks, end_of
+from sketchstream_connectors.files.layout import Layout
+from sketchstream_connectors.files.source import batches, chunks, end_of
 
 SCHEMA: dict[str, Any] = {
     "type": "record",

@@ -16,7 +16,7 @@ from sketchstream.errors import DataLossError, FormatError, MissingExtraError, S
 from sketchstream.items.domains import hashes
 from sketchstream.items.key import Key
 from sketchstream_connectors.files import blocks, compression, source
-from sketchstream_connectors.files.source import Layout
+from sketchstream_connectors.files.layout import Layout
 
 
 def gz(data: bytes) -> bytes:

@@ -8,7 +8,8 @@ import pytest
 
 from sketchstream.errors import ItemError
 from sketchstream.stream.interfaces import Chunk, Ended
-from sketchstream_connectors.files.source import FileSource, Layout, batches
+from sketchstream_connectors.files.layout import Layout
+from sketchstream_connectors.files.source import FileSource, batches
 
 LAYOUT = Layout("jsonl", "u", "int", time="t")
 WHOLE = b'{"u": 1, "t": 1}\n'

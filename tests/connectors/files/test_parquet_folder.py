@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError
-from sketchstream_connectors.files.source import Layout, batches, chunks, end_of
+from sketchstream_connectors.files.layout import Layout
+from sketchstream_connectors.files.source import batches, chunks, end_of
 
 LAYOUT = Layout("parquet", item="u", item_type="int", time="t")
 

@@ -27,7 +27,8 @@ from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors import first_records
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files import rows as file_rows
-from sketchstream_connectors.files.source import FileSource, Layout, batches, chunks
+from sketchstream_connectors.files.layout import Layout
+from sketchstream_connectors.files.source import FileSource, batches, chunks
 
 ROWS: list[dict[str, Any]] = [
     {"u": "a", "n": 1, "t": 1_700_000_000_000},
@@ -409,7 +410,8 @@ def test_a_file_as_a_source(tmp_path: Path) -> None:
 STDIN = """
     import sys
     from sketchstream.stream.interfaces import Chunk, Ended
-    from sketchstream_connectors.files.source import FileSource, Layout
+    from sketchstream_connectors.files.layout import Layout
+    from sketchstream_connectors.files.source import FileSource
     source = FileSource(None, Layout("jsonl", "u", time="t"))
     source.poll(0)
     source.seek(0, 1000)

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from sketchstream.stream.interfaces import Chunk, Ended, SourceEvent
-from sketchstream_connectors.files.source import FileSource, Layout
+from sketchstream_connectors.files.layout import Layout
+from sketchstream_connectors.files.source import FileSource
 
 
 @contextmanager

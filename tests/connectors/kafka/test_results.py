@@ -71,9 +71,9 @@ def test_a_window_without_a_result_does_not_hold_up_those_after_it(monkeypatch: 
     results = KafkaResults(None, CONFIG, lambda: False, every_s=1000)  # type: ignore[arg-type]
     try:
         results._done = set()
-        assert results.look(published) == 2  # type: ignore[arg-type]
+        assert results.publish_complete(published) == 2  # type: ignore[arg-type]
         assert results._outlet.sent == [b"s/0/1", b"s/0/2"]  # type: ignore[attr-defined]
-        assert results.look(published) == 0, "nor is it tried for ever"  # type: ignore[arg-type]
+        assert results.publish_complete(published) == 0, "nor is it tried for ever"  # type: ignore[arg-type]
         assert asked == [1, 1]
     finally:
         results.close()
@@ -108,23 +108,23 @@ def test_what_is_settled_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> N
     try:
         results._done = set()
         sent = results._outlet.sent  # type: ignore[attr-defined]
-        assert results.look(published) == 1
+        assert results.publish_complete(published) == 1
         reached[0, 2] = 2
-        assert results.look(published) == 1
+        assert results.publish_complete(published) == 1
         parts |= {(0, 2, 2), (0, 0, 3)}
         reached.update({(0, 0): 4, (0, 2): 4})
-        assert results.look(published) == 1
+        assert results.publish_complete(published) == 1
         assert sent == [b"s/0/0", b"s/0/1", b"s/0/2"]
         reached[0, 1] = 4
-        assert results.look(published) == 1
-        assert results.look(published) == 0
+        assert results.publish_complete(published) == 1
+        assert results.publish_complete(published) == 0
         assert read == [3, 3, 3, 2, 1], "from the last settled window on"
         parts |= {(1, part, at) for part in range(3) for at in (0, 1)}
         reached.update({(1, 0): 2, (1, 1): 2})
-        assert results.look(published) == 0, "its partitions have not all spoken"
+        assert results.publish_complete(published) == 0, "its partitions have not all spoken"
         reached[1, 2] = 2
-        assert results.look(published) == 2
+        assert results.publish_complete(published) == 2
         assert sent[4:] == [b"s/1/0", b"s/1/1"]
-        assert results.look(published) == 0
+        assert results.publish_complete(published) == 0
     finally:
         results.close()

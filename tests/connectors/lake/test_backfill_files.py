@@ -145,7 +145,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_all(given: Config, start: int = START, end: int = END, engine: str = "duckdb", again: str = "") -> list[str]:
     job = BackfillJob(given, start, end, engine=engine, again=again)
     try:
-        return [one.what for one in job.run()]
+        return [one.outcome for one in job.run()]
     finally:
         job.close()
 
@@ -575,17 +575,17 @@ def test_again_publishes_nothing_of_a_sketch_that_was_not_booked(tmp_path: Path)
     with pytest.raises(ss.ConfigError, match="leave --again out"):
         run_all(given(), again="nothing to correct")
     job = BackfillJob(given(), START, START + 24 * HOUR, ["distinct"])
-    assert [one.what for one in job.run()] == ["published"]
+    assert [one.outcome for one in job.run()] == ["published"]
     job.close()
     job = BackfillJob(given(), START, END, again="late files")
     assert [plan.name for plan in job.plans] == ["distinct"]
-    assert [(one.sketch, one.what) for one in job.run()] == [("distinct", "published")] * DAYS
+    assert [(one.sketch, one.outcome) for one in job.run()] == [("distinct", "published")] * DAYS
     job.close()
     assert {row["sketch"] for row, _ in booked_rows(given().history_path)} == {"distinct"}
     with pytest.raises(ss.ConfigError, match="leave --again out"):
         run_all(given(), END + 1, END + 72 * HOUR, again="late files")
     job = BackfillJob(given(), START, END, ["only_a"])  # its first charge, under the revision of now
-    assert [one.what for one in job.run()] == ["published"] * DAYS
+    assert [one.outcome for one in job.run()] == ["published"] * DAYS
     assert job.charged(job.plans[0]) == 1
     job.close()
 

@@ -121,7 +121,7 @@ class WantedTopic:
     """
 
     name: str
-    what: str
+    purpose: str
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
     binding: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ def create(
             configs = {**topic.configs, "min.insync.replicas": str(2 if copies >= 3 else 1)}
             if not dry_run:
                 _create(connection, topic, copies, configs)
-            text = f"{topic.what}, {topic.partitions} partitions, {copies} copies"
+            text = f"{topic.purpose}, {topic.partitions} partitions, {copies} copies"
             changes.append(Change(topic.name, "created", text))
             continue
         if existing.partitions < topic.partitions:
@@ -185,7 +185,7 @@ def create(
         problems = _problems(connection, topic)
         changes += [Change(topic.name, "wrong", text) for text in problems]
         if not problems and existing.partitions >= topic.partitions:
-            changes.append(Change(topic.name, "unchanged", f"{topic.what}, {existing.partitions} partitions"))
+            changes.append(Change(topic.name, "unchanged", f"{topic.purpose}, {existing.partitions} partitions"))
     return changes
 
 

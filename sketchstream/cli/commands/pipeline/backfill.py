@@ -131,7 +131,7 @@ def _row(done: WindowDone) -> dict[str, str]:
     from sketchstream.stream.windows.calendar import iso
 
     begin, stop = map(iso, done.window)
-    return {"sketch": done.sketch, "window": begin, "end": stop, "what": done.what}
+    return {"sketch": done.sketch, "window": begin, "end": stop, "what": done.outcome}
 
 
 def _time(claimed: int) -> str | None:

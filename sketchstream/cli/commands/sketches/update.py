@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sketchstream.items.columns import ItemType
     from sketchstream.sketch import Sketch
     from sketchstream.stream.interfaces import Chunk
-    from sketchstream_connectors.files.source import FileFormat, Layout
+    from sketchstream_connectors.files.layout import FileFormat, Layout
 
 STDIN: Final = Path("-")
 
@@ -128,7 +128,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
         if left_out is not None:
             left_out.without_item += int(chunk.events.null.sum())
         if sample.records < MIN_RECORDS:
-            files.look(layout, chunk, sample)
+            files.add_to_sample(layout, chunk, sample)
             if sample.records >= MIN_RECORDS:
                 sample.require()
 
@@ -181,7 +181,7 @@ def _layout(
 ) -> Layout:
     """The layout of a file: from the options, its format by default from its ending."""
     from sketchstream.config.checks import file_format
-    from sketchstream_connectors.files.source import Layout
+    from sketchstream_connectors.files.layout import Layout
 
     form = file_format(named, str(source))
     if form is None:
