@@ -42,5 +42,5 @@ CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of an error; anything that is not in the table is a failure of ours, and counts as input."""
+    """The exit code of an error; anything that is not in the table is an internal failure, and counts as input."""
     return next((code for kind, code in CODES if isinstance(error, kind)), INPUT)

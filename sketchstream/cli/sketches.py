@@ -80,7 +80,7 @@ def require_free(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock(path: Path) -> Iterator[BinaryIO]:
-    """The file is ours alone within this block; a second command on it is refused at once, not queued.
+    """This process alone has the file within this block; a second command on it is refused at once, not queued.
 
     What a killed command left next to it is removed.
 

@@ -42,7 +42,7 @@ def status(service: Service) -> dict[str, Any]:
 def readiness(service: Service) -> tuple[int, str]:
     """HTTP status, and lines on parts that are not ready. They name no file and no sketch: everybody may read them.
 
-    `status` and the log have the whole story.
+    `status` and the log have all details.
     """
     follower = service.follower
     lines = []

@@ -303,7 +303,7 @@ def scan_avro(
             other kinds, as is `found_end`.
         found_end: (k, n) out: where they end; -1 for a number itself.
         texts: out: texts of decimals; they begin behind the symbols.
-        state: (2,) in and out: the record to go on with, bytes of `texts` that are used.
+        state: (2,) in and out: the record to continue with, bytes of `texts` that are used.
 
     Returns:
         The record whose id is not known; n at the end.
@@ -717,7 +717,7 @@ def scan_protobuf(
         found_start: (k, n) out, as of `scan_avro`.
         found_end: (k, n) out.
         texts: (k n UNSIGNED_BYTES,) out: digits of large unsigned numbers, a place for each slot and record.
-        state: (1,) in and out: the record to go on with.
+        state: (1,) in and out: the record to continue with.
 
     Returns:
         The record whose id is not known; n at the end.

@@ -336,9 +336,9 @@ def follow_all(texts: Any, kept: Any, octets: Any, state: Ints, found: Any) -> i
             paths that have none. All as from `learn`. Then, as from `take_shape`, (LAYOUTS, SHAPED_BYTES) a sample
             of each, its masks and places; and (LAYOUTS, 3) what is known of that shape.
         octets: the bytes of each of them, (LAYOUTS, bytes of one layout): what is moved, whatever it means.
-        state: (STATE,) in and out, zeros at first: the text to go on with, layouts kept, attempts that failed one after
-            the other, blocks to pass before the next one, texts read, and 1 + the text that the layout behind those
-            that are kept has been taken from.
+        state: (STATE,) in and out, zeros at first: the text to continue with, layouts kept, attempts that failed one
+            after the other, blocks to pass before the next one, texts read, and 1 + the text that the layout behind
+            those that are kept has been taken from.
         found: see `follow`; texts marked UNREAD are compared.
 
     Returns:

@@ -76,8 +76,8 @@ def _judge(root: Path, partition: int, end: int | None, revision: int) -> Diagno
     position, revision = header["position"], header["revision"]
     if end is not None and position > end:
         text = (
-            f"the input ends at {end}, {position} were counted: it can go on at {end}; open windows may hold records "
-            "that the input does not have any more"
+            f"the input ends at {end}, {position} were counted: it can continue at {end}; open windows may hold "
+            "records that the input does not have any more"
         )
         return Diagnosis(partition, "accept", text, end, revision)
     return Diagnosis(partition, "healthy", f"revision {revision} at position {position}", position, revision)

@@ -84,7 +84,7 @@ class DirectorySealed:
     ) -> Iterator[SealedEntry]:
         """The files of one sketch with such names, earlier windows first; by their revision and name in one window.
 
-        Files outside the range are not opened; those for which `order` knows no number are others than ours.
+        Files outside the range are not opened; those for which `order` knows no number are not of this format.
         """
         first, last = ("" if since is None else start_name(since)), (None if until is None else start_name(until))
         entries = []

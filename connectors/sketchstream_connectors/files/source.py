@@ -148,7 +148,7 @@ class FileSource(Source):
             event_log.warning("sample", warning=text)
 
     def seek(self, partition: int, position: int) -> None:
-        """Go on from this position; standard input goes on with what comes next, under this position."""
+        """Continue from this position; standard input continues with what comes next, under this position."""
         if self._path is None:
             self._shift += position - self._position
         else:

@@ -52,7 +52,7 @@ class DirectoryStore:
         counts: the file whose positions are kept; None: nothing that has a name.
 
     Raises:
-        StoreError: it is in use by another process, cannot be written, is not a store of ours, or that of another file.
+        StoreError: it is in use by another process, cannot be written, is not a store, or that of another file.
     """
 
     def __init__(self, root: str | Path, *, mend: bool = False, counts: Path | None = None) -> None:
@@ -110,7 +110,7 @@ class DirectoryStore:
         return revision
 
     def _require_new(self, before: str | None) -> None:
-        """Refuse to go on in one file where another one ended.
+        """Refuse to continue in one file where another one ended.
 
         Args:
             before: the file that was counted, from this folder; None: a release that did not note it.
@@ -118,7 +118,7 @@ class DirectoryStore:
         headers = (newest_snapshot(self.root, partition) for partition in partitions_in(self.root))
         if before is not None and any(header is not None and header["position"] for header in headers):
             raise StoreError(
-                f"the store {self.root} has counted {before!r:.200}, and would go on in {self._input!r:.200} where "
+                f"the store {self.root} has counted {before!r:.200}, and would continue in {self._input!r:.200} where "
                 "that ended: give this configuration a store.path and an output.directory of its own; `sketchstream "
                 "reset` lets go of the former file, and one that was only moved can be named in "
                 f"{self.root / 'store.json'}"

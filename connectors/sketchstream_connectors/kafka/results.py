@@ -77,7 +77,9 @@ class KafkaResults:
         while not self._stopped.wait(self._every_s):
             try:
                 if not self._mine():
-                    self._done = None  # another worker may publish meanwhile: look again before the next time
+                    self._done = (
+                        None  # another worker may publish meanwhile: the topic is read again before the next time
+                    )
                     continue
                 if published is None:
                     published = published_in_topic(self._connection, self._config)

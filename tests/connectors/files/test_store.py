@@ -81,12 +81,14 @@ def test_a_store_does_not_go_on_in_another_file(tmp_path: Path) -> None:
     store.close()
     opened(second)
     opened(None)
-    with pytest.raises(StoreError, match=r"has counted '../b.jsonl', and would go on in '../a.jsonl' where that ended"):
+    with pytest.raises(
+        StoreError, match=r"has counted '../b.jsonl', and would continue in '../a.jsonl' where that ended"
+    ):
         opened(first)
     about = json.loads((root / "store.json").read_bytes())
     (root / "store.json").write_text(json.dumps({name: value for name, value in about.items() if name != "input"}))
     opened(first)
-    with pytest.raises(StoreError, match="would go on in"):
+    with pytest.raises(StoreError, match="would continue in"):
         opened(second)
     again = DirectoryStore(root)
     again.reset()

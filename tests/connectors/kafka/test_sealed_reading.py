@@ -115,6 +115,6 @@ def test_reads_share_a_consumer_unless_one_is_in_the_middle(topic: Topic) -> Non
     topic.broken = True
     with pytest.raises(BrokerError):
         source.frontiers()
-    assert topic.closed == 1, "it may go on failing"
+    assert topic.closed == 1, "it may keep failing"
     source.close()
     assert topic.closed == 2

@@ -70,7 +70,7 @@ Bound = Literal["earliest", "latest", "stable"]
 
 @contextlib.contextmanager
 def translate_errors(action: str) -> Iterator[None]:
-    """Convert the client's errors into ours; `action` names the step that failed."""
+    """Convert the client's errors into those of this package; `action` names the step that failed."""
     from kafka import errors
 
     try:
@@ -418,7 +418,7 @@ class Admin:
 
     @contextlib.contextmanager
     def client(self, action: str) -> Iterator[KafkaAdminClient]:
-        """The client, for one caller at a time; errors in the block are converted into ours."""
+        """The client, for one caller at a time; errors in the block are converted into those of this package."""
         with self._lock, translate_errors(action):
             if self._client is None:
                 self._client = self._connection.make_admin(self._patience_ms)
@@ -565,7 +565,7 @@ class Admin:
                     ).items()
                 }
             except KafkaError:
-                self.close()  # it may go on asking a leader that is gone: only an answer makes it look for the new one
+                self.close()  # it may keep asking a leader that is gone: only an answer makes it look for the new one
                 if len(led) == 1:
                     return {}
         answered: dict[int, tuple[int, int]] = {}

@@ -36,7 +36,7 @@ class ReaderPool(Generic[Reader]):
 
     @contextlib.contextmanager
     def take(self) -> Iterator[Reader]:
-        """A reader for one caller. One that failed is closed: it may go on failing, and its answers may be stale."""
+        """A reader for one caller. One that failed is closed: it may keep failing, and its answers may be stale."""
         with self._lock:
             reader = self._idle.pop() if self._idle else None
         reader = self._connect() if reader is None else reader

@@ -32,7 +32,7 @@ class PositionVerdict:
     """The verdict on a position.
 
     Args:
-        exists: whether reading may go on from this position.
+        exists: whether reading may continue from this position.
         text: if not, what happened to the position.
         resume_at: if not, where reading could continue; None if that is unknown.
     """

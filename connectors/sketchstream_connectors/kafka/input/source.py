@@ -428,7 +428,7 @@ class KafkaSource:
         if verdict is None:
             return []
         if not verdict.exists:
-            self._positions.expect(partition, UNKNOWN)  # epoch of a position from which reading may go on
+            self._positions.expect(partition, UNKNOWN)  # epoch of a position from which reading may continue
             return [self._halt(partition, verdict.text, verdict.resume_at)]
         if partition in self._assigned_partitions():
             self._place(partition, self._positions.at(partition) or Position(offset))

@@ -125,7 +125,7 @@ class LogKey(NamedTuple):
 
 
 def read_key(key: bytes | None) -> LogKey | None:
-    """The parts of a record's key; None: it is nothing of ours."""
+    """The parts of a record's key; None: it is not a key of this format."""
     try:
         sort, *parts = (key or b"").decode().split("/")
         if sort == FRONTIER and len(parts) == 3:

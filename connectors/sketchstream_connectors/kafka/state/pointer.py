@@ -86,7 +86,7 @@ class Pointer:
 
     @classmethod
     def from_text(cls, text: str) -> Pointer | None:
-        """Parse a metadata text; None if it is not a pointer of ours.
+        """Parse a metadata text; None if it is not a pointer.
 
         Raises:
             DataLossError: a newer release wrote it.

@@ -188,7 +188,7 @@ def _topics(connection: Connection, names: TopicNames) -> tuple[Topic, dict[str,
     for name, missing in ((names.input, topic is None), (names.state, not states)):
         if missing:
             raise ConfigError(
-                f"topic {name!r} does not exist; `sketchstream topics create` makes the topics that are ours"
+                f"topic {name!r} does not exist; `sketchstream topics create` creates the topics of this application"
             )
     assert topic is not None
     return topic, states
@@ -265,11 +265,11 @@ class _Examiner:
         outcome: Outcome = "healthy"
         resume_at, text = position, f"revision {pointer.revision} at position {position}"
         if position < first:
-            text = f"records from {position} to {first - 1} were trimmed: it can go on at {first} with that loss"
+            text = f"records from {position} to {first - 1} were trimmed: it can continue at {first} with that loss"
             outcome, resume_at = "accept", first
         elif position > last:
             text = (
-                f"the log was cut from {position} to {last}: it can go on at {last}; open windows may hold up to "
+                f"the log was cut from {position} to {last}: it can continue at {last}; open windows may hold up to "
                 f"{position - last} records that the log has lost"
             )
             outcome, resume_at = "accept", last
@@ -277,7 +277,7 @@ class _Examiner:
 
 
 def logged_pointers(connection: Connection, names: TopicNames) -> dict[int, tuple[int, Pointer]]:
-    """Newest pointer of ours for each partition in the log of committed offsets, with its position."""
+    """Newest pointer for each partition in the log of committed offsets, with its position."""
     with connection.admin.client("asking for the log of committed offsets") as client:
         parts = len(client.describe_topics([OFFSETS_TOPIC])[0]["partitions"])
     place = _java_hash(names.group) % parts
@@ -351,7 +351,7 @@ def _offset_record(key: bytes | None, value: bytes | None, group: str, topic: st
 
 
 def _committed_pointers(connection: Connection, names: TopicNames, topic: Topic) -> dict[int, tuple[int, Pointer]]:
-    """Position and pointer that each partition has committed; partitions without a pointer of ours are left out."""
+    """Position and pointer that each partition has committed; partitions without a pointer are left out."""
     pointers: dict[int, tuple[int, Pointer]] = {}
     with contextlib.closing(blobs.BlobReader(connection, names.input, names.state)) as reader:
         for p in range(topic.partitions):

@@ -265,7 +265,7 @@ class KafkaStore:
         with self._lock:
             fence = self._fences.get(partition)
         if fence is None or fence.broken:
-            raise FencedError(f"partition {partition} is not ours any more: take it again")
+            raise FencedError(f"partition {partition} belongs to another worker now: take it again")
         if snapshot.position < fence.position and not snapshot.rewound:
             fence.broken = True
             raise DataLossError(f"a snapshot of partition {partition} would move its position back")

@@ -52,7 +52,7 @@ class StoreTopics:
         self._watching = threading.Lock()
         self._forgetful: dict[str, str] = {}  # what was wrong with a topic at the last look
         self.sealed = sealed
-        advice = "; `sketchstream topics create -c FILE` makes the topics that are ours"
+        advice = "; `sketchstream topics create -c FILE` creates the topics of this application"
         self.input = admin.require_topic(topic, "topic", advice)
         existing = (described for name in states if (described := admin.topic(name)) is not None)
         self.state = next(existing, None) or admin.require_topic(states[0], "topic", advice)

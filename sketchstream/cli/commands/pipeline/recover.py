@@ -28,7 +28,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
     healthy    a worker can take it
     unstarted  nothing was ever counted here
     adopt      its offset (of a file: store.json) was overwritten or deleted; it is put back
-    accept     records were trimmed, or the input was cut; --accept-loss goes on where the input goes on
+    accept     records were trimmed, or the input was cut; --accept-loss continues where the input continues
     lost       nothing can be used: `sketchstream reset` starts a new revision
     Workers must be stopped, except with --dry-run. Exit code 4 if a partition stays halted.
 
