@@ -8,19 +8,22 @@ Source: docs/theory/convolution.md, sections 6 (columns on the lattice) and 7.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
-from sketchstream.items.arrays import Items, as_weights
-from sketchstream.items.batch import Invalid, Outside
+from sketchstream.items.arrays import Items
+from sketchstream.items.batch import Invalid
 from sketchstream.items.domains import NO_COUNTERS, Index
+from sketchstream.items.lattice import Lattice
 from sketchstream.kernels import kernel
-from sketchstream.kinds.convolution.mechanisms.scheme import NoiseLayer, Tables
+from sketchstream.kinds.convolution.mechanisms.scheme import NoiseLayer
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.linear.events import valid_events
+from sketchstream.kinds.linear.events import ONES, ColumnIndex, add_up, place_indices
 from sketchstream.noise.blocks import flat
 from sketchstream.noise.entropy import WordSource
 
@@ -32,113 +35,90 @@ SPARSE: Final = 16
 """Layout "time": batches of fewer events than a part of this of the positions are added event by event."""
 
 
-class Updater:
+class Updater(ColumnIndex):
     """Where positions go, and what events do to states of one spec; holds public tables only."""
 
-    def __init__(self, spec: ConvolutionSpec) -> None:
-        self.spec = spec
-        self.slots = spec.size
-        self._positions = replace(Index.build(spec.domain, None), max_weight=spec.bound)
-        self._rows: Ints | None = None
-        self._tables: Tables | None = None
-        self._columns = spec.scheme.by_columns
-        if self._columns:
-            self._tables = spec.scheme.tables
-            if spec.size * spec.length * 8 <= ROWS_BYTES:
-                self._rows = spec.scheme.columns(np.arange(spec.length))
+    spec: ConvolutionSpec
 
     def locate(self, items: Items) -> Ints:
         """(n,) position of each item; -1 outside the series or the group."""
-        return self._positions.locate(items)
+        return place_indices(items, self.spec.length, None)
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        return Lattice(0, Fraction(self.spec.bound))
+
+    @cached_property
+    def _rows(self) -> Ints | None:
+        """(positions, words) ready columns of all positions; None where they would take too much memory."""
+        spec = self.spec
+        few = spec.size * spec.length * 8 <= ROWS_BYTES
+        return spec.scheme.columns(np.arange(spec.length)) if few else None
+
+    @cached_property
+    def _positions(self) -> Index:
+        return replace(Index.build(self.spec.domain, None), max_weight=self.spec.bound)
+
+    def _many(self, events: int) -> bool:
+        """Whether events are added up by position first."""
+        # Depends only on the size of the batch, never on its content.
+        return events * (1 if self.spec.scheme.by_columns else SPARSE) > self.spec.length
 
     def apply(
         self,
         state: Ints,
-        positions: object,
+        items: object,
         weights: object = None,
         *,
         invalid: Invalid = "error",
         counters: Ints = NO_COUNTERS,
     ) -> None:
-        """See `ItemIndex`; sums wrap, and the counter, if there is one, is the number of events counted."""
-        spec = self.spec
-        if state.shape != (spec.size,) or state.dtype != np.int64:
-            raise SpecError(
-                f"the state must be an int64 array of {spec.size} words, found {state.dtype} of shape {state.shape}"
-            )
-        items = Items.of(positions)
-        moved = np.zeros(2, np.int64)
-        # Depends only on the size of the batch, never on its content.
-        if len(items) * (1 if self._columns else SPARSE) > spec.length:
+        """See `ColumnIndex`; one compiled loop checks many events and adds them up by position."""
+        items = Items.of(items)
+        # Weights of other types are read one by one.
+        whole = isinstance(weights, np.ndarray) and weights.dtype in (np.int32, np.int64)
+        if not self._many(len(items)) or not (weights is None or whole):
+            super().apply(state, items, weights, invalid=invalid, counters=counters)
+            return
+        self.require_state(state)
+        sums, moved = np.zeros(self.spec.length, np.int64), np.zeros(2 * len(counters), np.int64)
+        self._positions.apply(sums, items, weights, invalid=invalid, counters=moved)
+        self.add(state, np.arange(len(sums)), sums)
+        sums.fill(0)
+        counters += moved[1:]
+
+    def add(self, state: Ints, places: Ints, weights: Ints | None) -> None:
+        spec, scheme = self.spec, self.spec.scheme
+        if self._many(len(places)):
             amounts = np.zeros(spec.length, np.int64)
-            counted = moved if len(counters) else NO_COUNTERS
-            self._positions.apply(amounts, items, weights, invalid=invalid, counters=counted)
-            places = None
+            add_up(amounts, places, ONES if weights is None else weights)
+            places = np.arange(spec.length)
         else:
-            places, amounts = self._checked(items, weights, invalid, moved)
-        self._add(state, places, amounts, counters, moved)
-
-    def apply_sums(
-        self, state: Ints, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
-    ) -> None:
-        """See `ItemIndex`."""
-        located = self.locate(items)
-        valid = valid_events(located < 0, None, invalid)
-        moved = np.array([0, events[valid].sum()], np.int64)
-        places, amounts = np.where(valid, located, 0), np.where(valid, sums, 0)
-        if len(places) > self.spec.length:
-            totals = np.zeros(self.spec.length, np.int64)
-            np.add.at(totals, places, amounts)
-            self._add(state, None, totals, counters, moved)
+            inside = places >= 0
+            amounts = inside.astype(np.int64) if weights is None else np.where(inside, weights, 0)
+            places = np.where(inside, places, 0)
+        if scheme.by_columns:
+            self._add_columns(state, places, amounts)
+        elif scheme.tree is not None:
+            scheme.tree.add(state, places, amounts)
         else:
-            self._add(state, places, amounts, counters, moved)
+            add_scaled(state, places, amounts, spec.grid)
+        amounts.fill(0)
 
-    def _add(self, state: Ints, places: Ints | None, amounts: Ints, counters: Ints, moved: Ints) -> None:
-        """Add weights of places, or of all positions, and the number of their events; erases what it was given."""
-        spec = self.spec
-        try:
-            if self._columns:
-                self._add_columns(state, places, amounts)
-            elif spec.scheme.tree is not None:
-                spec.scheme.tree.add(state, np.arange(spec.length) if places is None else places, amounts)
-            elif places is None:
-                state[: spec.length] += amounts * np.int64(spec.grid)
-            else:
-                add_scaled(state, places, amounts, spec.grid)
-            counters += moved[1 : 1 + len(counters)]
-        finally:
-            amounts.fill(0)
-            moved.fill(0)
-            if places is not None:
-                places.fill(0)
-
-    def _checked(self, items: Items, weights: object, invalid: Invalid, counters: Ints) -> tuple[Ints, Ints]:
-        """The events themselves, invalid ones as weight 0 at position 0."""
-        amounts = as_weights(weights, len(items), alone=invalid == "noop").astype(np.int64)
-        places, bound = self.locate(items), self.spec.bound
-        good = (amounts <= bound) & (amounts >= -bound) if len(amounts) else None
-        if good is None:
-            amounts = np.ones(len(items), np.int64)
-        left = ~valid_events(places < 0, good, invalid, bound)
-        places[left], amounts[left] = 0, 0
-        counters += np.array([amounts.sum(dtype=np.int64), len(amounts) - np.count_nonzero(left)])
-        return places, amounts
-
-    def _add_columns(self, state: Ints, places: Ints | None, amounts: Ints) -> None:
-        """Columns times weights: for each event, or for each position (`places` None)."""
-        if places is None:
-            places = np.arange(self.spec.length, dtype=np.int64)
-        if self._rows is not None:
-            add_rows(state, places, amounts, self._rows)
-        elif self._tables is None:
+    def _add_columns(self, state: Ints, places: Ints, amounts: Ints) -> None:
+        """Add the column of each position times its weight."""
+        scheme, rows = self.spec.scheme, self._rows
+        if rows is not None:
+            add_rows(state, places, amounts, rows)
+        elif (tables := scheme.tables) is not None:
+            digits = np.zeros(len(self.spec.group.shape), np.int64)
+            add_columns(state, places, amounts, digits, *tables)
+            digits.fill(0)
+        else:
             for start in range(0, len(places), EVENT_BLOCK):
                 part = slice(start, start + EVENT_BLOCK)
-                rows = self.spec.scheme.columns(places[part])
-                add_rows(state, np.arange(len(rows)), amounts[part], rows)
-        else:
-            digits = np.zeros(len(self.spec.group.shape), np.int64)
-            add_columns(state, places, amounts, digits, *self._tables)
-            digits.fill(0)
+                made = scheme.columns(places[part])
+                add_rows(state, np.arange(len(made)), amounts[part], made)
 
 
 def add_noise(
@@ -157,7 +137,7 @@ def add_noise(
 @kernel
 def add_scaled(state: Ints, positions: Ints, weights: Ints, scale: int) -> None:
     """Add scale * weights at the positions, which must be valid."""
-    # Events without effect come as weight 0 at position 0 (`Updater._checked`): each event is one addition, whatever
+    # Events without effect come as weight 0 at position 0 (`Updater.add`): each event is one addition, whatever
     # it holds, and no position needs to be compared with the length of the state.
     for i in range(len(positions)):
         state[positions[i]] += scale * weights[i]

@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.array_types import Flags, Ints
+from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items, as_weights, require_no_mask
 from sketchstream.items.batch import refuse_first
+from sketchstream.items.domains import NO_COUNTERS
 from sketchstream.items.lattice import MAX_FRACTION_BITS, Lattice, Units, exact_number
+from sketchstream.kernels import kernel
 
 if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid, Outside
-    from sketchstream.kinds.linear.spec import WholeWeightsSpec
 
+ONES: Final = np.zeros(0, np.int64)
+"""No weights, for compiled loops: every event weighs 1."""
 WHOLE: Final = "; weights with fractions need a spec with fraction_bits above 0"
 
 
@@ -104,6 +108,17 @@ def hint_of(lattice: Lattice) -> str:
     return "" if lattice.bits else WHOLE
 
 
+@kernel
+def add_up(sums: Any, places: Any, weights: Any) -> None:
+    """Add each weight to the sum of its place; a place outside does nothing, and no weights are ones."""
+    size = np.uint64(len(sums))
+    many = len(weights) > 0
+    for i in range(len(places)):
+        place = np.uint64(places[i])
+        if place < size:
+            sums[place] += weights[i] if many else np.int64(1)
+
+
 def _is_whole(weights: Any) -> Flags:
     """(n,) which weights are whole numbers."""
     if isinstance(weights, np.ndarray) and weights.dtype.kind == "f":
@@ -116,7 +131,8 @@ def _is_whole(weights: Any) -> Flags:
 class ColumnIndex(ABC):
     """Finds the place of each item, such as a cell or a leaf, and adds the columns of places."""
 
-    spec: WholeWeightsSpec
+    spec: Any
+    """Spec of the sketch, which each kind narrows to its own."""
 
     @property
     def slots(self) -> int:
@@ -132,13 +148,28 @@ class ColumnIndex(ABC):
         """Add the column of each place times its weight, wrapping; place -1 does nothing, no weights are ones."""
 
     @cached_property
-    def _lattice(self) -> Lattice:
+    def lattice(self) -> Lattice:
+        """The whole numbers up to the largest weight of an event."""
         return Lattice(0, Fraction(self.spec.max_weight))
 
-    def apply(self, state: Ints, items: Items, weights: object, *, invalid: Invalid, counters: Ints) -> None:
+    def require_state(self, state: Ints) -> None:
+        """Refuse what is no state of the spec, as compiled loops look at no bounds."""
+        if state.shape != (self.slots,) or state.dtype != np.int64 or not state.flags.c_contiguous:
+            raise SpecError(f"the state must be a contiguous int64 array of {self.slots}, found shape {state.shape}")
+
+    def apply(
+        self,
+        state: Ints,
+        items: object,
+        weights: object = None,
+        *,
+        invalid: Invalid = "error",
+        counters: Ints = NO_COUNTERS,
+    ) -> None:
         """See `ItemIndex`."""
-        places = self.locate(items)
-        lattice = self._lattice
+        self.require_state(state)
+        items = Items.of(items)
+        places, lattice = self.locate(items), self.lattice
         units, good = (None, None) if weights is None else in_units(lattice, weights, len(items))
         valid = valid_events(places < 0, good, invalid, lattice.max_weight, hint=hint_of(lattice))
         self.add(state, places if invalid != "noop" or units is None else np.where(valid, places, -1), units)

@@ -16,14 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.array_types import Ints
-from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
+from sketchstream.kinds.linear.events import ONES, add_up
 
 SPARSE: Final = 4
 """Columns are kept as lists of entries where at most one entry in 4 is not 0."""
-_INT64: Final = np.dtype(np.int64)
-_ONES: Final = np.zeros(0, np.int64)
-"""No weights: every event weighs 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +58,8 @@ class StrategyColumns:
         return cls(length, size, turned, ends.astype(np.int64), none, np.zeros(0, np.int32), none)
 
     def add(self, state: Ints, cells: Ints, weights: Ints | None = None) -> None:
-        """Add a batch of events to a contiguous state, in place; events outside of the cells do nothing."""
-        if state.shape != (self.length,) or state.dtype != _INT64 or not state.flags.c_contiguous:
-            raise SpecError(
-                f"the state must be a contiguous int64 array of {self.length} counters, found shape {state.shape}"
-            )
-        amounts = _ONES if weights is None else weights
+        """Add a batch of events to a contiguous (m,) state, in place; events outside of the cells do nothing."""
+        amounts = ONES if weights is None else weights
         if len(cells) >= self.size:
             sums = np.zeros(self.size, np.int64)
             add_up(sums, cells, amounts)
@@ -79,17 +72,6 @@ class StrategyColumns:
             _add_sparse(state, cells, amounts, self.starts, self.places, self.values)
         else:
             _add_dense(state, cells, amounts, self.dense, self.ends)
-
-
-@kernel
-def add_up(sums: Any, cells: Any, weights: Any) -> None:
-    """Add each weight to the sum of its cell."""
-    size = np.uint64(len(sums))
-    many = len(weights) > 0
-    for i in range(len(cells)):
-        cell = np.uint64(cells[i])
-        if cell < size:
-            sums[cell] += weights[i] if many else np.int64(1)
 
 
 @kernel

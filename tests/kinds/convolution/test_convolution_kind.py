@@ -206,7 +206,7 @@ def test_skips_and_no_ops_of_any_batch(layout: Any, size: int) -> None:
             index.apply(expected, [place], [weight])
         assert np.array_equal(state, expected)
         assert counters.tolist() == [kept.sum()]
-    for wrong in ({"positions": [5, 90]}, {"positions": [5, 6], "weights": [1, 4]}):
+    for wrong in ({"items": [5, 90]}, {"items": [5, 6], "weights": [1, 4]}):
         before = state.copy()
         with pytest.raises((ss.DomainError, ss.WeightError), match="position 1"):
             index.apply(state, **wrong)
@@ -220,7 +220,7 @@ def test_states_of_another_shape_are_refused() -> None:
         KIND.require_state(spec, spec.size + 1, np.zeros(spec.size + 1, np.int64))
     with pytest.raises(ss.FormatError):
         KIND.require_view(spec, {"slots": spec.size}, np.zeros(spec.size, np.int32))
-    with pytest.raises(ss.SpecError, match="words"):
+    with pytest.raises(ss.SpecError, match="int64 array of 33"):
         KIND.index(spec, None, None).apply(sealed.state[:-1], [1])
 
 

@@ -277,7 +277,7 @@ def test_invalid_events(layout: Any) -> None:
     for bad in ([20], [-1], [3, 23], [True], [1.0], ["a"], [2**70]):
         with pytest.raises((DomainError, ItemError)):
             updater.apply(state, bad)
-    for weights in ([4], [-4], [1.0], [True], [-(2**63)], [1, 2]):
+    for weights in ([4], [-4], [1.5], [True], [-(2**63)], [1, 2]):
         with pytest.raises(WeightError):
             updater.apply(state, [0], weights)
     assert np.array_equal(state, before)
@@ -287,6 +287,8 @@ def test_invalid_events(layout: Any) -> None:
     other = before.copy()
     updater.apply(other, [2, 2, 2])
     assert np.array_equal(state, other)
+    updater.apply(state, [2], [-3.0])  # a whole number, however it is written
+    assert np.array_equal(state, before)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

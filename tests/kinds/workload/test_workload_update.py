@@ -7,6 +7,7 @@ import pytest
 
 from helpers.noise.words import Seeded
 from sketchstream.errors import DomainError, SpecError, WeightError
+from sketchstream.kinds.workload.kind import TableCells
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.mechanism import add_noise
@@ -105,7 +106,7 @@ def test_invalid_events_are_refused_or_dropped_by_themselves() -> None:
 
 
 def test_a_state_of_another_shape_is_refused() -> None:
-    columns = StrategyColumns.of(strategies()[0].matrix)
+    cells = TableCells(WorkloadSpec("identity:17", "1", "1e-6", "plain"))
     for wrong in (np.zeros(16, np.int64), np.zeros(17), np.zeros(34, np.int64)[::2]):
-        with pytest.raises(SpecError, match="17 counters"):
-            columns.add(wrong, np.zeros(1, np.int64))
+        with pytest.raises(SpecError, match="int64 array of 17"):
+            cells.apply(wrong, np.zeros(1, np.int64))

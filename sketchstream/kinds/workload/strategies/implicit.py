@@ -19,13 +19,13 @@ import numpy as np
 
 from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import FormatError, SpecError
+from sketchstream.kinds.linear.events import add_up
 from sketchstream.kinds.linear.tree import WHOLE, BlockTree, Levels, best_levels, checked_levels, tree_matrix
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.runs import ROUNDING
 from sketchstream.kinds.workload.strategies.optimise import reduce_matrix, smallest_total
 from sketchstream.kinds.workload.strategies.projection import ANSWERS, Metric, Projected, curvature, descend
 from sketchstream.kinds.workload.strategies.strategy import MAX_STATE, VERSION, Form, Strategy, declared_head
-from sketchstream.kinds.workload.update import add_up
 from sketchstream.noise.laws import DiscreteLaplace
 
 CELLS: Final[Levels] = ((1, 1),)
