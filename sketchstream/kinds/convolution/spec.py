@@ -45,7 +45,6 @@ from sketchstream.kinds.linear.spec import parse_delta
 from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import (
-    UNITS,
     ClosedDomain,
     Epsilon,
     Unit,
@@ -160,7 +159,7 @@ class ConvolutionSpec(ConvolutionFields):
         require_choice(noise, "noise", (*NOISES, "auto"))
         require_choice(publish, "publish", ("state", "closed"))
         put(publish=publish, capacity=checked_int(capacity, "capacity", 1, 1 << 61))
-        self._put_unit(unit, max_weight, max_total)
+        self._put_unit(unit, _bound, max_weight=max_weight, max_total=max_total)
         self._put_counters(counted_share, epsilon_records)
         self._put_group(kernel, length, group, columns, mode, origin, layout, transform_length)
         put(step_ms=None if step_ms is None else checked_int(step_ms, "step_ms", 1, 1 << 40))
@@ -174,22 +173,6 @@ class ConvolutionSpec(ConvolutionFields):
         self._put_noise(noise, NoiseOptions(layout, levels, root, fixed=transform_length is not None))
         self._require_closed()
         self._warn_of_privacy()
-
-    def _put_unit(self, unit: Unit, max_weight: int | None, max_total: int | None) -> None:
-        require_choice(unit, "unit", UNITS)
-        if unit == "event":
-            if max_total is not None:
-                raise SpecError(
-                    "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
-                )
-            bound = checked_int(1 if max_weight is None else max_weight, "max_weight", 1, 1 << 30)
-            self._put(unit=unit, max_weight=bound, max_total=None)
-        else:
-            if max_total is None or max_weight is not None:
-                raise SpecError(
-                    "unit = 'item' needs max_total, the bound of an item's weights together, and no max_weight"
-                )
-            self._put(unit=unit, max_weight=None, max_total=checked_int(max_total, "max_total", 1, 1 << 30))
 
     def _put_group(
         self,
@@ -398,10 +381,9 @@ class ConvolutionSpec(ConvolutionFields):
         if self.columns is not None:
             out["columns"] = [[name, listed] for name, listed in self.columns.to_dict().items()]
         if len(written) > 1:
-            out["weights"] = [str(weight) for weight in self.weights]
-        if self.levels:
-            out["levels"] = [list(level) for level in self.levels]
-        return out | self._given("root", "step_ms", "counted_share", "epsilon_records", "max_weight", "max_total")
+            out |= self._plain("weights")
+        out |= self._given("levels", "root", "step_ms", "counted_share", "epsilon_records")
+        return out | self._given("max_weight", "max_total")
 
     @property
     def support_digest(self) -> str:
@@ -436,6 +418,10 @@ class ConvolutionSpec(ConvolutionFields):
             wrong = ", ".join(name for name in here if here[name] != derived[name])
             raise SpecError(f"spec was written with another {wrong} than this machine derives: the states do not fit")
         return made
+
+
+def _bound(value: object, name: str) -> int:
+    return checked_int(value, name, 1, 1 << 30)
 
 
 def _round_down_to_bits(value: Fraction) -> Fraction:

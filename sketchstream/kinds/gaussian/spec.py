@@ -20,7 +20,6 @@ from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrate_shift
 from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_discrete, verify_discrete
 from sketchstream.privacy.losses.gaussian import ComponentShift, UnitShift
 from sketchstream.spec import (
-    UNITS,
     ClosedDomain,
     Epsilon,
     Item,
@@ -31,7 +30,6 @@ from sketchstream.spec import (
     exact_records,
     exact_share,
     keeps_counted,
-    require_choice,
 )
 
 Shape = tuple[int, ...]
@@ -93,6 +91,7 @@ class GaussianSpec(LinearSpec):
     counted: bool
 
     kind = "gaussian"
+    bounds_events_of_items = True
     stored_epsilons = (Fraction(0), MAX_EPSILON)
     may_differ: ClassVar[Mapping[str, object]] = {
         "total_share": Fraction(0),
@@ -120,13 +119,16 @@ class GaussianSpec(LinearSpec):
         epsilon_records: Epsilon = 0,
     ) -> None:
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
-        self._put(unit=require_choice(unit, "unit", UNITS))
         if not isinstance(domain, ClosedDomain):
             raise SpecError(f"kind 'gaussian' needs a ClosedDomain, found {type(domain).__name__}")
         if domain.sample_rate is not None:
             raise SpecError("kind 'gaussian' answers for each item: leave sample_rate out")
         self._put(domain=domain, fraction_bits=checked_int(fraction_bits, "fraction_bits", 0, MAX_FRACTION_BITS))
-        self._put_bounds(max_weight, max_total, max_per_slot)
+        self._put_unit(unit, self._bound, max_weight=max_weight, max_total=max_total, max_per_slot=max_per_slot)
+        if (total := self.max_total) is not None:
+            slot = self.max_per_slot if self.max_per_slot is not None and self.max_per_slot < total else None
+            most = slot or total
+            self._put(max_per_slot=slot, max_weight=most if max_weight is None else min(self.max_weight, most))
         share = exact_share(total_share, "total_share")
         apart = keeps_counted(counted, self.max_weight != 1 or self.fraction_bits > 0, self.unit, share)
         self._put(total_share=share, counted=apart, epsilon_records=exact_records(epsilon_records, self.unit))
@@ -137,28 +139,6 @@ class GaussianSpec(LinearSpec):
                 f"2^{self.fraction_bits}: lower one of them"
             )
         self._warn_of_privacy()
-
-    def _put_bounds(self, max_weight: Epsilon | None, max_total: Epsilon | None, max_per_slot: Epsilon | None) -> None:
-        """Check and set the bounds of the unit, each at least one lattice unit."""
-        if self.unit == "event":
-            if max_total is not None or max_per_slot is not None:
-                raise SpecError(
-                    "max_total and max_per_slot belong to unit = 'item'; with unit = 'event' max_weight is the bound"
-                )
-            total = slot = None
-            weight = self._bound(1 if max_weight is None else max_weight, "max_weight")
-        else:
-            if max_total is None:
-                raise SpecError(
-                    "unit = 'item' needs max_total: the most that one item's absolute weights can add up to"
-                )
-            total = self._bound(max_total, "max_total")
-            slot = None if max_per_slot is None else self._bound(max_per_slot, "max_per_slot")
-            if slot is not None and slot >= total:
-                slot = None
-            weight = (slot or total) if max_weight is None else self._bound(max_weight, "max_weight")
-            weight = min(weight, slot or total)
-        self._put(max_weight=weight, max_total=total, max_per_slot=slot)
 
     def _bound(self, value: Epsilon, name: str) -> Fraction:
         """An exact bound of at least one lattice unit."""
@@ -298,8 +278,7 @@ class GaussianSpec(LinearSpec):
 
     def to_dict(self) -> dict[str, Any]:
         out = self._plain("kind", "epsilon", "delta", "unit", "domain", "max_weight", "fraction_bits", "capacity")
-        out |= {"domain": self.domain.to_dict(), "intrusion": self.intrusion}
-        out |= self._given("max_total", "max_per_slot")
+        out |= self._plain("intrusion") | self._given("max_total", "max_per_slot")
         if self.intrusion:
             out |= self._plain("epsilon_publish", "delta_publish")
         if self.total_share:

@@ -180,7 +180,7 @@ class HierarchySpec(WholeWeightsSpec):
         out = self._plain("kind", "epsilon", "delta", "unit", "max_weight", "signed", "capacity", "intrusion")
         out |= self._plain("epsilon_publish", "delta_publish")
         out |= self._given("counted_share", "epsilon_records", "max_total")
-        return out | {"multipliers": list(self.multipliers), "tree": self.tree.to_dict()}
+        return out | self._plain("multipliers", "tree")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HierarchySpec:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -102,6 +102,10 @@ class LinearSpec:
     """Whether delta may be 0."""
     stored_epsilons: ClassVar[tuple[Fraction, Fraction] | None] = None
     """Range of epsilon in stored specs, where it was not that of other kinds, 1e-6 to 50."""
+    item_bounds: ClassVar[tuple[str, ...]] = ("max_total",)
+    """Promises of the source about an item, of which unit "item" needs one."""
+    bounds_events_of_items: ClassVar[bool] = False
+    """Whether `max_weight` bounds an event's weight for unit "item" too."""
     may_differ: ClassVar[Mapping[str, object]] = {"counted_share": Fraction(0), "epsilon_records": Fraction(0)}
     """Further fields in which parts of a stack may differ, with the value that stands for all."""
 
@@ -158,6 +162,29 @@ class LinearSpec:
             )
         self._put(epsilon=first, delta=small, epsilon_publish=again, delta_publish=later, intrusion=fresh)
 
+    def _put_unit(self, unit: Unit, checked: Callable[[Any, str], object], **bounds: Any) -> None:
+        """Check and set the unit and its bounds: `max_weight` of an event, by default 1, and promises about an item.
+
+        Args:
+            unit: "event" or "item".
+            checked: the bound that is kept, from what was given and its name; `SpecError`: it cannot be.
+            bounds: `max_weight` and the promises; None: not given.
+        """
+        require_choice(unit, "unit", UNITS)
+        *promises, last = (name for name in bounds if name != "max_weight")
+        either = " or ".join(self.item_bounds)
+        if unit == "item":
+            if bounds["max_weight"] is not None and not self.bounds_events_of_items:
+                raise SpecError(f"max_weight belongs to unit = 'event'; with unit = 'item' promise {either}")
+            if all(bounds[name] is None for name in self.item_bounds):
+                raise SpecError(f"unit = 'item' needs {either}: without a bound one item may be the whole stream")
+        elif any(bounds[name] is not None for name in (*promises, last)):
+            several = f"{', '.join(promises)} and {last} belong" if promises else f"{last} belongs"
+            raise SpecError(f"{several} to unit = 'item'; with unit = 'event' max_weight is the bound")
+        elif bounds["max_weight"] is None:
+            bounds["max_weight"] = 1
+        self._put(unit=unit, **{n: None if value is None else checked(value, n) for n, value in bounds.items()})
+
     def _warn_of_privacy(self, stacklevel: int = 3) -> None:
         """Warn of parameters that protect nobody, or not everybody; called by the constructor, or further down."""
         if self.no_privacy:
@@ -206,9 +233,8 @@ class LinearSpec:
         raise NotImplementedError
 
     def _plain(self, *names: str) -> dict[str, Any]:
-        """Fields as plain data: exact numbers as text, others as they are."""
-        values = ((name, getattr(self, name)) for name in names)
-        return {name: str(value) if isinstance(value, Fraction) else value for name, value in values}
+        """Fields as plain data."""
+        return {name: _plain_value(getattr(self, name)) for name in names}
 
     def _given(self, *names: str) -> dict[str, Any]:
         """Fields as plain data, without those that are None or 0, which stand for "not given"."""
@@ -284,6 +310,8 @@ class EventCountingSpec(LinearSpec):
 class WholeWeightsSpec(EventCountingSpec):
     """Base of specs whose events have whole weights of at most `max_weight`, whatever the unit."""
 
+    bounds_events_of_items = True
+
     max_weight: int
     max_total: int | None
 
@@ -294,16 +322,22 @@ class WholeWeightsSpec(EventCountingSpec):
 
     def _put_weights(self, unit: Unit, max_weight: int, max_total: int | None) -> None:
         """Check and set the unit and its bounds."""
-        self._put(
-            unit=require_choice(unit, "unit", UNITS), max_weight=checked_int(max_weight, "max_weight", 1, MAX_WEIGHT)
-        )
-        if (unit == "item") != (max_total is not None):
-            raise SpecError(
-                "unit = 'item' needs max_total=, the promised bound of an item's total weight; unit = 'event' has none"
-            )
-        self._put(max_total=None if max_total is None else checked_int(max_total, "max_total", 1, MAX_WEIGHT))
+        self._put_unit(unit, _whole_weight, max_weight=max_weight, max_total=max_total)
         if max_total is not None and self.max_weight > max_total:
             raise SpecError(f"max_weight must be at most max_total, found {max_weight} and {max_total}")
+
+
+def _plain_value(value: Any) -> Any:
+    """Exact numbers as text, tuples as lists, objects by their own dictionaries, others as they are."""
+    if isinstance(value, Fraction):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain_value(one) for one in value]
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+def _whole_weight(value: object, name: str) -> int:
+    return checked_int(value, name, 1, MAX_WEIGHT)
 
 
 @lru_cache(maxsize=128)

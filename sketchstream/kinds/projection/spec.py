@@ -26,7 +26,6 @@ from sketchstream.kinds.projection.matrices.matrix import FAMILIES, SEED_BYTES, 
 from sketchstream.kinds.projection.matrices.sensitivity import MAX_PASSED
 from sketchstream.spec import (
     MAX_SLOTS,
-    UNITS,
     ClosedDomain,
     Epsilon,
     Item,
@@ -136,6 +135,7 @@ class ProjectionSpec(EventCountingSpec):
     counted_share: Fraction
 
     kind = "projection"
+    item_bounds = ("max_total", "max_norm")
 
     def __init__(
         self,
@@ -166,18 +166,13 @@ class ProjectionSpec(EventCountingSpec):
         self._put(k=checked_int(self.features.size if identity and k is None else k, "k", 1, MAX_SLOTS))
         checked_int(self.users.size * self.k, "users x k", 1, MAX_SLOTS)
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
-        self._put(unit=require_choice(unit, "unit", UNITS))
         self._put(fraction_bits=checked_int(fraction_bits, "fraction_bits", 0, MAX_FRACTION_BITS))
         self._put(capacity=checked_int(capacity, "capacity", 1, (MAX_CAPACITY >> self.fraction_bits) - 1))
-        if unit == "event" and max_weight is None:
-            max_weight = 1
-        bounds = {"max_weight": max_weight, "max_total": max_total, "max_norm": max_norm}
-        for name, value in bounds.items():
-            self._put(**{name: None if value is None else self._bound(name, value)})
-        self._put(
-            max_features=None if max_features is None else checked_int(max_features, "max_features", 1, MAX_SLOTS)
-        )
-        self._check_bounds()
+        self._put_unit(unit, self._bound, max_weight=max_weight, max_total=max_total, max_norm=max_norm)
+        few = None if max_features is None else checked_int(max_features, "max_features", 1, MAX_SLOTS)
+        if few is not None and max_norm is None:
+            raise SpecError("max_features needs max_norm, of unit = 'item'")
+        self._put(max_features=few)
         self._put(matrix=require_choice(matrix, "matrix", FAMILIES))
         self._put(matrix_seed=require_choice(matrix_seed, "matrix_seed", get_args(MatrixSeed)))
         if matrix_seed == "secret" and seed is not None:
@@ -190,7 +185,7 @@ class ProjectionSpec(EventCountingSpec):
         self._put_counters(counted_share, epsilon_records)
         self._warn()
 
-    def _bound(self, name: str, value: Epsilon) -> Fraction:
+    def _bound(self, value: Epsilon, name: str) -> Fraction:
         """A bound of weights: at least one lattice unit, less than the capacity allows."""
         expected = f"{name} must be a number of at least one lattice unit, 2^-{self.fraction_bits}"
         exact = exact_rational(value, expected)
@@ -199,21 +194,6 @@ class ProjectionSpec(EventCountingSpec):
         if exact > self.capacity:
             raise SpecError(f"{name} must be at most the capacity, {self.capacity}, found {str(value)[:40]}")
         return exact
-
-    def _check_bounds(self) -> None:
-        promises = (self.max_total, self.max_norm, self.max_features)
-        if self.unit == "event" and any(promise is not None for promise in promises):
-            raise SpecError(
-                "max_total, max_norm and max_features belong to unit = 'item'; unit = 'event' takes max_weight"
-            )
-        if self.unit == "item" and self.max_weight is not None:
-            raise SpecError("max_weight belongs to unit = 'event'; with unit = 'item' promise max_total or max_norm")
-        if self.unit == "item" and self.max_total is None and self.max_norm is None:
-            raise SpecError(
-                "unit = 'item' needs max_total or max_norm: without a bound one user may be the whole stream"
-            )
-        if self.max_features is not None and self.max_norm is None:
-            raise SpecError("max_features needs max_norm")
 
     def _check_matrix(self) -> None:
         """The matrix exists, and its norms can be found."""
@@ -305,7 +285,6 @@ class ProjectionSpec(EventCountingSpec):
 
     def to_dict(self) -> dict[str, Any]:
         out = self._plain("kind", "users", "features", "k", "epsilon", "delta", "unit", "matrix", "matrix_seed")
-        out |= {"users": self.users.to_dict(), "features": self.features.to_dict()}
         out |= self._plain("fraction_bits", "capacity", "epsilon_publish", "delta_publish", "intrusion")
         out |= self._given("max_weight", "max_total", "max_norm", "max_features")
         if self.seed is not None:

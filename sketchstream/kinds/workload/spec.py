@@ -280,15 +280,12 @@ class WorkloadSpec(WholeWeightsSpec):
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: it contains the queries and the strategy, so that any reader can answer."""
         out = self._plain("kind", "workload", "epsilon", "delta", "mechanism", "unit", "max_weight", "objective")
-        out["workload"] = self.workload.to_dict()
         out |= self._plain("capacity", "intrusion", "epsilon_publish", "delta_publish")
         out["strategy"] = self.strategy.to_bytes()
         out |= self._given("counted_share", "epsilon_records", "max_total", "n_bound")
         if self.row_weights is not None:
             out["row_weights"] = np.array(self.row_weights, "<f8").tobytes()
-        if self.universe is not None:
-            out["universe"] = self.universe.to_dict()
-        return out
+        return out | self._given("universe")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WorkloadSpec:

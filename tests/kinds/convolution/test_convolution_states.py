@@ -321,7 +321,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_weight": 0}, "max_weight"),
     ({"unit": "item"}, "needs max_total"),
     ({"unit": "item", "max_total": 0}, "max_total"),
-    ({"unit": "item", "max_total": 3, "max_weight": 3}, "needs max_total"),
+    ({"unit": "item", "max_total": 3, "max_weight": 3}, "max_weight belongs to unit"),
     ({"max_total": 3}, "belongs to unit"),
     ({"unit": "user"}, "unit must be 'event' or 'item'"),
     ({"floor": 1}, "floor"),
