@@ -213,23 +213,19 @@ def join_parts(
             f"kept must be one bool array of {size} entries for each of {len(parts)} parts, true for its slots"
         )
     total = np.zeros(size, np.int64)
-    noise = np.zeros(size, np.int64)  # index of the variances in `laws`
-    laws: list[Variances] = [()]
+    distinct = sorted({variance for _, variances in parts for variance in variances})
+    times = np.zeros((len(distinct), size), np.int64)  # how often each variance is in the noise of each count
     for mask, (state, variances) in zip(kept, parts, strict=True):
         total[mask] += state
-        earlier = noise.copy()
-        for before in np.unique(earlier[mask]).tolist():
-            after = tuple(sorted((*laws[before], *variances)))
-            if after not in laws:
-                laws.append(after)
-            noise[mask & (earlier == before)] = laws.index(after)
-    has = noise > 0
-    if len(np.unique(noise[has])) != 1:
+        times[:, mask] += np.array([[variances.count(variance)] for variance in distinct])
+    has = times.any(axis=0)
+    if not has.any() or (times[:, has] != times[:, has][:, :1]).any():
         raise EstimateError(
             "the counts of this stack have different noise: its parts were made with different epsilon, or items lie "
             "in several of them; estimate its parts one by one"
         )
-    variances = laws[int(noise[has][0])]
+    number = times[:, has.argmax()].tolist()
+    variances = tuple(variance for variance, n in zip(distinct, number, strict=True) for _ in range(n))
     return (total, variances, None) if has.all() else (total[has], variances, np.flatnonzero(has))
 
 

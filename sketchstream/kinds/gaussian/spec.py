@@ -213,11 +213,6 @@ class GaussianSpec(LinearSpec):
         """Noise of the creation layer: the smallest sigma2 found, and its verified delta."""
         return self.calibrated(self.epsilon, self.delta)
 
-    @cached_property
-    def publish_calibration(self) -> DiscreteCalibration:
-        """Fresh noise that `seal` adds, if intrusion is True."""
-        return self.calibrated(self.epsilon_publish, self.delta_publish)
-
     @property
     def sigma2(self) -> Fraction:
         """Parameter of the creation layer, in squared lattice units."""
@@ -226,7 +221,7 @@ class GaussianSpec(LinearSpec):
     @property
     def publish_sigma2(self) -> Fraction | None:
         """Parameter of the fresh layer at seal; None if the bare state is published."""
-        return self.publish_calibration.sigma2 if self.intrusion else None
+        return self.calibrated(self.epsilon_publish, self.delta_publish).sigma2 if self.intrusion else None
 
     @property
     def published_variances(self) -> tuple[Fraction, ...]:

@@ -138,24 +138,15 @@ class Factor:
 
     def gram(self) -> Floats:
         """(size, size) transpose of the matrix times the matrix; entry (i, j) counts the queries that hold both."""
-        first, last = np.minimum.outer(*[np.arange(self.size)] * 2), np.maximum.outer(*[np.arange(self.size)] * 2)
         rows = self.matrix if self.listed is None else self.listed.dense()
         if rows is not None:
-            out: Floats = rows.T @ rows
-        elif self.name == "identity":
-            out = np.eye(self.size)
-        elif self.name == "total":
-            out = np.ones((self.size, self.size))
-        elif self.name == "prefix":
-            out = (self.size - last).astype(np.float64)
-        elif self.name == "ranges":
-            out = ((first + 1) * (self.size - last)).astype(np.float64)
-        elif self.name == "windows":
-            low, high = np.maximum(last - self.width + 1, 0), np.minimum(first, self.size - self.width)
-            out = np.maximum(high - low + 1, 0).astype(np.float64)
-        else:
-            out = np.maximum(np.minimum(first + self.width, self.size) - last, 0).astype(np.float64)
-        return out
+            return np.asarray(rows.T @ rows)
+        # Each query adds 1 to the square of its cells: the sums of steps at the corners of all squares.
+        steps = np.zeros((self.size + 1, self.size + 1))
+        for first, last, sign in ((self.lows, self.lows, 1), (self.highs, self.highs, 1), (self.lows, self.highs, -1)):
+            corners = np.bincount(first * (self.size + 1) + last, minlength=steps.size).reshape(steps.shape)
+            steps += sign * (corners if sign > 0 else corners + corners.T)
+        return np.cumsum(np.cumsum(steps, axis=0), axis=1)[:-1, :-1]
 
     def apply(self, values: Floats, axis: int) -> Floats:
         """Apply the matrix along one axis of an array, whose length changes from size to rows."""

@@ -9,17 +9,16 @@ blocks but at most that).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from sketchstream.array_types import Floats
-from sketchstream.kernels import kernel
 from sketchstream.kinds.workload.strategies.optimise import Optimum, Reduced
 
 MAX_STEPS = 1_000_000
 REBUILD = 200
 """Steps after which the inverse is computed afresh."""
+NEGLIGIBLE = 1e-15
+"""Weights below this are 0."""
 
 
 def enclosing_weights(columns: Floats, tolerance: float = 1e-3) -> Floats:
@@ -39,57 +38,24 @@ def enclosing_weights(columns: Floats, tolerance: float = 1e-3) -> Floats:
         weights[:] = 0.0
         weights[np.argmax(np.abs(columns[0]))] = 1.0
         return weights
-    flat = np.ascontiguousarray(columns)
-    for _ in range(MAX_STEPS // REBUILD):
-        inverse = np.linalg.inv((flat * weights) @ flat.T)
-        heights = np.einsum("ij,ij->j", flat, inverse @ flat)
-        if _walk(flat, np.ascontiguousarray(inverse), heights, weights, tolerance, REBUILD):
-            break
-    return weights
-
-
-@kernel
-def _walk(columns: Any, inverse: Any, heights: Any, weights: Any, tolerance: Any, steps: Any) -> Any:
-    """Up to `steps` of the search, in place; True once it has converged."""
-    rank, size = columns.shape
-    moved = np.empty(rank)
-    for _ in range(steps):
-        high, low = 0, -1
-        for j in range(size):
-            if heights[j] > heights[high]:
-                high = j
-            if weights[j] > 0 and (low < 0 or heights[j] < heights[low]):
-                low = j
+    for number in range(MAX_STEPS):
+        if number % REBUILD == 0:
+            inverse = np.linalg.inv((columns * weights) @ columns.T)
+            heights = np.einsum("ij,ij->j", columns, inverse @ columns)
+        high, low = int(heights.argmax()), int(np.where(weights > 0, heights, np.inf).argmin())
         up, down = heights[high] / rank - 1, 1 - heights[low] / rank
-        if up <= tolerance and down <= tolerance:
-            return True
+        if max(up, down) <= tolerance:
+            break
         j = high if up >= down else low
-        if heights[j] > 1:
-            step = (heights[j] / rank - 1) / (heights[j] - 1)
-        else:
-            step = -np.inf
-        if up < down:
+        step = (heights[j] / rank - 1) / (heights[j] - 1) if heights[j] > 1 else -np.inf
+        if up < down:  # a step away from a column takes no more than all of its weight
             step = max(step, -weights[j] / (1 - weights[j]))
-        scale = step / (1 - step + step * heights[j])
-        for i in range(rank):
-            total = 0.0
-            for k in range(rank):
-                total += inverse[i, k] * columns[k, j]
-            moved[i] = total
-        for i in range(rank):
-            for k in range(rank):
-                inverse[i, k] = (inverse[i, k] - scale * moved[i] * moved[k]) / (1 - step)
-        along = np.zeros(size)
-        for i in range(rank):
-            for k in range(size):
-                along[k] += moved[i] * columns[i, k]
-        for k in range(size):
-            heights[k] = (heights[k] - scale * along[k] * along[k]) / (1 - step)
-            weights[k] *= 1 - step
-        weights[j] += step
-        if weights[j] < 1e-15:
-            weights[j] = 0.0
-    return False
+        moved, scale = inverse @ columns[:, j], step / (1 - step + step * heights[j])
+        inverse = (inverse - scale * np.outer(moved, moved)) / (1 - step)
+        heights = (heights - scale * (moved @ columns) ** 2) / (1 - step)
+        weights *= 1 - step
+        weights[j] = weights[j] + step if weights[j] + step >= NEGLIGIBLE else 0.0
+    return weights
 
 
 def blocks(columns: Floats) -> list[Floats]:
