@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast, get_args
 
 import numpy as np
 
@@ -155,9 +155,9 @@ class ConvolutionSpec(ConvolutionFields):
         if layout is None:  # "time" for a series so long that events would change too many words
             series = group == "cyclic" and columns is None and mode != "circular" and self.delta > 0
             layout = "time" if series and (length or 0) > LONG else "fourier"
-        require_choice(layout, "layout", ("fourier", "time"))
+        require_choice(layout, "layout", get_args(Layout))
         require_choice(noise, "noise", (*NOISES, "auto"))
-        require_choice(publish, "publish", ("state", "closed"))
+        require_choice(publish, "publish", get_args(Publish))
         put(publish=publish, capacity=checked_int(capacity, "capacity", 1, 1 << 61))
         self._put_unit(unit, _bound, max_weight=max_weight, max_total=max_total)
         self._put_counters(counted_share, epsilon_records)
@@ -188,7 +188,7 @@ class ConvolutionSpec(ConvolutionFields):
         put = self._put
         series = group == "cyclic" and columns is None
         chosen = ("linear" if series else "circular") if mode is None else mode
-        require_choice(chosen, "mode", ("linear", "circular"))
+        require_choice(chosen, "mode", get_args(Mode))
         if not series and chosen == "linear":
             raise SpecError("mode = 'linear' belongs to series (group = 'cyclic'); groups and columns are circular")
         if columns is not None:

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.config_tables import LinearTable, Number, TableContext
+from sketchstream.kinds.convolution.fourier.spectrum import Layout
+from sketchstream.kinds.convolution.mechanisms.scheme import Publish
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.spec import ClosedDomain, OpenDomain
 
@@ -26,12 +28,12 @@ class ConvolutionTable(LinearTable):
     columns: dict[str, tuple[int | str, ...]] | None = None
     delta: Number = "0"
     noise: Literal["auto", "gaussian", "laplace", "laplace_pure", "counts", "tree", "toeplitz"] = "auto"
-    layout: Literal["fourier", "time"] | None = None
+    layout: Layout | None = None
     floor: Number = "1/64"
     max_weight: int | None = None
     max_total: int | None = None
     capacity: int = 1 << 31
-    publish: Literal["state", "closed"] = "state"
+    publish: Publish = "state"
     counted_share: Number | None = None
 
     def fields(self) -> Mapping[str, str]:

@@ -127,20 +127,19 @@ class RowsPlan:
 
     def least(self, relative: float) -> float:
         """The smallest distance (not squared) whose square has this relative error, at the best k."""
+        from scipy.optimize import brentq
+
         noise, law = 2 * self.best.tau, MatrixLaw.of(self.spec.outline)
 
-        def found(distance: float) -> float:
-            return math.sqrt(law.squared_norm(distance**2, noise)) / distance**2
+        def excess(distance: float) -> float:
+            return math.sqrt(law.squared_norm(distance**2, noise)) / distance**2 - relative
 
-        low, high = 1e-9, 1.0
-        while found(high) > relative and high < 1e60:
+        high = 1.0
+        while excess(high) > 0:
             high *= 2
-        if found(high) > relative:
-            return math.inf
-        for _ in range(100):
-            middle = (low + high) / 2
-            low, high = (middle, high) if found(middle) > relative else (low, middle)
-        return high
+            if high > 1e60:
+                return math.inf
+        return float(brentq(excess, 1e-9, high, rtol=1e-12))
 
 
 def plan(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -129,7 +129,7 @@ class WorkloadSpec(WholeWeightsSpec):
         self._put_weights(unit, max_weight, max_total)
         self._put(n_bound=None if n_bound is None else checked_int(n_bound, "n_bound", 1, 1 << 53))
         require_choice(mechanism, "mechanism", MECHANISMS)
-        self._put(objective=require_choice(objective, "objective", ("total", "max")))
+        self._put(objective=require_choice(objective, "objective", get_args(Objective)))
         self._put(row_weights=_row_weights(row_weights, queries.count, objective))
         self._put(capacity=checked_int(capacity, "capacity", 1, 1 << 62))
         self._put_counters(counted_share, epsilon_records)

@@ -19,6 +19,7 @@ from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.implicit import read_strategy as stored_strategy
 from sketchstream.kinds.workload.strategies.mechanism import Mechanism
+from sketchstream.kinds.workload.strategies.optimise import Objective
 from sketchstream.kinds.workload.strategies.strategy import Strategy
 from sketchstream.spec import ClosedDomain, OpenDomain
 
@@ -48,8 +49,8 @@ class WorkloadTable(LinearTable):
     workload: str | list[str]
     columns: tuple[ColumnTable, ...] = ()
     delta: Number = "0"
-    mechanism: Literal["auto", "gaussian", "laplace", "l2ball", "paper", "plain"] = "auto"
-    objective: Literal["total", "max"] = "total"
+    mechanism: Mechanism = "auto"
+    objective: Objective = "total"
     strategy: Path | None = None
     max_weight: int = 1
     max_total: int | None = None

@@ -15,7 +15,7 @@ import hashlib
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from sketchstream.noise.gaussian import GaussianTails
 from sketchstream.spec import checked_int
 
 Family = Literal["gaussian", "rademacher", "srht", "identity"]
-FAMILIES: Final = ("gaussian", "rademacher", "srht", "identity")
+FAMILIES: Final = get_args(Family)
 
 SEED_BYTES: Final = 32
 PERSON: Final = b"sketchstream-P1\0"

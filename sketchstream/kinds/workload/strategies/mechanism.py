@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 
@@ -51,7 +51,7 @@ from sketchstream.spec import require_choice
 Mechanism = Literal["auto", "gaussian", "laplace", "l2ball", "paper", "plain"]
 LawName = Literal["discrete-gaussian", "discrete-laplace", "discrete-ball"]
 
-MECHANISMS: Final = ("auto", "gaussian", "laplace", "l2ball", "paper", "plain")
+MECHANISMS: Final = get_args(Mechanism)
 PURE_LAWS: Final[Mapping[str, LawName]] = {"laplace": "discrete-laplace", "l2ball": "discrete-ball"}
 """Law of each mechanism with pure noise; the others are Gaussian."""
 GAUSSIAN_TIE: Final = 1.03

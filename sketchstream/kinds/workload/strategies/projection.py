@@ -25,7 +25,7 @@ FeasibleSet = Literal["cap", "simplex", "sym"]
 """Tables x >= 0 whose sum is at most n, or is n; tables whose absolute values add up to at most n."""
 Metric = Literal["state", "answers", "both"]
 
-METRICS: Final = ("state", "answers", "both")
+METRICS: Final = get_args(Metric)
 
 ANSWERS: Final = 0.3
 """Weight of the distance of answers beside that of states in metric "both", each relative to what noise does to it."""
