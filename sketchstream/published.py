@@ -32,7 +32,7 @@ from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import CopiedPositions
 from sketchstream.privacy.deployments.surroundings import Context
 from sketchstream.privacy.ledgers.loss_texts import cost_text
-from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory
+from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory, worst_of
 from sketchstream.privacy.losses.history import History, LayerEntry, View
 from sketchstream.privacy.losses.law_names import LAWS, parameter_name
 from sketchstream.spec import checked_int, read_rational
@@ -549,14 +549,15 @@ class Stack(_Published):
         return sum_counters([part.counters for part in self.parts])
 
     def guarantee(self) -> Guarantee:
-        """The privacy guarantee, in words and numbers: that of the worst part.
+        """The privacy guarantee, in words and numbers: each loss is that of the part that loses most.
 
         If partitions were added during the window, an item may be in several parts, and its losses add up.
         """
-        worst = max(self.parts, key=lambda part: part.ledger.order)
+        worst, with_copy = worst_of([part.ledger for part in self.parts])
+        spec = next(part.spec for part in self.parts if part.ledger is worst)
         table = next((p.origin.table for p in self.parts if p.origin.table is not None), None)
-        context = Context(counts=partition_counts(p.origin for p in self.parts), table=table)
-        return self.kind.guarantee(worst.spec, worst.ledger, context)
+        counts = partition_counts(p.origin for p in self.parts)
+        return self.kind.guarantee(spec, worst, Context(counts=counts, table=table, with_copy=with_copy))
 
     def _repr_html_(self) -> str:
         """HTML for notebooks."""

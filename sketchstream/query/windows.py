@@ -22,6 +22,7 @@ from sketchstream.kinds import closing_kind, continuing_kind
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.privacy.deployments.deployment import Deployment, Record, most_of_event, most_of_item, most_of_record
 from sketchstream.privacy.deployments.surroundings import OtherSketch
+from sketchstream.privacy.ledgers.sketch_history import worst_of
 from sketchstream.published import Instalment, Release, SealedState, read_published, stack
 from sketchstream.query import profiles
 from sketchstream.query.answers import ProfileAnswer
@@ -290,7 +291,7 @@ class PublishedWindows:
             alone: leave out what other sketches publish, for readers who may not know of them; the statement says
                 whether there are any or not that they would add to it.
         """
-        worst = max((part.ledger for part in window.parts), key=lambda ledger: ledger.order)
+        worst, with_copy = worst_of([part.ledger for part in window.parts])
         plan = self.plan_of(window)
         known = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
         published = self._other_sketches(window)
@@ -298,7 +299,7 @@ class PublishedWindows:
         others = (*published, *(sketch for sketch in known.others if sketch.name not in names))
         if alone:
             others = tuple(sketch for sketch in others if sketch.name == window.sketch)
-        known = replace(known, others=others, table=window.table)
+        known = replace(known, others=others, table=window.table, with_copy=with_copy)
         statement: dict[str, Any] = window.parts[0].kind.guarantee(window.parts[0].spec, worst, known).to_dict()
         if alone:
             statement["seen"] = [*statement["seen"], ALONE]

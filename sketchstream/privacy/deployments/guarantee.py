@@ -115,6 +115,8 @@ class Guarantee:
             whole: whether one promise bounds an item over all partitions of a window together.
         """
         published, with_copy = ledger.loss(), ledger.loss(intrusion=True)
+        if context.with_copy is not None:
+            with_copy = context.with_copy
         if context.table is not None:
             with_copy = math.inf
             not_protected = ("raw data: they are kept in the table that was counted", *not_protected)

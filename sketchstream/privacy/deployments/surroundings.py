@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 
 from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.privacy.losses.composition import Losses
+from sketchstream.privacy.losses.gaussian import GaussianLoss
+from sketchstream.privacy.losses.history import Loss
 
 DAY_MS: Final = 86_400_000
 
@@ -101,6 +103,8 @@ class Context:
         early: answers that are published from a window before it is sealed, at most.
         epsilon_early: cost of each of them.
         table: name and snapshot of the table that was counted, whose raw data are kept; None: it was a stream.
+        with_copy: loss with one copy of the open state, of the part of a stack that loses most to it; None: that of
+            the sketch.
     """
 
     window_ms: int | None = None
@@ -122,6 +126,7 @@ class Context:
     a_day: int | None = None
     overlap: int = 1
     every_ms: int | None = None
+    with_copy: Loss | GaussianLoss | None = None
 
 
 def duration(milliseconds: float) -> str:

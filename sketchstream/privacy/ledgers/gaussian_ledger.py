@@ -200,10 +200,9 @@ class GaussianLedger(SketchHistory):
 
     # What it adds up to.
 
-    @property
-    def order(self) -> Fraction | float:
+    def order(self, *, intrusion: bool = False) -> Fraction | float:
         """See `SketchHistory`: the mu^2 that is known."""
-        return self.loss().known
+        return self.loss(intrusion=intrusion).known
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> GaussianLoss:
         """See `SketchHistory`."""
@@ -219,13 +218,13 @@ class GaussianLedger(SketchHistory):
         """See `SketchHistory`; infinite if nothing hides the unit."""
         return self.loss().epsilon(self.delta if delta is None else exact_delta(delta))
 
-    def totals(self) -> dict[str, Any]:
+    def totals(self, with_copy: GaussianLoss | None = None) -> dict[str, Any]:
         """Losses at the delta of the budget, or of the spec, and in the measure of the ledger, as plain data.
 
         Noise of which a rho is known is stated as the Gaussian noise of that rho: mu^2 = 2 rho.
         """
         delta = self.delta
-        quiet, looked = self.loss(), self.loss(intrusion=True)
+        quiet, looked = self.loss(), self.loss(intrusion=True) if with_copy is None else with_copy
         return {
             "measure": self.symbol,
             "delta": str(delta),

@@ -135,10 +135,9 @@ class Ledger(SketchHistory):
 
     # What it adds up to.
 
-    @property
-    def order(self) -> Loss:
+    def order(self, *, intrusion: bool = False) -> Loss:
         """See `SketchHistory`: epsilon."""
-        return self.loss()
+        return self.loss(intrusion=intrusion)
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
         """See `SketchHistory`."""
@@ -178,13 +177,14 @@ class Ledger(SketchHistory):
         """A cost is an epsilon already."""
         return cost
 
-    def totals(self) -> dict[str, Any]:
+    def totals(self, with_copy: Loss | None = None) -> dict[str, Any]:
         """Pure epsilons, and rho of zCDP, as plain data."""
+        looked = self.loss(intrusion=True) if with_copy is None else with_copy
         return {
             "measure": self.symbol,
             "delta": "0",
             **dict.fromkeys(("loss", "cost"), loss_number(self.loss())),
-            **dict.fromkeys(("loss_with_intrusion", "cost_with_intrusion"), loss_number(self.loss(intrusion=True))),
+            **dict.fromkeys(("loss_with_intrusion", "cost_with_intrusion"), loss_number(looked)),
             "loss_zcdp": loss_number(self.zcdp()),
             "budget": None if self.budget is None else str(self.budget),
             "affordable": None if self.budget is None else loss_number(self.affordable()),

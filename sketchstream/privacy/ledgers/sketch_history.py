@@ -117,9 +117,8 @@ class SketchHistory(ABC):
             SpecError: an argument that is no flag.
         """
 
-    @property
     @abstractmethod
-    def order(self) -> Any:
+    def order(self, *, intrusion: bool = False) -> Any:
         """A number that grows with that loss, to find the worst of several parts."""
 
     @abstractmethod
@@ -131,8 +130,12 @@ class SketchHistory(ABC):
         """What one layer or view of this cost, in the measure of the ledger, shows by itself."""
 
     @abstractmethod
-    def totals(self) -> dict[str, Any]:
-        """Losses as plain data: `loss`, `loss_with_intrusion`, `budget` and others, the same in every measure."""
+    def totals(self, with_copy: Any = None) -> dict[str, Any]:
+        """Losses as plain data: `loss`, `loss_with_intrusion`, `budget` and others, the same in every measure.
+
+        Args:
+            with_copy: loss with one unannounced look, of another part that loses more to it; None: that of this one.
+        """
 
     @abstractmethod
     def propose(self, cost: Fraction) -> Any:
@@ -413,3 +416,12 @@ def _rows(
         rows.append(
             {"part": name, "what": what, "cost": cost, "an event after it": "-" if loss is None else loss_number(loss)}
         )
+
+
+def worst_of(ledgers: Sequence[SketchHistory]) -> tuple[SketchHistory, Any]:
+    """The ledger that loses most to what is published, and the largest loss with one unannounced copy of a state.
+
+    They may be of different parts: one with little noise in its state may publish as much as the others.
+    """
+    looked = max(ledgers, key=lambda ledger: ledger.order(intrusion=True))
+    return max(ledgers, key=lambda ledger: ledger.order()), looked.loss(intrusion=True)

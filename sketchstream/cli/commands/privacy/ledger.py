@@ -101,6 +101,7 @@ def _explain(columns: Mapping[str, str]) -> None:
 
 def _of_file(file: Path, form: show.Format) -> None:
     """The ledger of one sketch, or of each part of a stack."""
+    from sketchstream.privacy.ledgers.sketch_history import worst_of
     from sketchstream.sketch import read_ledger
 
     header = sketches.read_header(file)
@@ -119,6 +120,6 @@ def _of_file(file: Path, form: show.Format) -> None:
         for number, ledger in enumerate(ledgers, 1)
         for row in ledger.rows()
     ]
-    worst = max(ledgers, key=lambda ledger: ledger.order)
-    facts = {"unit": worst.unit, "sealed": worst.sealed, **worst.totals(), "history": rows}
+    worst, with_copy = worst_of(ledgers)
+    facts = {"unit": worst.unit, "sealed": worst.sealed, **worst.totals(with_copy), "history": rows}
     show.print_data(form, lambda: facts, columns, lambda: rows)

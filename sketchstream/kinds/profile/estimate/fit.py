@@ -20,7 +20,8 @@ class Fit:
 
     Args:
         fractions: (n+1,) shares at counts 0..n; may be negative for unbiased methods.
-        heavy: (k,) ascending counts above n (middles of wide cells need not be whole).
+        heavy: (k,) ascending counts above n (middles of wide cells need not be whole). Where the total is lower, or
+            higher, than shares allow, one count stands for all of them so that the total is kept: it can be any number.
         heavy_shares: (k,) shares at those counts.
     """
 

@@ -404,13 +404,16 @@ class ProfileNumbers(Profile):
         return float(below[0] + 1) if below.size else None
 
     def _above(self, q: float) -> float:
-        """The quantile from the heavy counts, for one beyond max_count."""
+        """The quantile from the heavy counts, for one beyond max_count.
+
+        A noisy total that is too low for the items above gives them a count that no such item has: see `Fit`.
+        """
         heavy, share = self._fit.heavy, self._fit.heavy_shares
         if heavy.size == 0:
             return float(self.max_count)
         left = self._tails[-1] * np.append(1.0 - np.cumsum(share[:-1]) / share.sum(), 0.0)
         first = int(np.argmax(left <= _at_most(q, float(self._tails[1]))))  # found: the share above ends at 0
-        return float(np.rint(heavy[first]))
+        return max(float(np.rint(heavy[first])), self.max_count + 1.0)
 
 
 def _ends(band: Ends, z: float, least: float, most: float) -> tuple[Floats, Floats]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import sketchstream as ss
 from helpers import thrown as bench
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.options import METHODS
-from sketchstream.kinds.profile.estimate.open_domain import cardinality
+from sketchstream.kinds.profile.estimate.open_domain import cardinality, collisions
 from sketchstream.kinds.profile.estimate.open_domain.collisions import alike, read_part
 from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.observations import observed_counts
@@ -241,3 +242,39 @@ def test_many_thrown_items_fall_as_hashed_ones_do():
         assert np.average(state.edges**2, weights=row) - np.average(state.edges, weights=row) ** 2 == pytest.approx(
             spread, rel=0.15
         )
+
+
+def test_parts_whose_numbers_of_items_have_no_upper_end_are_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise may be so large that no number is too large; the first such part began no group, and ended the answer."""
+    curve = SimpleNamespace(value=0.0, ends=lambda z: (0.0, math.inf))
+    monkeypatch.setattr(collisions, "read_part", lambda part, span: SimpleNamespace(curve=curve))
+    monkeypatch.setattr(collisions, "largest_resolved", lambda part, span: span)
+    assert alike([object()] * 3) == [[0, 1, 2]]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "0.1"])
+def test_stacks_and_states_of_little_data_under_much_noise_have_answers(epsilon: str) -> None:
+    rng = np.random.default_rng(3)
+    counts = np.ones(50, np.int64)
+    for _ in range(4):
+        parts = [seen(counts, 1024, 2, rng, epsilon=epsilon) for _ in range(2)]
+        alone = seen(counts[:10], 1024, 2, rng, epsilon=epsilon, form="state")
+        for observed in (parts, [alone]):
+            try:
+                distinct = reconstruct(observed, max_count=12).distinct
+            except EstimateError:
+                continue
+            assert 0.0 <= distinct.low <= distinct.value <= distinct.high
+
+
+def test_a_quantile_is_never_a_count_that_no_item_can_have() -> None:
+    """Where the noisy total is too low for the items above, the count that keeps it was shown, below 0."""
+    rng = np.random.default_rng(5)
+    below = 0
+    for _ in range(20):
+        profile = reconstruct([seen(np.full(500, 3), 1024, 2, rng, max_count=300)], max_count=300)
+        below += bool(profile._fit.heavy.size) and profile._fit.heavy.min() < 0.0
+        quantiles = [profile.quantile(q) for q in (0.5, 0.9, 0.999999, 1)]
+        assert all(1.0 <= one.low <= one.value <= one.high for one in quantiles)
+        assert [one.value for one in quantiles] == sorted(one.value for one in quantiles)
+    assert below  # the case is among them

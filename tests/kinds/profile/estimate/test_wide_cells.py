@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part, wide_estimates
 from sketchstream.kinds.profile.estimate.open_domain.lattice import CountLattice
+from sketchstream.kinds.profile.estimate.open_domain.wide_cells import wide_cells_of
 from sketchstream.kinds.profile.estimate.simulate import hash_counts, publish
 from sketchstream.kinds.profile.reconstruction import reconstruct
 
@@ -148,3 +152,29 @@ def test_errors_at_wide_edges_are_what_they_are_said_to_be():
     off = np.array([one[:size] for one in off])
     assert off.mean() == pytest.approx(0.0, abs=0.4)
     assert off.std() == pytest.approx(1.0, abs=0.2)
+
+
+@example(top=3388, span=8, noise=164, published=None)
+@given(
+    top=st.integers(1, 5000),
+    span=st.integers(1, 60),
+    noise=st.integers(1, 3000),
+    published=st.none() | st.lists(st.integers(1, 5000), min_size=1, max_size=40, unique=True).map(sorted),
+)
+def test_every_cell_holds_a_node(top: int, span: int, noise: int, published: list[int] | None) -> None:
+    """The last cell ends where the counts do: a narrow one below it may lie between two nodes."""
+    whole = sorted({*range(1, span + 2), top, *(published or [])})
+    line = SimpleNamespace(
+        cells=SimpleNamespace(low=np.array([-3, top])),
+        whole=SimpleNamespace(low=np.array([-5, *whole])),
+        form="state" if published is None else "cumulative",
+        epsilons=(1 / noise,),
+    )
+    wide = wide_cells_of(line, span)  # type: ignore[arg-type]
+    if wide is None:
+        assert top <= span + 1
+        return
+    assert np.array_equal(np.unique(wide.cell), np.arange(wide.edges.size))
+    assert wide.edges[0] == 1
+    assert wide.edges[wide.first] == span + 1
+    assert wide.edges[-1] >= top

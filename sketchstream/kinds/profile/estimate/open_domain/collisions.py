@@ -361,7 +361,7 @@ def alike(parts: Sequence[Observed]) -> list[list[int]]:
         for i in order:
             items, sd = numbers[i]
             least, its = numbers[groups[-1][0]] if groups else (-math.inf, 0.0)
-            if items <= ratio * least or items - least <= 4.0 * math.hypot(sd, its):
+            if groups and (items <= ratio * least or items - least <= 4.0 * math.hypot(sd, its)):
                 groups[-1].append(i)
             else:
                 groups.append([i])

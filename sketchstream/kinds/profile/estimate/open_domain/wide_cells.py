@@ -98,6 +98,7 @@ def wide_cells_of(line: Line, span: int) -> Wide | None:
     )
     low = np.union1d(np.arange(1, span + 1), low)
     edges = _edges(published, top, (span + 1,), reach)
+    edges = edges[np.unique(np.searchsorted(edges, low, side="right") - 1)]  # the cell below `top` may hold no node
     return Wide(span, edges, data, low, np.diff(np.append(low, end)), line.epsilons)
 
 
