@@ -49,8 +49,8 @@ def module_of_kind(name: str, module: str) -> str | None:
 
     Args:
         name: name of the kind.
-        module: "table", whose `TABLE` is the model of its `[[sketch]]`; "pictures", which shows its answers
-            (`sketchstream.kinds.presentation`); "oracle", for its audit (`sketchstream.audit.kinds.linear`).
+        module: "table", whose `TABLE` is the model of its `[[sketch]]`; "pictures", whose `PRESENTATION` says how
+            its answers are shown; "oracle", for its audit (`sketchstream.audit.kinds.linear`).
     """
     home = _HOMES.get(name) or type(by_name(name)).__module__
     full_name = f"{home.rpartition('.')[0]}.{module}"

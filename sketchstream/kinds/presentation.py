@@ -1,15 +1,15 @@
 """How the answers of a kind are shown: its numbers by name, its pictures, a headline.
 
-In: an answer as plain data, with the keys of the command line's JSON. Out: the kind's module. Touches: nothing.
+In: an answer as plain data, with the keys of the command line's JSON. Out: the kind's `Presentation`. Touches: nothing.
 
-The module is `pictures` of the kind's package: what it defines under the names of `Presentation` replaces what stands
-there. What pages, reports, notebooks and series over time show of a kind is written there once.
+It is `PRESENTATION` of the module `pictures` of the kind's package. What pages, reports, notebooks and series over time
+show of a kind is written there once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -34,81 +34,59 @@ CARD_ROWS: Final = 12
 AnswerData = Mapping[str, Any]
 
 
+def _numbers(answer: AnswerData) -> dict[str, str]:
+    return {name: name for name, entry in answer.items() if is_estimate(entry)}
+
+
+def _number(answer: AnswerData, name: str) -> tuple[str, Number] | None:
+    entry = answer.get(name)
+    return (name, entry) if is_estimate(entry) else None
+
+
+def _so_far(answer: AnswerData) -> tuple[str, list[Panel]]:
+    raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
 class Presentation:
-    """How a kind presents its answers. Kinds without a module of pictures use this base: numbers, no pictures."""
+    """How a kind presents its answers. Without a module of pictures: the defaults, numbers without pictures.
 
-    PURPOSE: str = "Counts events"
-    """What sketches of the kind are for, in some words."""
-    UNLISTED: Sequence[str] = ()
-    """Numbers that are not offered one by one: how they are named, for errors."""
+    Args:
+        purpose: what sketches of the kind are for, in some words.
+        unlisted: numbers that are not offered one by one: how they are named, for errors.
+        headline: the most important numbers in a sentence; empty if there is none.
+        numbers: names and titles of the numbers to follow over time; the default one first.
+        number: title of a number, and its value with the ends of its interval; None if the answer does not have it.
+        pictures: charts with their tables.
+        main_pictures: the picture that stands for an answer among many; None: the first of its pictures.
+        tables: tables without a chart.
+        title_of: a number in words, for kinds whose answers all call it the same; empty for others. Takes the spec
+            (None: it is not known), the name of the number, and names of items.
+        bound_of: what a number is in every answer of a sketch of this spec, if it is no estimate.
+        chain_windows: answers of consecutive windows (ascending, one at least) as one series, for kinds whose answers
+            run on from window to window.
+        so_far: a sentence and pictures of a window that is still open, for kinds that publish positions when they
+            close.
+        further: options of `estimate` for the question whose answer is shown beside the usual one; empty without one.
+    """
 
-    def headline(self, answer: AnswerData) -> str:
-        """The most important numbers in a sentence; empty if there is none."""
-        return ""
-
-    def numbers(self, answer: AnswerData) -> dict[str, str]:
-        """Names and titles of the numbers to follow over time; the default one first."""
-        return {name: name for name, one in answer.items() if is_estimate(one)}
-
-    def number(self, answer: AnswerData, name: str) -> tuple[str, Number] | None:
-        """Title of a number, and its value with the ends of its interval; None if the answer does not have it."""
-        data = answer.get(name)
-        return (name, data) if is_estimate(data) else None
-
-    def pictures(self, answer: AnswerData) -> list[Panel]:
-        """Charts with their tables."""
-        return []
+    purpose: str = "Counts events"
+    unlisted: Sequence[str] = ()
+    headline: Callable[[AnswerData], str] = lambda answer: ""
+    numbers: Callable[[AnswerData], dict[str, str]] = _numbers
+    number: Callable[[AnswerData, str], tuple[str, Number] | None] = _number
+    pictures: Callable[[AnswerData], list[Panel]] = lambda answer: []
+    main_pictures: Callable[[AnswerData], list[Panel]] | None = None
+    tables: Callable[[AnswerData], list[ReportTable]] = lambda answer: []
+    title_of: Callable[[Any, str, Names], str] = lambda spec, name, say: ""
+    bound_of: Callable[[Any, str], Bound | None] = lambda spec, name: None
+    chain_windows: Callable[[Sequence[AnswerData]], list[Panel]] = lambda answers: []
+    so_far: Callable[[AnswerData], tuple[str, list[Panel]]] = _so_far
+    further: Callable[[AnswerData], dict[str, Any]] = lambda answer: {}
 
     def main(self, answer: AnswerData) -> list[Panel]:
         """The picture that stands for an answer among many, if there is one."""
-        return self.pictures(answer)[:1]
-
-    def tables(self, answer: AnswerData) -> list[ReportTable]:
-        """Tables without a chart."""
-        return []
-
-    def title_of(self, spec: Any, name: str, say: Names) -> str:
-        """A number in words, for kinds whose answers all call it the same; empty for others.
-
-        Args:
-            spec: spec of the sketch; None: it is not known.
-            name: name of the number.
-            say: names of items.
-        """
-        return ""
-
-    def bound_of(self, spec: Any, name: str) -> Bound | None:
-        """What a number is in every answer of a sketch, if it is no estimate.
-
-        Args:
-            spec: spec of the sketch.
-            name: name of the number.
-        """
-        return None
-
-    def chain_windows(self, answers: Sequence[AnswerData]) -> list[Panel]:
-        """Answers of consecutive windows as one series, for kinds whose answers run on from window to window.
-
-        Args:
-            answers: answers of one sketch, ascending, one at least.
-        """
-        return []
-
-    def so_far(self, answer: AnswerData) -> tuple[str, list[Panel]]:
-        """A sentence and pictures of a window that is still open, for kinds that publish positions when they close.
-
-        Args:
-            answer: answer at the positions that have closed.
-        """
-        raise NotImplementedError
-
-    def further(self, answer: AnswerData) -> dict[str, Any]:
-        """Options of `estimate` for the question whose answer is shown beside the usual one; empty without one.
-
-        Args:
-            answer: the usual answer.
-        """
-        return {}
+        return self.pictures(answer)[:1] if self.main_pictures is None else self.main_pictures(answer)
 
 
 def presentation_of(answer: AnswerData) -> Presentation:
@@ -127,11 +105,9 @@ def presentation_of_kind(kind: str) -> Presentation:
     Raises:
         SpecError: there is none.
     """
-    view = Presentation()
-    if module := kinds.module_of_kind(kind, "pictures"):
-        own = vars(import_module(module))
-        vars(view).update({name: own[name] for name in own.keys() & vars(Presentation).keys() if name[0] != "_"})
-    return view
+    module = kinds.module_of_kind(kind, "pictures")
+    presentation: Presentation = Presentation() if module is None else import_module(module).PRESENTATION
+    return presentation
 
 
 def known_names(answer: AnswerData) -> list[str]:
@@ -140,7 +116,7 @@ def known_names(answer: AnswerData) -> list[str]:
     Args:
         answer: an answer of any kind.
     """
-    return [*presentation_of(answer).UNLISTED, *presentation_of(answer).numbers(answer)]
+    return [*presentation_of(answer).unlisted, *presentation_of(answer).numbers(answer)]
 
 
 def chain_pictures(answers: Sequence[AnswerData]) -> list[Panel]:

@@ -13,13 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.kinds.presentation import Presentation
 from sketchstream.pictures.numbers import Number, Panel, draw_numbers
 from sketchstream.texts.number_texts import interval_text, number_text
 
-PURPOSE: Final = "Keeps a series of counts, read through filters"
-
-UNLISTED: Final = ("answer.F.P (filter F, place P, both from 0)",)
-"""Numbers that are not offered one by one."""
 OFFERED: Final = 300
 """Most cells of tables that a page offers to follow."""
 
@@ -131,3 +128,15 @@ def _cell(answer: Mapping[str, Any], entry: Mapping[str, Any], place: int, *, ti
         return str(labels["time"][place]).removesuffix(":00Z").removesuffix("Z").replace("T", " ")
     position = str(labels["position"][place])
     return position if timed else f"position {position}"
+
+
+PRESENTATION: Final = Presentation(
+    purpose="Keeps a series of counts, read through filters",
+    unlisted=("answer.F.P (filter F, place P, both from 0)",),
+    headline=headline,
+    numbers=numbers,
+    number=number,
+    pictures=pictures,
+    chain_windows=chain_windows,
+    so_far=so_far,
+)

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.kinds.presentation import Presentation
 from sketchstream.pictures.numbers import Number, Panel, draw_numbers, index_of, item_name
 from sketchstream.texts.number_texts import interval_text, number_text
-
-PURPOSE: Final = "Counts the events of each item of a list"
 
 OFFERED: Final = 100
 """Most items that a page offers to follow: those with the largest counts."""
@@ -77,3 +76,12 @@ def _name(answer: Mapping[str, Any], at: int) -> str:
 
 def _title(answer: Mapping[str, Any], at: int) -> str:
     return f"count of {_name(answer, at)}"
+
+
+PRESENTATION: Final = Presentation(
+    purpose="Counts the events of each item of a list",
+    headline=headline,
+    numbers=numbers,
+    number=number,
+    pictures=pictures,
+)

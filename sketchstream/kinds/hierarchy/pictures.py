@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.kinds.presentation import Presentation
 from sketchstream.pictures.numbers import Number, Panel, draw_numbers, index_of
 from sketchstream.texts.number_texts import interval_text, number_text
 
-PURPOSE: Final = "Counts events on all levels of a tree"
 OFFERED: Final = 100
 """Most nodes that a page offers to follow."""
 
@@ -58,3 +58,12 @@ def _title(answer: Mapping[str, Any], at: int) -> str:
     """The names on the way to a node."""
     path = (answer["labels"][level][at] for level in answer["levels"])
     return ", ".join(name for name in path if name is not None) or "all"
+
+
+PRESENTATION: Final = Presentation(
+    purpose="Counts events on all levels of a tree",
+    headline=headline,
+    numbers=numbers,
+    number=number,
+    pictures=pictures,
+)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.array_types import Floats
+from sketchstream.kinds.presentation import Presentation
 from sketchstream.kinds.profile.estimate.intervals.wrapping import bound_kind, mark_bound
 from sketchstream.kinds.profile_answers import has_number
 from sketchstream.pictures import charts, report
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Bound
     from sketchstream.kinds.profile_answers import Profile
 
-PURPOSE: Final = "Counts how many items (users, devices) occurred how often"
 
 LISTED_COUNTS: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 WHOLE: Final = spelling("at_least")
@@ -259,3 +259,16 @@ def figure(profile: Profile, truth: Floats | None = None) -> Figure:
     drawing = charts.notebook_figure(11.0, 4.5)
     charts.draw_panels(drawing, profile.heading(), *curves(profile.to_dict(), truth))
     return drawing
+
+
+PRESENTATION: Final = Presentation(
+    purpose="Counts how many items (users, devices) occurred how often",
+    headline=headline,
+    numbers=numbers,
+    number=number,
+    pictures=pictures,
+    main_pictures=main,
+    tables=tables,
+    title_of=title_of,
+    bound_of=bound_of,
+)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.kinds import presentation
+from sketchstream.kinds.presentation import Presentation
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import (
     MAX_ROWS,
@@ -31,8 +32,6 @@ from sketchstream.pictures.numbers import (
 from sketchstream.pictures.numbers import value as cell
 from sketchstream.pictures.report import ReportTable
 from sketchstream.texts.number_texts import interval_text, number_text
-
-PURPOSE: Final = "Keeps rows of users, for the distances between them"
 
 WHOSE: Final = ("user", "other", "neighbour", "before", "after")
 """Columns that say whose number it is."""
@@ -133,3 +132,13 @@ def row_label(row: Mapping[str, Any]) -> str:
 
 def _title(row: Mapping[str, Any]) -> str:
     return f"squared norm of {row_label(row)}"
+
+
+PRESENTATION: Final = Presentation(
+    purpose="Keeps rows of users, for the distances between them",
+    headline=headline,
+    numbers=numbers,
+    number=number,
+    pictures=pictures,
+    further=further,
+)

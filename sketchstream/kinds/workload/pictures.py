@@ -16,6 +16,7 @@ import numpy as np
 
 from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
+from sketchstream.kinds.presentation import Presentation
 from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import MAX_UNFOLDED_ROWS, Number, Panel, draw_chart, draw_numbers, index_of, table
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PURPOSE: Final = "Answers a fixed list of counting questions"
 
 CELLS: Final = 2500
 """Largest table that is drawn as a heat map."""
@@ -180,3 +180,12 @@ def _diagonal(ranges: int) -> list[int]:
 def _title_with_width(name: str, widest: float) -> str:
     """The name, and the half width of the intervals, which a heat map cannot show."""
     return f"{name}, each within {widest:,.3g}"
+
+
+PRESENTATION: Final = Presentation(
+    purpose="Answers a fixed list of counting questions",
+    headline=headline,
+    numbers=numbers,
+    number=number,
+    pictures=pictures,
+)

@@ -58,7 +58,7 @@ def sentences_of_sketch(plan: SketchPlan | None, say: Names) -> tuple[str, str]:
     if plan is None:
         return UNCONFIGURED, ""
     kind = kinds.kind_of(plan.spec)
-    what = presentation.presentation_of_kind(kind.name).PURPOSE
+    what = presentation.presentation_of_kind(kind.name).purpose
     what = what.replace(" (users, devices)", "") if say != USUAL else what
     counts = f"{say(what)}, in windows of {width(plan)} ({plan.calendar.timezone})."
     return counts, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict(), say)
