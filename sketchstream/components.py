@@ -40,7 +40,8 @@ class Component:
         share: share of the cost of every layer and view; 0 for a counter outside the ledger.
         sensitivity: largest change of its value by one protected event (or item).
         law: law of its noise: "discrete-laplace" (costs are epsilons) or "discrete-gaussian" (costs are mu^2).
-        own: cost of a counter outside the ledger. Its noise is added at creation only, and it is published unchanged.
+        own_cost: cost of a counter outside the ledger. Its noise is added at creation only, and the value is published
+            unchanged.
         square: square of the L2 sensitivity; None: the square of `sensitivity`.
     """
 
@@ -48,12 +49,12 @@ class Component:
     share: Fraction
     sensitivity: int = 1
     law: str = DISCRETE_LAPLACE
-    own: Fraction | None = None
+    own_cost: Fraction | None = None
     square: int | None = None
 
     def parameter(self, cost: Fraction) -> Fraction:
         """The noise parameter of this component, epsilon or sigma2, when the whole sketch gets `cost`."""
-        ours = cost * self.share if self.own is None else self.own
+        ours = cost * self.share if self.own_cost is None else self.own_cost
         if self.law == DISCRETE_GAUSSIAN:
             return (self.square or self.sensitivity**2) / ours
         return ours / self.sensitivity
@@ -68,7 +69,7 @@ def quality_counters(law: str, counted_share: Fraction, epsilon_records: Fractio
         epsilon_records: epsilon of the noise of the records admitted; 0: not kept.
     """
     counters = [Component(COUNTED, counted_share, 1, law)] if counted_share else []
-    counters += [Component(ADMITTED, Fraction(0), own=epsilon_records)] if epsilon_records else []
+    counters += [Component(ADMITTED, Fraction(0), own_cost=epsilon_records)] if epsilon_records else []
     return tuple(counters)
 
 
@@ -151,7 +152,7 @@ class Counters:
         self.components = components
         self.values = values
         self.noise = noise
-        self._held = sum(component.own is None for component in components)
+        self._held = sum(component.own_cost is None for component in components)
         self._admitted = next((at for at, component in enumerate(components) if component.name == ADMITTED), None)
 
     def __repr__(self) -> str:
@@ -186,7 +187,7 @@ class Counters:
         """
         out = []
         for component, value, noises in zip(self.components, self.values.tolist(), self.noise, strict=True):
-            if component.own is not None:
+            if component.own_cost is not None:
                 if final:
                     out.append(Counter(component.name, value, noises))
             elif cost is None:
@@ -257,7 +258,7 @@ def read_counters(
         FormatError: the counters are not those that a sketch of this spec publishes.
     """
     counters = tuple(Counter.from_dict(counter) for counter in data)
-    require_names(tuple(component for component in components if final or component.own is None), counters)
+    require_names(tuple(component for component in components if final or component.own_cost is None), counters)
     return counters
 
 

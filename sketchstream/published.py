@@ -752,7 +752,7 @@ def require_accounted(
     named = {counter.name: counter for counter in counters}
     for component in accounting.components(spec)[1:]:
         counter = named.get(component.name)
-        if counter is not None and component.own is None:
+        if counter is not None and component.own_cost is None:
             wrong |= [draw.parameter for draw in counter.noise] != [component.parameter(draw) for draw in drawn]
         elif counter is not None:
             wrong |= {draw.parameter for draw in counter.noise} != {component.parameter(drawn[0])}

@@ -84,7 +84,7 @@ class Quality:
     tolerated: float = 0.0
 
     @property
-    def said(self) -> bool:
+    def is_mentioned(self) -> bool:
         """Whether answers mention the quality of a single file: its share is known, or is known to be unavailable."""
         return self.share is not None or self.reason == NEVER
 

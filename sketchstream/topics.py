@@ -23,11 +23,11 @@ HISTORY: Final = TOPIC_STRIDE * MAX_TOPICS
 """Number of the only part of a window that was counted from a table, and not from partitions of an input."""
 
 
-def partition_numbers(said: Iterable[tuple[int, int]], topics: int = 1) -> list[int]:
+def partition_numbers(known: Iterable[tuple[int, int]], topics: int = 1) -> list[int]:
     """Numbers of all partitions of an input, ascending.
 
     Args:
-        said: number of a partition, and of how many partitions of its topic it tells.
+        known: number of a partition, and of how many partitions of its topic it tells.
         topics: topics of the configuration; each has a partition at least, whether anything was heard of it or not.
 
     Examples:
@@ -35,7 +35,7 @@ def partition_numbers(said: Iterable[tuple[int, int]], topics: int = 1) -> list[
         [0, 1, 2, 100000, 100001]
     """
     counts = dict.fromkeys(range(topics), 1)
-    for number, count in said:
+    for number, count in known:
         topic, partition = divmod(number, TOPIC_STRIDE)
         counts[topic] = max(counts.get(topic, 1), count, partition + 1)
     return [TOPIC_STRIDE * topic + p for topic, count in sorted(counts.items()) for p in range(count)]

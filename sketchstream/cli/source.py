@@ -99,7 +99,7 @@ class ChosenWindows:
 
     def one(self) -> SealedWindow:
         """The newest one, or the one that the times choose."""
-        return self.published.one(self.name, *self.span)
+        return self.published.only_window(self.name, *self.span)
 
 
 _OPTIONS = (

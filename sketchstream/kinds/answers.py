@@ -283,6 +283,6 @@ def _finite(ends: Floats) -> list[list[float | None]]:
     return pairs
 
 
-def _plain_label(one: object) -> object:
+def _plain_label(label: object) -> object:
     """A label in plain data: bytes as hexadecimal digits."""
-    return one.hex() if isinstance(one, bytes) else one
+    return label.hex() if isinstance(label, bytes) else label

@@ -61,10 +61,10 @@ def as_json(value: object) -> str:
     """JSON text on one line; numpy arrays and numbers as plain values, NaN as null, bytes as hexadecimal digits."""
     import orjson
 
-    def other(value: object) -> object:
+    def as_text(value: object) -> object:
         return value.hex() if isinstance(value, bytes) else str(value)
 
-    return orjson.dumps(value, default=other, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    return orjson.dumps(value, default=as_text, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
 def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:

@@ -57,9 +57,9 @@ class Profile(Answers):
         return self._guarantee
 
     @guarantee.setter
-    def guarantee(self, said: Mapping[str, Any]) -> None:
-        """Say the guarantee of a deployment, which its configuration knows more of."""
-        self._guarantee = dict(said)
+    def guarantee(self, statement: Mapping[str, Any]) -> None:
+        """Set the guarantee of a deployment, which its configuration knows more of."""
+        self._guarantee = dict(statement)
 
     @property
     def max_count(self) -> int:

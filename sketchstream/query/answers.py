@@ -71,7 +71,7 @@ def of_file(published: Published, profile: Profile) -> ProfileAnswer:
     if not facts:
         return ProfileAnswer(profile)
     quality = judge(parts)
-    if quality.said:
+    if quality.is_mentioned:
         facts["quality"] = quality.to_dict()
     repartitioned = len(parts) > 1 and published.repartitioned
     if repartitioned:

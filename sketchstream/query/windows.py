@@ -156,7 +156,7 @@ class PublishedWindows:
         """Whether a sketch publishes windows before they are sealed."""
         return any(plan.name == name and plan.early is not None for plan in self.config.sketches)
 
-    def one(self, name: str, since: int | None, until: int | None) -> SealedWindow:
+    def only_window(self, name: str, since: int | None, until: int | None) -> SealedWindow:
         """The only window in a range of time."""
         matching = list(islice(self.every(name, since, until), 2))
         if not matching:

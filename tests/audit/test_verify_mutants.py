@@ -420,7 +420,7 @@ def gaussian_counters_without_noise(patch: Patch) -> None:
 
 
 def records_admitted_without_noise(patch: Patch) -> None:
-    _drawn(patch, lambda component, _, number: 0 if component.own is not None else number)
+    _drawn(patch, lambda component, _, number: 0 if component.own_cost is not None else number)
 
 
 def totals_of_groups_without_noise(patch: Patch) -> None:

@@ -113,7 +113,7 @@ def test_the_shares_of_every_spec_add_up_to_one(name: str) -> None:
     spec = ss.ProfileSpec(epsilon="3/2", **SPECS[name])
     assert sum(part.share for part in kind.components(spec)) == 1
     for part in kind.components(spec)[1:]:
-        assert part.own is not None or part.sensitivity == {"weights": {"total": 3}, "item": {"total": 40}}.get(
+        assert part.own_cost is not None or part.sensitivity == {"weights": {"total": 3}, "item": {"total": 40}}.get(
             name, {}
         ).get(part.name, 1)
 

@@ -35,7 +35,7 @@ def test_a_share_of_mu_squared_divides_the_variance() -> None:
     assert BESIDE[1].parameter(COST) == 72
     shift = UnitShift(tuple(ComponentShift(F(d * d), 1, share) for d, share in zip((1, 3, 1), SHARES, strict=True)))
     assert [part.sigma2(COST) for part in shift.components[1:]] == [one.parameter(COST) for one in BESIDE]
-    apart = Component("admitted", F(0), law=DISCRETE_GAUSSIAN, own=F(1, 100))
+    apart = Component("admitted", F(0), law=DISCRETE_GAUSSIAN, own_cost=F(1, 100))
     assert apart.parameter(COST) == 100
 
 

@@ -91,7 +91,7 @@ def test_a_number_that_is_not_listed_is_refused_by_statement_ledger_and_writer(
 
     def with_one_more(self: Any, spec: Any) -> tuple[Component, ...]:
         del self
-        return (*real(spec), Component("clicks", Fraction(0), own=Fraction(1)))
+        return (*real(spec), Component("clicks", Fraction(0), own_cost=Fraction(1)))
 
     monkeypatch.setattr(type(kind.accounting), "components", with_one_more)
     sealed = ss.Sketch.create(spec).seal()

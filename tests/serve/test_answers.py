@@ -64,7 +64,7 @@ def test_answers_are_the_command_lines_byte_for_byte(site):
 def test_another_method_is_computed_when_asked_for_and_kept(site):
     folder, service, client = site
     direct = read_directly(folder)
-    window = direct.one("minutes", EPOCH, EPOCH + MINUTE)
+    window = direct.only_window("minutes", EPOCH, EPOCH + MINUTE)
     given = {**span(0), "method": "inverse", "max_count": "3"}
     found = client.get("/v1/sketches/minutes/profile", params=given)
     wanted = direct.answer(window, lambda published: published.profile(method="inverse", max_count=3))
@@ -242,7 +242,7 @@ def test_a_group_has_answers_of_its_own(tmp_path):
         assert client.get("/v1/sketches/minutes/profile", params=span(0)).status_code == 400
         assert client.get("/v1/sketches/hours/series", params={"group": "spring"}).status_code == 400
         direct = read_directly(tmp_path)
-        window = direct.one("minutes", EPOCH, EPOCH + MINUTE)
+        window = direct.only_window("minutes", EPOCH, EPOCH + MINUTE)
         for group in ("spring", "autumn"):
             given = {**span(0), "group": group}
             found = client.get("/v1/sketches/minutes/profile", params=given)

@@ -51,7 +51,7 @@ def formerly(folder, sketch, text=pages.EVERY_KIND):
     """The answer of the last window under the configuration that published it."""
     source, config = DirectorySealed(folder / "sealed"), Config.parse(text, folder / "x.toml")
     published = PublishedWindows(config, SealedReader(source, config.quality_rule), source)
-    window = published.one(sketch, pages.DAY + 2 * HOUR, None)
+    window = published.only_window(sketch, pages.DAY + 2 * HOUR, None)
     return json.loads(published.given_out(window.of_group("spring") if window.groups else window).to_json())
 
 

@@ -107,7 +107,7 @@ def test_every_question_about_rows_is_that_of_the_window(site: tuple[Service, ht
     from sketchstream.serve.reconstruction.reconstruct import published_in
 
     windows = published_in(service.store._write, service.config)
-    window = windows.one("shops", EPOCH, EPOCH + HOUR)
+    window = windows.only_window("shops", EPOCH, EPOCH + HOUR)
     rows = windows.result(window).estimate(users=SHOPS, features=GOODS)
     both = {"row": [SHOPS[0], "south"], "other": ["twin", "west"]}
     for form, found, exact in (

@@ -83,7 +83,7 @@ def test_guarantees_follow_the_configuration(tmp_path):
             answer = client.get("/v1/sketches/minutes/profile", params=params(0)).json()
             source = DirectorySealed(tmp_path / "sealed")
             direct = PublishedWindows(service.config, SealedReader(source, service.config.quality_rule), source)
-            window = direct.one("minutes", EPOCH, EPOCH + MINUTE)
+            window = direct.only_window("minutes", EPOCH, EPOCH + MINUTE)
             assert answer["guarantee"] == orjson.loads(direct.answer(window).to_json())["guarantee"]
             said.append(answer["guarantee"])
     assert said[0] != said[1]

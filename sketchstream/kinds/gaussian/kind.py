@@ -64,7 +64,7 @@ class GaussianAccounting(LinearAccounting[GaussianSpec]):
         total = spec.total_share / 2 if spec.counted else spec.total_share
         counters = [Component(TOTAL, total, spec.most_total, DISCRETE_GAUSSIAN)] if total else []
         counters += [Component(COUNTED, total, 1, DISCRETE_GAUSSIAN)] if spec.counted else []
-        counters += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
+        counters += [Component(ADMITTED, Fraction(0), own_cost=spec.epsilon_records)] if spec.epsilon_records else []
         return slots, *counters
 
 

@@ -75,13 +75,13 @@ def more(profile: ProfileNumbers, level: float) -> dict[str, Any]:
         "counts": profile.counts.tolist(),
     }
 
-    def said(name: str) -> dict[str, Any]:
+    def number_data(name: str) -> dict[str, Any]:
         return profile.number(name, level).to_dict()
 
-    out |= {name: said(name) for name in ("above", *SCALARS)}
-    out["quantiles"] = {str(q): said(f"quantile.{q}") for q in QUANTILES}
-    out["at_least"] = {str(k): said(f"at_least.{k}") for k in reach_steps(profile.max_count)}
-    out["exactly"] = {str(k): said(f"exactly.{k}") for k in range(1, min(profile.max_count, EXACT) + 1)}
+    out |= {name: number_data(name) for name in ("above", *SCALARS)}
+    out["quantiles"] = {str(q): number_data(f"quantile.{q}") for q in QUANTILES}
+    out["at_least"] = {str(k): number_data(f"at_least.{k}") for k in reach_steps(profile.max_count)}
+    out["exactly"] = {str(k): number_data(f"exactly.{k}") for k in range(1, min(profile.max_count, EXACT) + 1)}
     out.update(facts.settings)
     if facts.sample is not None:
         out["sample"] = dict(facts.sample)

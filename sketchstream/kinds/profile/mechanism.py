@@ -50,7 +50,7 @@ def components(spec: ProfileSpec) -> tuple[Component, ...]:
     if spec.groups is not None:
         number = range(spec.group_count)
         return slots, *(replace(counter, name=f"{counter.name}.{at}") for counter in counters for at in number)
-    counters += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
+    counters += [Component(ADMITTED, Fraction(0), own_cost=spec.epsilon_records)] if spec.epsilon_records else []
     return slots, *counters
 
 

@@ -71,8 +71,8 @@ def find(data: Mapping[str, Any], name: str) -> Number | None:
     if not dot:
         number = data.get(name)
         return number if isinstance(number, dict) and "value" in number else None
-    one: Number | None = data.get("quantiles" if group == "quantile" else group, {}).get(key)
-    return one
+    entry: Number | None = data.get("quantiles" if group == "quantile" else group, {}).get(key)
+    return entry
 
 
 def title(name: str, say: Names = USUAL) -> str:

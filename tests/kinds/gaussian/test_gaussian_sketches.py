@@ -187,7 +187,10 @@ def test_counters_beside_the_slots_share_the_noise_that_was_calibrated() -> None
     spec = ss.GaussianSpec("1", "1e-6", **fields, total_share="1/40", epsilon_records="1")  # type: ignore[arg-type]
     assert spec.counted
     slots, total, counted, admitted = KIND.accounting.components(spec)
-    assert (slots.share, total.share, counted.share, admitted.own) == (*map(Fraction, ("39/40", "1/80", "1/80")), 1)
+    assert (slots.share, total.share, counted.share, admitted.own_cost) == (
+        *map(Fraction, ("39/40", "1/80", "1/80")),
+        1,
+    )
     assert (total.sensitivity, counted.sensitivity) == (5, 1)
     cost = spec.mu2
     assert slots.parameter(cost) == spec.sigma2
