@@ -157,7 +157,7 @@ class Elsewhere:
         return [
             ("With curl", self._curl(api(self.name, answer, where))),
             ("On the command line", self._command(answer, where)),
-            ("In Python", f"import sketchstream as ss\n(window,) = {self._python(where)}\nwindow.{answer}"),
+            ("In Python", f"import sketchstream as ss\n(window,) = {self._python(where)}\nwindow.{answer}()"),
         ]
 
     def open(self, where: Mapping[str, str]) -> Links:
