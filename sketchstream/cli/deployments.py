@@ -275,7 +275,7 @@ class PlannedDeployment:
                 "open_windows": memory.most,
                 "states": memory.states,
                 "snapshot": memory.snapshot,
-                "all_partitions": memory.of(self.partitions),
+                "all_partitions": memory.for_partitions(self.partitions),
             },
             "losses": [
                 {
@@ -305,7 +305,7 @@ class PlannedDeployment:
                 f"{spell_bytes(memory.snapshot)} more while a snapshot is written"
             )
             if self.partitions > 1:
-                text += f"; {spell_bytes(memory.of(self.partitions))} for {self.partitions} partitions"
+                text += f"; {spell_bytes(memory.for_partitions(self.partitions))} for {self.partitions} partitions"
         return [*sentences, text]
 
     def rows(self) -> list[list[str]]:

@@ -179,7 +179,7 @@ def spec_of_table(path: Path, item_type: str) -> Any:
     # the creator of the sketch knows whether a key is needed
     whole = {"input": source, "key": {"file": "key"}, "sketch": [{**block, "name": "sketch", "window": "1d"}]}
     try:
-        return Config.of(whole, path).sketches[0].spec
+        return Config.from_data(whole, path).sketches[0].spec
     except ConfigError as error:
         prefix = re.compile(r'sketch "sketch"(: |\.)')
         raise ConfigError(*(prefix.sub("", mistake) for mistake in error.mistakes)) from None

@@ -35,7 +35,7 @@ def context(
     """
     from sketchstream.stream.published.evidence import EvidenceNoise
 
-    evidence = EvidenceNoise.of(plan, checked=config.partitioner is not None)
+    evidence = EvidenceNoise.for_plan(plan, checked=config.partitioner is not None)
     letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"
     return of_windows(
         plan,

@@ -103,10 +103,10 @@ class Config:
             data: dict[str, Any] = read_toml(text)
         except ValueError as error:
             raise ConfigError(f"{where} is not valid TOML: {error}") from None
-        return cls.of(data, where, override(data, environ or {}))
+        return cls.from_data(data, where, override(data, environ or {}))
 
     @classmethod
-    def of(cls, data: dict[str, Any], where: Path, mistakes: Sequence[str] = ()) -> Config:
+    def from_data(cls, data: dict[str, Any], where: Path, mistakes: Sequence[str] = ()) -> Config:
         """Build the configuration from plain data, as from the file `where`.
 
         Args:
@@ -287,7 +287,7 @@ class Config:
         """
         behind = self.input.lateness + self.input.quorum_time
         memories = [plan.memory(behind, total or partitions, checked=self.checked) for plan in self.sketches]
-        return sum(memory.of(partitions) for memory in memories)
+        return sum(memory.for_partitions(partitions) for memory in memories)
 
     def input_bytes(self, partitions: int) -> int:
         """Memory of reading that many partitions of a topic from one broker; 0 for a file."""

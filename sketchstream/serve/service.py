@@ -392,7 +392,7 @@ class Service:
 
     # ------------------------------------------------------------------ one window
 
-    def one(self, name: str, since: int | None, until: int | None) -> StoredWindow:
+    def only_window(self, name: str, since: int | None, until: int | None) -> StoredWindow:
         """The only window in a range of time.
 
         Raises:
@@ -595,7 +595,7 @@ class Service:
             raise ConfigError(f"the range holds more than {WINDOWS_OF_A_REQUEST} windows: narrow it with from and to")
         _refuse_incidents(windows)
         if not windows:
-            self.one(name, since, until)
+            self.only_window(name, since, until)
         return windows
 
     def some_windows(self, name: str, since: int | None, until: int | None, groups: int = 1) -> list[StoredWindow]:

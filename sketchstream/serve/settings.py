@@ -46,7 +46,7 @@ class ServeSettings:
     text: str = field(repr=False)
 
     @classmethod
-    def of(
+    def from_config(
         cls, config: Config, *, port: int | None = None, host: str | None = None, database: Path | None = None
     ) -> ServeSettings:
         """The settings of a configuration.

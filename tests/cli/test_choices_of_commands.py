@@ -131,5 +131,5 @@ def test_a_key_of_a_configuration_refuses_an_unknown_word(kind: str, place: tupl
         inner = inner[0] if isinstance(inner, list) else inner
     inner[place[-1]] = "eror"
     with pytest.raises(ConfigError) as caught:
-        Config.of(data, Path("c.toml"))
+        Config.from_data(data, Path("c.toml"))
     assert any(place[-1] in mistake and "eror" in mistake for mistake in caught.value.mistakes), caught.value

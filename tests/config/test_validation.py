@@ -165,7 +165,7 @@ def test_no_mistake_is_spelled_as_in_python() -> None:
             place = changed.setdefault(one, {}) if isinstance(one, str) else changed["sketch"][0]
             place[key] = value
             try:
-                Config.of(changed, Path("sketchstream.toml"))
+                Config.from_data(changed, Path("sketchstream.toml"))
             except ConfigError as error:
                 told += error.mistakes
     assert len(told) > 500

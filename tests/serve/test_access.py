@@ -135,10 +135,10 @@ def test_other_machines_need_tokens(tmp_path):
     path = tmp_path / "sketchstream.toml"
     path.write_text(TEXT + '[serve]\naddress = "0.0.0.0:8400"\n')
     with pytest.raises(ConfigError, match=r"serve\.tokens"):
-        ServeSettings.of(Config.load(path, {}))
+        ServeSettings.from_config(Config.load(path, {}))
     write_tokens(tmp_path, TOKENS)
     path.write_text(TEXT + '[serve]\naddress = "0.0.0.0:8400"\ntokens = "tokens"\n')
-    found = ServeSettings.of(Config.load(path, {}))
+    found = ServeSettings.from_config(Config.load(path, {}))
     assert found.access.hosts is None
     assert len(found.access.tokens) == 2
 

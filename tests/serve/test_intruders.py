@@ -482,7 +482,7 @@ def test_tokens_in_clear_are_warned_of(tmp_path, address, proxies, warned):
     write_tokens(tmp_path, entry(f'token = "{TOKEN}"'))
     path = tmp_path / "sketchstream.toml"
     path.write_text(f'{TEXT}[serve]\naddress = "{address}"\ntokens = "tokens"\n{proxies}\n')
-    assert (ServeSettings.of(Config.load(path, {})).in_clear is not None) is warned
+    assert (ServeSettings.from_config(Config.load(path, {})).in_clear is not None) is warned
 
 
 def test_a_proxy_is_an_address_or_a_network(tmp_path):
@@ -490,7 +490,7 @@ def test_a_proxy_is_an_address_or_a_network(tmp_path):
     for wrong in ("*", "proxy.example", "10.0.0.0/33", ""):
         path.write_text(f'{TEXT}[serve]\nproxies = ["{wrong}"]\n')
         with pytest.raises(ConfigError, match=r"serve\.proxies"):
-            ServeSettings.of(Config.load(path, {}))
+            ServeSettings.from_config(Config.load(path, {}))
 
 
 FORMULAS = ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "''"]

@@ -257,9 +257,9 @@ def test_noise_follows_from_the_sketch() -> None:
     assert misplaced_noise(spec(epsilon="2")) == 1, "two draws cost an event no more than being counted"
     item = open_spec(unit="item", modulus=16, max_count=12, epsilon="4")
     assert misplaced_noise(item) == F(2, 5)
-    assert EvidenceNoise.of(plan(made=item), checked=True).cells == 4096
-    assert EvidenceNoise.of(plan(made=item), checked=False).misplaced == 0
-    assert EvidenceNoise.of(None, checked=True) == EvidenceNoise()
+    assert EvidenceNoise.for_plan(plan(made=item), checked=True).cells == 4096
+    assert EvidenceNoise.for_plan(plan(made=item), checked=False).misplaced == 0
+    assert EvidenceNoise.for_plan(None, checked=True) == EvidenceNoise()
 
 
 def test_the_alarm_judges_the_last_minutes_not_a_life() -> None:

@@ -220,13 +220,13 @@ def test_late_records_count_anew_when_their_noise_changes(after: str, kept: bool
 def test_no_exact_number_of_late_records_is_kept() -> None:
     from sketchstream.stream.state.sketch_state import LateCount
 
-    seen = {LateCount.of(plan(made=spec(epsilon_records="1/10"))).value for _ in range(50)}
+    seen = {LateCount.for_plan(plan(made=spec(epsilon_records="1/10"))).value for _ in range(50)}
     assert len(seen) > 10
-    count = LateCount.of(plan(made=spec(epsilon_records="1/10")))
+    count = LateCount.for_plan(plan(made=spec(epsilon_records="1/10")))
     before = [count.value, count.draw(), count.value][::2]
     assert count.draws == 2
-    assert any(LateCount.of(plan(made=spec(epsilon_records="1/10"))).value != before[0] for _ in range(50))
-    silent = LateCount.of(plan(made=spec()))
+    assert any(LateCount.for_plan(plan(made=spec(epsilon_records="1/10"))).value != before[0] for _ in range(50))
+    silent = LateCount.for_plan(plan(made=spec()))
     silent.add(5)
     assert (silent.value, silent.draws) == (0, 0)
 

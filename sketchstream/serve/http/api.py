@@ -157,7 +157,7 @@ class Api:
         """The answer of one window to a question that may be asked, from the store or computed now."""
         form = query.format
         generation = self._service.store.generation
-        stored = await run_in_threadpool(self._service.one, name, query.since, query.until)
+        stored = await run_in_threadpool(self._service.only_window, name, query.since, query.until)
         etag = self._service.etag(stored, question, form)
         if etag is not None:
             remembered = self._memory.answer(request, etag, form)
@@ -255,8 +255,8 @@ class Api:
         groups = [query.group, query.group if query.against_group is None else query.against_group]
         for group in groups:
             self._service.require_group(name, group)
-        first = await run_in_threadpool(self._service.one, name, query.since, query.until)
-        second = await run_in_threadpool(self._service.one, name, query.against_since, query.against_until)
+        first = await run_in_threadpool(self._service.only_window, name, query.since, query.until)
+        second = await run_in_threadpool(self._service.only_window, name, query.against_since, query.against_until)
         if first.window == second.window and groups[0] == groups[1]:
             raise ConfigError(
                 "the two windows are one and the same: choose another one with against_from and against_to"

@@ -107,7 +107,7 @@ class PageParts:
     def _chosen(self, request: Request) -> tuple[str, StoredWindow]:
         """The sketch and the window of an address."""
         name = self._name(request)
-        return name, self._service.one(name, *span_of(request.query_params))
+        return name, self._service.only_window(name, *span_of(request.query_params))
 
     def _answer(
         self, stored: StoredWindow, group: str | None = None, *, ask: bool = True

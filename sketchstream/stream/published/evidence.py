@@ -47,7 +47,7 @@ class EvidenceNoise:
     unkeyed: bool = False
 
     @classmethod
-    def of(cls, plan: SketchPlan | None, *, checked: bool, unkeyed: bool = False) -> EvidenceNoise:
+    def for_plan(cls, plan: SketchPlan | None, *, checked: bool, unkeyed: bool = False) -> EvidenceNoise:
         """The noise of a sketch.
 
         Args:

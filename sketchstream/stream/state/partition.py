@@ -70,7 +70,7 @@ class PartitionState:
         self.lists = DomainLists(rules.key)
         self.sketch_states: dict[str, SketchState] = {}
         for plan in rules.sketches:
-            noise = EvidenceNoise.of(plan, checked=rules.partitioner is not None, unkeyed=rules.unkeyed)
+            noise = EvidenceNoise.for_plan(plan, checked=rules.partitioner is not None, unkeyed=rules.unkeyed)
             self.sketch_states[plan.name] = SketchState(plan.name, plan, evidence=Evidence(noise))
         self.lifecycle = WindowLifecycle(rules, partition, revision, self.counts, self.outbox)
         self._counter = RecordCounter(self.lifecycle, self._ask_partitions)

@@ -82,7 +82,7 @@ class LateCount:
     draws: int = 0
 
     @classmethod
-    def of(cls, plan: SketchPlan | None) -> LateCount:
+    def for_plan(cls, plan: SketchPlan | None) -> LateCount:
         """Create the number for a sketch, with its first draw."""
         count = cls(Fraction(0) if plan is None else plan.epsilon_records)
         count.draw()
@@ -205,7 +205,7 @@ class SketchState:
     evidence: Evidence = field(default_factory=lambda: Evidence(EvidenceNoise()))
 
     def __post_init__(self) -> None:
-        self.late = LateCount.of(self.plan)
+        self.late = LateCount.for_plan(self.plan)
         self.overlapping = self.plan is not None and self.plan.steps > 1
 
     def fields(self, spec: Spec) -> Mapping[str, str] | None:

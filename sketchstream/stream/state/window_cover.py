@@ -28,7 +28,7 @@ class WindowBounds(NamedTuple):
     ends: Ints
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[int, int]]) -> WindowBounds:
+    def from_pairs(cls, pairs: Sequence[tuple[int, int]]) -> WindowBounds:
         """The bounds of windows [start, end)."""
         return cls(np.array([start for start, _ in pairs], np.int64), np.array([end for _, end in pairs], np.int64))
 
@@ -42,11 +42,11 @@ def covering(state: SketchState, admission: Admission) -> WindowBounds:
     """Windows that cover the admitted times of a chunk."""
     last = state.last
     if last is not None and last.start <= admission.low and admission.high < last.end:
-        return WindowBounds.of([(last.start, last.end)])
+        return WindowBounds.from_pairs([(last.start, last.end)])
     if state.plan is None:  # no longer configured: its windows are finished, and nothing is opened between them
         edges = {EARLIEST_MS, max(EARLIEST_MS, state.progress.through), LATEST_MS}
         edges |= {edge for window in state.windows.values() for edge in (window.start, window.end)}
-        return WindowBounds.of([*pairwise(sorted(edges))])
+        return WindowBounds.from_pairs([*pairwise(sorted(edges))])
     calendar = state.plan.calendar
     admitted = admission.times[admission.admitted]
     pairs = [(start, calendar.end(start)) for start in _steps(calendar, admitted)]
@@ -54,7 +54,7 @@ def covering(state: SketchState, admission: Admission) -> WindowBounds:
         pinned = [(window.start, window.end) for window in state.windows.values()]
         pinned += [] if state.within is None else [state.within]
         pairs = _shorten_to_fit(pairs, pinned, admitted)
-    return WindowBounds.of(pairs)
+    return WindowBounds.from_pairs(pairs)
 
 
 def overlapping(state: SketchState, admission: Admission) -> list[tuple[int, int]]:

@@ -40,7 +40,7 @@ class Memory:
         """Counters of all open windows."""
         return self.window * self.most
 
-    def of(self, partitions: int) -> int:
+    def for_partitions(self, partitions: int) -> int:
         """All bytes that a worker with this number of partitions needs."""
         return self.states * partitions + self.snapshot
 

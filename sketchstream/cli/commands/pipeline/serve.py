@@ -86,7 +86,7 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
     from sketchstream.serve.store.store import Store
     from sketchstream_connectors.readers import open_feed
 
-    settings = ServeSettings.of(config, port=port, host=host, database=database)
+    settings = ServeSettings.from_config(config, port=port, host=host, database=database)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listening(settings.address))
         feed, surroundings = stack.enter_context(open_feed(config))
