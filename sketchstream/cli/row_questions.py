@@ -63,7 +63,7 @@ class RowQuestions:
 
     @cached_property
     def question(self) -> RowQuestion:
-        """What is asked, as everybody who answers takes it."""
+        """The question in the form that all answers take."""
         from sketchstream.query.estimates import RowQuestion, vector_of
 
         shared = {field.name: getattr(self, field.name) for field in fields(RowQuestion) if hasattr(self, field.name)}

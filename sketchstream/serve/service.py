@@ -123,7 +123,7 @@ class WindowAnswer:
 
 
 def guarantee_seen(guarantees: str) -> str:
-    """The guarantee that whoever asks may see: if they may not see every sketch, that of the window's sketch alone."""
+    """The guarantee that the client may see: if they may not see every sketch, that of the window's sketch alone."""
     of_all, _, of_sketch = guarantees.partition("\n")
     return of_all if may_see_all() else of_sketch
 
@@ -154,11 +154,11 @@ class Service:
     # ------------------------------------------------------------------ sketches and windows
 
     def names(self) -> list[str]:
-        """Names of the sketches that are configured or stored, and that whoever asks may see."""
+        """Names of the sketches that are configured or stored, and that the client may see."""
         return [name for name in self.every_name() if may_see(name)]
 
     def every_name(self) -> Iterable[str]:
-        """Names of all sketches, whoever asks."""
+        """Names of all sketches, whatever the client may see."""
         return dict.fromkeys([plan.name for plan in self.config.sketches] + self.store.sketches())
 
     def require(self, name: str) -> str:

@@ -40,7 +40,7 @@ def status(service: Service) -> dict[str, Any]:
 
 
 def readiness(service: Service) -> tuple[int, str]:
-    """HTTP status, and lines on parts that are not ready. They name no file and no sketch: everybody may read them.
+    """HTTP status, and lines on parts that are not ready. They name no file and no sketch: any client may read them.
 
     `status` and the log have all details.
     """
@@ -77,7 +77,7 @@ def threads(service: Service) -> list[threading.Thread]:
 
 
 def _pending_to_see(service: Service) -> int:
-    """Windows that are still to be reconstructed, of sketches that whoever asks may see."""
+    """Windows that are still to be reconstructed, of sketches that the client may see."""
     return sum(counts["pending"] for name, counts in service.store.counts().items() if may_see(name))
 
 

@@ -45,17 +45,17 @@ LOOK_S: Final = 1.0
 """Seconds between two looks at the file of tokens."""
 # Answers ask this variable: an argument is what a caller could forget to pass.
 VIEWER: Final[ContextVar[frozenset[str] | None]] = ContextVar("viewer", default=None)
-"""The sketches that whoever asks may see; None: all. Set for each request, and passed on to the threads it uses."""
+"""The sketches that the client may see; None: all. Set for each request, and passed on to the threads it uses."""
 
 
 def may_see(sketch: str) -> bool:
-    """Whether whoever asks may see a sketch."""
+    """Whether the client may see a sketch."""
     sketches = VIEWER.get()
     return sketches is None or sketch in sketches
 
 
 def may_see_all() -> bool:
-    """Whether whoever asks may see every sketch, and so what speaks of all of them together, or of files."""
+    """Whether the client may see every sketch, and so what speaks of all of them together, or of files."""
     return VIEWER.get() is None
 
 

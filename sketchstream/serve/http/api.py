@@ -320,7 +320,7 @@ class Api:
         return Response(text.encode(), code, {"Cache-Control": "no-store"}, "text/plain")
 
     def admit(self, request: Request) -> None:
-        """Refuse what names no sketch that whoever asks may see."""
+        """Refuse what names no sketch that the client may see."""
         self._service.require(request.path_params["name"])
 
     @cached_property

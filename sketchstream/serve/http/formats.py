@@ -65,7 +65,7 @@ class Remembered:
 
 
 class AnswerMemory:
-    """Answers given last, by request: path, query string, and what whoever asks may see.
+    """Answers given last, by request: path, query string, and what the client may see.
 
     Args:
         store: store whose generation they hold for.

@@ -110,7 +110,7 @@ def describe_answer(endpoint: Callable[..., Any], shape: Any, *, table: bool) ->
 
 
 def plain_path(path: str, endpoint: Callable[..., Any]) -> DocumentedRoute:
-    """A path that answers in lines of text, to everybody."""
+    """A path that answers in lines of text, to any client."""
     document: dict[str, Any] = {"summary": _summary(endpoint), "description": "", "responses": {200: TEXT, 503: TEXT}}
     return DocumentedRoute(path, endpoint, response_class=PlainTextResponse, openapi_extra={"security": []}, **document)
 

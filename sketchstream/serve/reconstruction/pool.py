@@ -147,7 +147,7 @@ class Pool:
         return job.future
 
     def leave(self, future: Future[Computed]) -> None:
-        """Note that whoever asked does not wait for the result any more: what nobody waits for is not computed."""
+        """Note that a client does not wait for the result any more: what no client waits for is not computed."""
         with self._changed:
             job = self._by_future.get(future)
             if job is None:

@@ -116,7 +116,7 @@ def published_reason(frontiers: Iterable[Frontier]) -> str | None:
     return None
 
 
-def tell_unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bounded: bool) -> Iterator[str]:
+def describe_unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bounded: bool) -> Iterator[str]:
     """Describe the open windows and what they wait for.
 
     Args:

@@ -260,7 +260,7 @@ class Worker:
         reason = recent or log_lines.main_reason(self.metrics.exact()) if nothing is None else nothing
         return (
             *(() if reason is None else (reason,)),
-            *log_lines.tell_unsealed(ours, self.rules.lateness_ms, bounded=bounded),
+            *log_lines.describe_unsealed(ours, self.rules.lateness_ms, bounded=bounded),
         )
 
     def close(self, *, leave: bool = False) -> None:
