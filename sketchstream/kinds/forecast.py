@@ -6,6 +6,7 @@ are read.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -30,7 +31,8 @@ class Forecast:
 
     Attributes:
         quantity: what the numbers are, such as "count".
-        rmse: root mean squared error of one of them as `seal` publishes it, from noise alone.
+        rmse: root mean squared error of one of them as `seal` publishes it, from noise alone; infinite if noise may
+            hide all that is counted, so that the error is not known beforehand.
         noise: law and parameter of the first layer of noise.
         alternatives: specs that differ in one parameter, each with its rmse.
         advice: what follows, in a sentence.
@@ -86,9 +88,11 @@ def plain_forecast(spec: Any, error: Error | None = None, others: list[dict[str,
         alternatives = list(_measure_specs(_others(spec), measure))
     least = min(alternatives, key=lambda one: float(one["rmse"]), default={"rmse": rmse})
     changed = ", ".join(f"{name} {value}" for name, value in least.items() if name != "rmse")
-    advice = f"one {quantity} has a standard error of {rmse:.4g}"
+    known = math.isfinite(rmse)
+    advice = f"one {quantity} has a standard error of {rmse:.4g}" if known else f"noise may hide all {quantity}"
     if changed and least["rmse"] < rmse:
-        advice += f"; with {changed} it would have {least['rmse'] / rmse:.0%} of it"
+        less = f"it would have {least['rmse'] / rmse:.0%} of it" if known else f"the error would be {least['rmse']:.4g}"
+        advice += f"; with {changed} {less}"
     return {"quantity": quantity, "rmse": rmse, "noise": noise, "alternatives": alternatives, "advice": advice}
 
 
@@ -96,7 +100,9 @@ def _measure_specs(others: Iterable[tuple[dict[str, str], Any]], measure: Error)
     """The error of each spec; one whose sketches could not tell the number is left out."""
     for change, other in others:
         with suppress(EstimateError, SpecError):
-            yield {**change, "rmse": measure(other)[1]}
+            rmse = measure(other)[1]
+            if math.isfinite(rmse):
+                yield {**change, "rmse": rmse}
 
 
 def _others(spec: Any) -> list[tuple[dict[str, str], Any]]:

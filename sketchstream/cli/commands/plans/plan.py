@@ -6,6 +6,7 @@ data and no sketch are read.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -245,7 +246,7 @@ def _print_early(early: EarlyAnswers, final: planner.Plan, released: planner.Pla
                 name,
                 f"{number.sd:,.4g}",
                 f"{released[name].sd:,.4g}",
-                f"{released[name].sd / number.sd:.3g}" if number.sd else "-",
+                f"{released[name].sd / number.sd:.3g}" if 0 < number.sd < math.inf else "-",
             ]
             for name, number in final.numbers.items()
         ],

@@ -119,8 +119,11 @@ def deviation(profile: ReconstructedProfile, name: str) -> float:
     For the others, two levels are compared, so that brackets of wide bins, which do not depend on the level, cancel;
     the longer half is used. Where the lower end of the wider one is 0, the two do not tell how far noise reaches: then
     it is at least what an interval from 0 to the value says. Infinite if both ends are at the limits of possible
-    values at both levels: then the interval does not depend on the noise.
+    values at both levels: then the interval does not depend on the noise. Infinite, too, where noise may hide all items
+    of an open domain: estimates of numbers of items are then far from normal, with errors much above local widths.
     """
+    if profile.facts.open_domain and name != "total" and profile.number("distinct", 0.95).low <= 0.0:
+        return math.inf
     if not profile.facts.open_domain and (name == "distinct" or name.startswith("at_least.")):
         k = 1 if name == "distinct" else int(name.removeprefix("at_least."))
         return math.sqrt(max(float(profile.known_tail(k).variance[0]), 0.0))

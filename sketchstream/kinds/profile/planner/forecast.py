@@ -21,7 +21,8 @@ class Expected:
 
     Args:
         value: what the assumed stream has.
-        sd: standard deviation of the linear estimate, on which the published interval rests (half its width / 1.96).
+        sd: standard deviation of the linear estimate, on which the published interval rests (half its width / 1.96);
+            infinite where it is not known beforehand, because the interval does not tell how far noise reaches.
         simulated: root mean squared error of the chosen method in simulated runs; None without simulated runs.
         central: standard deviation that a curator with raw counts would reach at the same epsilon; None where no
             such law is known.
@@ -122,7 +123,7 @@ class Plan:
                 name,
                 number_text(number.value),
                 number_text(number.sd),
-                f"{number.relative:.2%}",
+                f"{number.relative:.2%}" if math.isfinite(number.relative) else number_text(number.relative),
                 cell(number.simulated),
                 cell(number.central),
             ]
@@ -132,7 +133,8 @@ class Plan:
     COLUMNS: ClassVar[Mapping[str, str]] = {
         "number": "what is asked; at_least.K: items counted K times or more",
         "value": "what the assumed stream has",
-        "sd": "standard deviation behind intervals, 1.96 of them to either side; method likelihood may err by less",
+        "sd": "standard deviation behind intervals, 1.96 of them to either side; method likelihood may err by less; "
+        "inf: not known beforehand",
         "relative": "sd as a share of the value",
         "simulated": "root mean squared error in simulated windows (--runs)",
         "central": "standard deviation for a curator who keeps raw counts, at the same epsilon",

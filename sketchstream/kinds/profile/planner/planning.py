@@ -172,9 +172,8 @@ def smallest_plan(
         raise SpecError(f"{items:g} items crowd every level of every size within the limits; more levels are needed")
     at = f"{best.spec.domain.size} slots" if vary == "slots" else f"epsilon {best.spec.epsilon}"
     error = best.worst(names).relative
-    raise SpecError(
-        f"no {vary} within the limits bring {', '.join(names)} to {target:.2%}; the best is {error:.2%} at {at}"
-    )
+    least = f"the best is {error:.2%} at {at}" if math.isfinite(error) else "noise may hide all items in each case"
+    raise SpecError(f"no {vary} within the limits bring {', '.join(names)} to {target:.2%}; {least}")
 
 
 def _candidates(spec: ProfileSpec, vary: Vary, items: float) -> list[ProfileSpec]:
@@ -260,7 +259,12 @@ def _notes(
     if gain > 1:
         out.append(f"merging multiplies the noise's worst frequency by {gain:.3g}; stack partitions instead")
     distinct = numbers["distinct"]
-    if distinct.central is not None and distinct.central > 0:
+    if unknown := [name for name, number in numbers.items() if math.isinf(number.sd)]:
+        out.append(
+            f"the error of {', '.join(unknown)} is not known beforehand (inf): the interval reaches as far as possible "
+            "values do, so that it does not tell how far noise moves the estimate"
+        )
+    if distinct.central is not None and distinct.central > 0 and math.isfinite(distinct.sd):
         factor = distinct.sd / distinct.central
         out.append(
             f"pan-privacy costs a factor of {factor:,.0f} in the error of distinct: a curator who keeps raw counts "

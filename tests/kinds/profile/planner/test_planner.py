@@ -260,3 +260,32 @@ def test_a_search_keeps_what_it_does_not_vary(more):
     assert resize(spec) == spec
     larger = ss.OpenDomain(slots=1 << 13, levels=2)
     assert resize(spec, domain=larger) == ss.ProfileSpec(epsilon="3", domain=larger, **more)
+
+
+HIDDEN = ss.ProfileSpec("1/20", domain=ss.OpenDomain(slots=4096, levels=1))
+
+
+def test_no_error_is_given_where_noise_may_hide_all_items() -> None:
+    # 40 simulated sketches with 3,000 items had an error of 20,620 in distinct, of 8,838 in at_least.2
+    found = ss.plan(HIDDEN, items=3000)
+    assert [name for name, one in found.numbers.items() if math.isfinite(one.sd)] == ["total"]
+    assert found.to_dict()["numbers"]["distinct"]["relative"] is None
+    assert found.rows()[0][2:4] == ["inf", "inf"]
+    assert any("not known beforehand (inf)" in note for note in found.notes)
+    assert not any("a factor of" in note for note in found.notes)
+    merged = ss.ProfileSpec("1", domain=ss.OpenDomain(slots=4096, levels=2), publish="state", intrusion=True)
+    assert math.isinf(ss.plan(merged, items=2000, merges=3)["distinct"].sd)  # simulated: 20,890
+    assert ss.plan(OPEN, items=8000)["distinct"].sd < 1000
+
+
+def test_a_search_says_so_if_noise_may_hide_all_items_of_every_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_candidates", lambda *_: [HIDDEN])
+    with pytest.raises(ss.SpecError, match="noise may hide all items in each case"):
+        ss.smallest_plan(HIDDEN, target=0.1, items=3000)
+
+
+def test_a_forecast_names_the_change_after_which_items_show() -> None:
+    found = ss.forecast(ss.ProfileSpec("1/4", domain=ss.OpenDomain(slots=1024, levels=1)))
+    assert math.isinf(found.rmse)
+    assert found.advice.startswith("noise may hide all distinct items; with epsilon 1/2 the error would be ")
+    assert [one["epsilon"] for one in found.alternatives] == ["1/2"]
