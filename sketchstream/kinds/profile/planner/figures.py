@@ -113,6 +113,26 @@ def truths(names: Sequence[str], items: float, shares: Floats) -> dict[str, floa
     return out
 
 
+def wrapping_shifts(names: Sequence[str], items: float, shares: Floats, spec: ProfileSpec) -> dict[str, float]:
+    """How much each number of the counts modulo p exceeds that of the true counts; empty if no count wraps.
+
+    Args:
+        names: names of the numbers.
+        items: items of the assumed stream.
+        shares: shares of counts 1, 2, 3, ...
+        spec: spec of the sketch; a noisy total, if it keeps one, does not wrap.
+    """
+    if spec.modulus is None or shares.size < spec.modulus:
+        return {}
+    residues = np.bincount(np.arange(1, shares.size + 1) % spec.modulus, shares)[1:]
+    left = float(residues.sum())
+    true = truths(names, items, shares)
+    seen = truths(names, items * left, residues / left) if left > 0.0 else dict.fromkeys(true, 0.0)
+    if total_noise(spec, 1, 1) and left > 0.0:
+        seen |= {"total": true["total"], "mean": true["mean"] / left}
+    return {name: seen[name] - true[name] for name in true}
+
+
 def deviation(profile: ReconstructedProfile, name: str) -> float:
     """Standard deviation of a number: of closed domains' k+ numbers from the estimate, of others from the interval.
 

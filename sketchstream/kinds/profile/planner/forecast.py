@@ -22,7 +22,8 @@ class Expected:
     Args:
         value: what the assumed stream has.
         sd: standard deviation of the linear estimate, on which the published interval rests (half its width / 1.96);
-            infinite where it is not known beforehand, because the interval does not tell how far noise reaches.
+            infinite where it is not known beforehand, because the interval does not tell how far noise reaches. Of
+            counts modulo p it includes how much wrapping shifts the number, as the root of the sum of both squares.
         simulated: root mean squared error of the chosen method in simulated runs; None without simulated runs.
         central: standard deviation that a curator with raw counts would reach at the same epsilon; None where no
             such law is known.
@@ -134,7 +135,7 @@ class Plan:
         "number": "what is asked; at_least.K: items counted K times or more",
         "value": "what the assumed stream has",
         "sd": "standard deviation behind intervals, 1.96 of them to either side; method likelihood may err by less; "
-        "inf: not known beforehand",
+        "inf: not known beforehand; includes what wrapping shifts",
         "relative": "sd as a share of the value",
         "simulated": "root mean squared error in simulated windows (--runs)",
         "central": "standard deviation for a curator who keeps raw counts, at the same epsilon",

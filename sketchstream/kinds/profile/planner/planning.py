@@ -32,6 +32,8 @@ BIAS_DEVIATIONS, BIAS_SHARE = 3.0, 0.02
 """A number of items is not found at all if it is off by more than both: standard deviations, share of the items."""
 
 
+SHIFTED = 0.5
+"""Part of a number's error from which on a shift by counts that wrap is named."""
 PAST = 1.3
 """More slots are not tried once slots outnumber items and an error is 1.3 times the least: empty slots' noise rules."""
 
@@ -97,11 +99,13 @@ def plan(
     truths = figures.truths(names, items, shares)
     simulated = simulated_errors(single, items, shares, merges, runs, method, seed, truths) if runs else {}
     draws, distinct = figures.total_noise(single, parts, merges), figures.deviation(profile, "distinct")
+    shifts = figures.wrapping_shifts(names, items, shares, single)
     numbers = {}
     for name in names:
         counted = figures.counted_deviation(name, draws, truths, distinct, single)
         deviation = figures.deviation(profile, name) if counted is None else counted
-        numbers[name] = Expected(truths[name], deviation, simulated.get(name), figures.central(single, name))
+        error = math.hypot(deviation, shifts.get(name, 0.0))
+        numbers[name] = Expected(truths[name], error, simulated.get(name), figures.central(single, name))
     ledger = initial_ledger(spec)
     loss, looked = ledger.loss(), ledger.loss(intrusion=True)
     above = items * float(shares[spec.max_count :].sum())
@@ -118,7 +122,7 @@ def plan(
         merge_gain=gain,
         method=method,
         runs=runs,
-        notes=tuple(_notes(spec, numbers, (loss, looked), above, windows, gain)),
+        notes=tuple(_notes(spec, numbers, (loss, looked), above, windows, gain, shifts)),
     )
 
 
@@ -232,8 +236,9 @@ def _notes(
     above: float,
     windows: int,
     gain: float,
+    shifts: Mapping[str, float],
 ) -> list[str]:
-    """Notes for the reader of the table; `above` items are expected beyond the largest count."""
+    """Notes for the reader of the table; `above` items are expected beyond the largest count, which shifts numbers."""
     out = []
     unit = spec.unit
     loss, looked = losses
@@ -256,6 +261,11 @@ def _notes(
             "where counts wrap; the modulus must lie above the largest count that is wanted, and errors grow with it"
         )
         out.append(tail_note(spec, expected_mean(numbers)))
+        if moved := [name for name, shift in shifts.items() if abs(shift) > SHIFTED * numbers[name].sd]:
+            out.append(
+                f"wrapping shifts {', '.join(moved)}: intervals are those of the counts modulo {spec.modulus}, and "
+                "the errors here include the difference, which is the same in every window"
+            )
     if gain > 1:
         out.append(f"merging multiplies the noise's worst frequency by {gain:.3g}; stack partitions instead")
     distinct = numbers["distinct"]

@@ -10,7 +10,7 @@ import pytest
 import sketchstream as ss
 from sketchstream.kinds.profile.estimate import simulate
 from sketchstream.kinds.profile.estimate.linear.line import linear
-from sketchstream.kinds.profile.planner import expectation, planning
+from sketchstream.kinds.profile.planner import expectation, figures, planning
 
 OPEN = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=1 << 14, levels=4), max_count=60)
 
@@ -289,3 +289,33 @@ def test_a_forecast_names_the_change_after_which_items_show() -> None:
     assert math.isinf(found.rmse)
     assert found.advice.startswith("noise may hide all distinct items; with epsilon 1/2 the error would be ")
     assert [one["epsilon"] for one in found.alternatives] == ["1/2"]
+
+
+WRAPPING = ss.ProfileSpec("4", "item", ss.OpenDomain(slots=4096, levels=4), epsilon_publish="1", modulus=32)
+
+
+def test_errors_include_what_wrapping_shifts() -> None:
+    # 3,000 items of a Zipf law: errors of 40 simulated sketches, and standard deviations without the shift
+    found = ss.plan(WRAPPING, items=3000, law="zipf")
+    for name, simulated in (("total", 8915), ("mean", 2.965), ("entropy", 1.603)):  # not 1,354, 0.43 and 0.30
+        assert 1 / 2 < simulated / found[name].sd < 2, name
+    assert any(note.startswith("wrapping shifts total, mean, entropy") for note in found.notes)
+    light = ss.plan(WRAPPING, items=3000)
+    assert not any(note.startswith("wrapping shifts") for note in light.notes)
+
+
+def test_wrapping_shifts_numbers_of_residues_but_no_noisy_total() -> None:
+    names, shares = ["distinct", "at_least.2", "total", "mean", "one_hit_ratio", "entropy"], np.zeros(6)
+    shares[[0, 3, 5]] = 0.5, 0.25, 0.25  # of 8 items: four once, two 4 times, two 6 times; modulo 4: 1, 0 and 2
+    domain = ss.ClosedDomain(size=100)
+    spec = ss.ProfileSpec("4", "item", domain, epsilon_publish="1", modulus=4)
+    found = figures.wrapping_shifts(names, 8, shares, spec)
+    entropy = -(4 / 8 * math.log(1 / 8) + 4 / 8 * math.log(2 / 8))
+    true = -(4 / 24 * math.log(1 / 24) + 8 / 24 * math.log(4 / 24) + 12 / 24 * math.log(6 / 24))
+    expected = [-2.0, -2.0, -16.0, 8 / 6 - 3, 4 / 6 - 4 / 8, entropy - true]
+    assert [found[name] for name in names] == pytest.approx(expected)
+    counted = ss.ProfileSpec("4", "item", domain, epsilon_publish="1", modulus=4, max_total=6)
+    found = figures.wrapping_shifts(names, 8, shares, counted)
+    assert (found["total"], found["mean"]) == pytest.approx((0.0, 24 / 6 - 3))
+    assert figures.wrapping_shifts(names, 8, np.array([0.0, 0.0, 0.0, 1.0]), spec)["total"] == -32
+    assert figures.wrapping_shifts(names, 8, shares[:1], spec) == {}
