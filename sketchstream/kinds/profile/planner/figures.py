@@ -138,9 +138,11 @@ def deviation(profile: ReconstructedProfile, name: str) -> float:
 
     For the others, two levels are compared, so that brackets of wide bins, which do not depend on the level, cancel;
     the longer half is used. Where the lower end of the wider one is 0, the two do not tell how far noise reaches: then
-    it is at least what an interval from 0 to the value says. Infinite if both ends are at the limits of possible
-    values at both levels: then the interval does not depend on the noise. Infinite, too, where noise may hide all items
-    of an open domain: estimates of numbers of items are then far from normal, with errors much above local widths.
+    it is at least what an interval from 0 to the value says. Infinite for the entropy of an open domain whose interval
+    begins at 0: one item with nearly all events is not ruled out, but errors are much smaller unless there is one.
+    Infinite if both ends are at the limits of possible values at both levels: then the interval does not depend on the
+    noise. Infinite, too, where noise may hide all items of an open domain: estimates of numbers of items are then far
+    from normal, with errors much above local widths.
     """
     if profile.facts.open_domain and name != "total" and profile.number("distinct", 0.95).low <= 0.0:
         return math.inf
@@ -153,7 +155,10 @@ def deviation(profile: ReconstructedProfile, name: str) -> float:
     spread = float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)
     if spread == 0.0 and narrow.high > narrow.low:
         return math.inf
-    return spread if wide.low > 0.0 else max(spread, float(wide.value) / NORMAL)
+    if wide.low > 0.0:
+        return spread
+    hidden = profile.facts.open_domain and name == "entropy"
+    return math.inf if hidden else max(spread, float(wide.value) / NORMAL)
 
 
 def central(spec: ProfileSpec, name: str) -> float | None:
