@@ -79,9 +79,10 @@ class ConvolutionSpec(ConvolutionFields):
         origin: lag 0 is this place of the coefficients; above 0 an answer looks ahead.
         epsilon: exact rational.
         delta: exact rational in [1e-300, 0.5], or 0 for pure privacy.
-        noise: "gaussian", "laplace", "laplace_pure" (delta not spent), "counts" (Laplace noise on the counts), for
-            series "tree" (Laplace noise on sums of blocks) and "toeplitz" (Gaussian noise on the normalised square root
-            of a filter; up to 131,072 positions), or "auto", the one whose error is smallest.
+        noise: "gaussian", "laplace", "laplace_pure" (needs delta = 0; "auto" may choose it for any delta, which is not
+            spent), "counts" (Laplace noise on the counts), for series "tree" (Laplace noise on sums of blocks) and
+            "toeplitz" (Gaussian noise on the normalised square root of a filter; up to 131,072 positions), or "auto",
+            the one whose error is smallest.
         layout: "fourier" (exact integers, an update touches each coefficient) or "time" (an update touches one). By
             default "time" for series of more than 8,192 positions with a delta, else "fourier".
         floor: share of the budget that is spread evenly, in [0, 1); above 0 for layout "time".
