@@ -140,3 +140,11 @@ def test_days_of_utc_are_equally_long() -> None:
     lengths = {name: Calendar(Width.parse("1d"), name).shortest_ms for name in ("UTC", "Europe/Berlin")}
     assert lengths == {"UTC": 24 * 3_600_000, "Europe/Berlin": 23 * 3_600_000}
     assert Calendar(Width.parse("1h"), "Europe/Berlin").shortest_ms == 3_600_000
+
+
+def test_the_last_window_of_a_day_is_cut_at_midnight_where_clocks_change() -> None:
+    """As docs/streams.md says: 23 hours are 30 windows of 45 minutes, and one of 30."""
+    calendar = Calendar(Width.parse("45m"), "America/New_York")
+    midnight = datetime(2024, 3, 11, 4, tzinfo=UTC).timestamp() * 1000
+    start, end = calendar.window(int(midnight) - 1)
+    assert (end, end - start) == (midnight, 30 * 60_000)

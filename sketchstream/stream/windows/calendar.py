@@ -120,7 +120,10 @@ class Width:
 
     @property
     def shortest_ms(self) -> int:
-        """A lower bound of the length of such windows, for estimates of how many are open at once."""
+        """Length of the shortest such windows, for estimates of how many are open at once.
+
+        Windows below a day count as their width: on a day whose clocks change, one of them is shorter.
+        """
         per_unit = {"minute": MINUTE_MS, "day": DAY_MS - HOUR_MS, "month": 28 * DAY_MS - HOUR_MS}
         return self.count * per_unit[self.unit]
 
@@ -168,7 +171,7 @@ class Calendar:
 
     @property
     def shortest_ms(self) -> int:
-        """A lower bound of the length of these windows; exact if all are equally long."""
+        """Length of the shortest of these windows, as `Width` says; exact if all are equally long."""
         return self.width.shortest_ms if self._fixed is None else self._fixed[1]
 
     @cached_property
