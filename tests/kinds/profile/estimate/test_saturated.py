@@ -40,3 +40,22 @@ def test_noise_alone_is_not_taken_for_a_crowd(seed: int) -> None:
     more = {"unit": "item", "open_domain": True, "form": "bins", "modulus": 32, "max_count": 31}
     published = simulate.publish(counters, epsilon="1/10", rng=rng, cost="1/10", **more)
     assert reconstruct([published], max_count=31).distinct.low == 0.0
+
+
+@pytest.mark.parametrize(("epsilon", "seed"), [("1/10", 45), ("1/20", 49)])
+def test_an_empty_sketch_that_is_refused_is_not_called_crowded(epsilon: str, seed: int) -> None:
+    more = {"unit": "event", "open_domain": True, "form": "cumulative", "max_count": 300}
+    counters = [np.zeros(512, np.int64)] * 2
+    published = simulate.publish(counters, epsilon=epsilon, rng=np.random.default_rng(seed), cost=epsilon, **more)
+    with pytest.raises(EstimateError, match=r"^noise hides how many items there are.* a larger epsilon"):
+        reconstruct([published], max_count=300)
+
+
+def test_a_crowd_is_refused_with_the_limit_that_holds() -> None:
+    with pytest.raises(EstimateError, match=r"more than 0\.52 items in each slot, and sums modulo 2 .* larger modulus"):
+        reconstruct([seen(2, 4096, 1, 0.73, 3)[1]], max_count=1)
+    rng = np.random.default_rng(1)
+    more = {"unit": "event", "open_domain": True, "form": "cumulative", "max_count": 300}
+    counters = simulate.hash_counts(np.full(20_000, 3), 1024, 2, rng)
+    with pytest.raises(EstimateError, match=r"more than 1\.75 items in each slot, and what is published"):
+        reconstruct([simulate.publish(counters, epsilon="1", rng=rng, cost="1", **more)], max_count=300)

@@ -42,6 +42,8 @@ GROUPS = 6
 """Groups of similar parts at most; the ratio grows until there are no more."""
 RANGE = 512
 """Counts beyond this are taken as they stand in the slots: heavier items hardly ever share one."""
+SURELY_ITEMS = 5.0
+"""Distance of the data from no items, in standard deviations, below which noise may be all there is."""
 MIN_COUNTS = 32
 """Least number of counts that are resolved: asking for fewer must not change what is said of them."""
 
@@ -189,7 +191,7 @@ def read_part(observed: Observed, span: int) -> ObservedPart:
     """Estimate the number of items of one part, and a first law of them.
 
     Raises:
-        EstimateError: every level is crowded.
+        EstimateError: every level is crowded, or noise hides how many items there are.
     """
     levels = read_levels(observed, span)
     if residues.exact(levels):
@@ -204,10 +206,22 @@ def read_part(observed: Observed, span: int) -> ObservedPart:
             items = curve.value
             clear = useful(levels, items)
             model = _first_law(clear, model, items)
-    if cardinality.is_overcrowded(levels, curve) or (residues.exact(levels) and residues.is_saturated(levels, curve)):
+    crowded, exact = cardinality.is_overcrowded(levels, curve), residues.exact(levels)
+    if crowded or (exact and residues.is_saturated(levels, curve)):
+        if float(curve.distance[0]) < SURELY_ITEMS:
+            raise EstimateError(
+                "noise hides how many items there are: what is published may hold none as well as more than can be "
+                "told apart; take a larger epsilon, fewer slots or fewer levels"
+            )
+        if crowded:
+            raise EstimateError(
+                f"every level is too crowded: there are more than {CROWDED:.3g} items in each slot, and what is "
+                "published cannot tell how many; take more slots or more levels"
+            )
         raise EstimateError(
-            "every level is too crowded: there are about two items or more in each slot, and what is published cannot "
-            "tell how many; take more slots or more levels"
+            f"every level is too crowded: there are more than {residues.saturating_load(levels):.2g} items in each "
+            f"slot, and sums modulo {observed.modulus} cannot tell how many; take more slots, more levels or a larger "
+            "modulus"
         )
     return ObservedPart(observed, levels, clear, curve, with_heavy(model, clear))
 

@@ -345,13 +345,18 @@ def _top(at: Floats, value: Floats) -> tuple[float, float]:
     return float(at[i] + step * (at[1] - at[0])), here + slope * step / 2.0
 
 
+def saturating_load(levels: Sequence[Level]) -> float:
+    """Items per slot beyond which residues of sums are too nearly uniform to tell how many items there are."""
+    return SATURATED * math.log(Residues(levels).p)
+
+
 def is_saturated(levels: Sequence[Level], curve: Curve) -> bool:
     """Whether slots of every level may have wrapped more than once, and residues are nearly equally frequent.
 
     The remaining signal fits several item counts, because phases are known only modulo 2 pi.
     """
     low, _ = curve.ends(SURE_DEVIATIONS)
-    return low > SATURATED * math.log(Residues(levels).p) * max(level.m / level.share for level in levels)
+    return low > saturating_load(levels) * max(level.m / level.share for level in levels)
 
 
 def _falling(distance: Floats, below: npt.NDArray[np.bool_]) -> Floats:
