@@ -80,7 +80,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
     rows = _rows(flights, destinations)
     lines = ["Airports by where their flights go, July 2013: distances between rows of flights by destination"]
     for sketch, shown in PARTS.items():
-        found: Any = windows(configuration, sketch)[SHOWN].estimate
+        found: Any = windows(configuration, sketch)[SHOWN].estimate()
         lines += ["", f"{shown} (epsilon 1, delta 1e-6)"]
         for one, other in combinations(AIRPORTS, 2):
             gap = rows[AIRPORTS.index(one)] - rows[AIRPORTS.index(other)]
