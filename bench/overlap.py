@@ -76,7 +76,7 @@ def main() -> None:
         values = np.array([row.value for row in found[one]])
         sd = values.std(ddof=1)
         held = statistics.fmean(row.low <= true <= row.high for row in found[one])
-        predicted = statistics.fmean(row.sd for row in found[one])
+        predicted = statistics.fmean(row.stderr for row in found[one])
         bias = values.mean() - true
         print(
             f"| {one.replace('|', 'or')} | {100 * sd / true:.2f} | {100 * predicted / true:.2f} | {100 * held:.0f} | "

@@ -446,7 +446,7 @@ def main() -> None:
             before = time.perf_counter()
             client.get(f"/v1/sketches/{one.sketch}/profile?{where}").raise_for_status()
             firsts.append(time.perf_counter() - before)
-            published = direct.result(direct.one(one.sketch, *one.window))
+            published = direct.result(direct.only_window(one.sketch, *one.window))
             published.profile()
             before = time.perf_counter()
             published.profile()
