@@ -31,7 +31,7 @@ def partition_numbers(known: Iterable[tuple[int, int]], topics: int = 1) -> list
         topics: topics of the configuration; each has a partition at least, whether anything was heard of it or not.
 
     Examples:
-        >>> everywhere([(1, 3), (100_000, 2)], topics=2)
+        >>> partition_numbers([(1, 3), (100_000, 2)], topics=2)
         [0, 1, 2, 100000, 100001]
     """
     counts = dict.fromkeys(range(topics), 1)

@@ -67,7 +67,7 @@ def noise_that_is_not_added(patch: Patch) -> None:
 
 
 def an_update_that_takes_any_weight(patch: Patch) -> None:
-    patch.setattr(events.ColumnIndex, "_lattice", Lattice(0, Fraction(1 << 40)))
+    patch.setattr(events.ColumnIndex, "lattice", Lattice(0, Fraction(1 << 40)))
 
 
 def a_release_that_charges_nothing(patch: Patch) -> None:

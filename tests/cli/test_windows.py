@@ -186,7 +186,7 @@ def test_a_sketch_is_chosen_by_name_where_there_are_several(run: Run, tmp_path: 
     config = count(run, tmp_path, 2, both)
     with pytest.raises(ss.ConfigError, match="several sketches"):
         ss.windows(config)
-    assert ss.windows(config, "b")[0].profile.max_count == 1
+    assert ss.windows(config, "b")[0].profile().max_count == 1
     # trends leave out what not every window resolves
     assert "10 times or more:" not in ss.windows(config, "b")._repr_html_()
     assert "10 times or more:" in ss.windows(config, "a")._repr_html_()

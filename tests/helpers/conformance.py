@@ -269,8 +269,8 @@ def lives_are_accounted_for(case: Case) -> None:
     assert len(again.layers) == len(again.ledger.layers) == 2
     again.release(*case.asked)
     assert again.guarantee().to_dict()["unit"] == case.spec.unit
-    loss = again.ledger.order
-    assert loss >= sketch.ledger.order
+    loss = again.ledger.order()
+    assert loss >= sketch.ledger.order()
     sealed = again.seal()
     assert again.closed
     with pytest.raises(SealedError):

@@ -153,6 +153,7 @@ CALLS: dict[str, list[Callable[..., object]]] = {
     "Stack.profile": [lambda **given: ss.stack([sealed("profile of items")]).profile(**given)],
     "Stack.estimate": [lambda **given: ss.stack([sealed("gaussian")]).estimate(**given)],
     "GaussianLedger.loss": [lambda **given: opened("gaussian").ledger.loss(**given)],
+    "GaussianLedger.order": [lambda **given: opened("gaussian").ledger.order(**given)],
     "plan": [lambda **given: ss.plan(**{"spec": SPECS["profile"], "items": 50, **given})],
     "smallest_plan": [
         lambda **given: ss.smallest_plan(
