@@ -46,7 +46,7 @@ class Rule:
         warn: loss of admitted records beyond which an answer carries a warning.
         incomplete: loss of admitted records beyond which a window is incomplete.
         refused: share of records that came too late, were refused or misplaced, over those admitted, beyond which a
-            window is incomplete too; where the number admitted is not published, any such number that shows.
+            window is incomplete too; where the number admitted is not published, any such number above the noise.
     """
 
     warn: Tolerance = Tolerance(0.005, 1e-3)

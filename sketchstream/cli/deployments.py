@@ -331,10 +331,10 @@ _GROUPS = (
 )  # fmt: skip
 _WINDOWS = (
     click.option("--window", help="Width of a window: 1h, 1d, 7d, 1mo, ..."),
-    click.option("--every", help="With --window: one begins each so often, such as 1d; they overlap."),
+    click.option("--every", help="With --window: time between the starts of windows, such as 1d; they overlap."),
     click.option("--timezone", default="UTC", show_default=True, help="With --window: where days begin."),
     click.option("--lateness", help="With --window: how late records may be.  [default: as in a configuration]"),
-    click.option("--emit-every", help="With --window: it is published so often before it is sealed, such as 15m."),
+    click.option("--emit-every", help="With --window: time between its early answers, such as 15m."),
     click.option("--epsilon-early", metavar="FRACTION", help="With --emit-every: cost of all early answers."),
 )  # fmt: skip
 

@@ -97,6 +97,7 @@ class WindowsReport:
     starts: list[datetime] = field(default_factory=list)
     rows: list[Mapping[str, Estimate | None]] = field(default_factory=list)
     status: list[str] = field(default_factory=list)
+    complete: list[bool] = field(default_factory=list)
     intervals: list[bool] = field(default_factory=list)
     folds: deque[report.Fold] = field(default_factory=lambda: deque(maxlen=FOLDS))
     guarantee: Mapping[str, Any] | None = None
@@ -109,6 +110,7 @@ class WindowsReport:
         self.starts.append(start)
         self.rows.append(profile.chosen(SHOWN_NUMBERS))
         self.status.append(window.describe())
+        self.complete.append(window.complete is True)
         self.intervals.append(answer.intervals)
         self.guarantee = profile.guarantee
         self.say = profile.names
@@ -120,9 +122,8 @@ class WindowsReport:
         labels = start_labels(self.starts)
         charts = presentation.trend_together(TREND, self.rows, labels, all(self.intervals), self.say)
         trend = report.Section("Trend", (words.INTERVALS,), charts=charts, tables=[self._table(labels)])
-        unfinished = sum(status != "complete" and not status.startswith("all ") for status in self.status)
         alarms = [] if all(self.intervals) else [f"Some windows have no intervals. {words.NO_INTERVALS}"]
-        about = ManyWindows(self.sketch, self.timezone, labels, unfinished, self.guarantee)
+        about = ManyWindows(self.sketch, self.timezone, labels, self.complete.count(False), self.guarantee)
         return about.page([trend], list(reversed(self.folds)), alarms=alarms)
 
     def _table(self, labels: Sequence[str]) -> report.ReportTable:

@@ -260,8 +260,9 @@ class Config:
             to = " --to committed" if self.from_kafka else ""
             raise StoreError(
                 f"there is no key file {self.key_file}: bring it back from its backup, as another key loses open "
-                f"windows; only where nothing was counted yet, `sketchstream keygen -o {self.key_file}` makes one; "
-                f"where it is lost for good, so it does, and `sketchstream reset{to}` begins a new revision"
+                f"windows. If nothing was counted yet, `sketchstream keygen -o {self.key_file}` makes one. If it is "
+                f"lost for good, make another one in the same way, and begin a new revision with "
+                f"`sketchstream reset{to}`"
             ) from None
 
     def plan(self, name: str) -> SketchPlan:

@@ -44,8 +44,8 @@ COLUMNS = 4
 KIND, START, END = range(3)
 """Columns of the table of places."""
 LENGTH, FAILED, WAIT = range(3)
-"""What is known of a shape: its length, 0 for none; how often one after the other it was not worth it; rounds that pass
-before the next one is taken."""
+"""What is known of a shape: its length, 0 for none; in how many rounds in a row it did not pay; rounds that pass before
+it is tried again."""
 MAX_PAUSE = 6
 """At most 2 to the power of this many rounds pass before the next shape is taken."""
 TRIAL_TEXTS = 32

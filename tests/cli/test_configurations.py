@@ -193,10 +193,10 @@ def test_a_lost_key_is_not_to_be_made_anew(run: Run, key: Path, tmp_path: Path) 
         lost = run(command, "-c", "c.toml")
         assert lost.code == 1
         assert "bring it back from its backup" in lost.complaint
-        assert "only where nothing was counted yet" in lost.complaint
-        assert "`sketchstream reset` begins a new revision" in lost.complaint  # a file takes no --to
+        assert "If nothing was counted yet" in lost.complaint
+        assert "begin a new revision with `sketchstream reset`" in lost.complaint  # a file takes no --to
     (tmp_path / "c.toml").write_text(GOOD)
-    assert "`sketchstream reset --to committed` begins" in run("validate", "-c", "c.toml", "--offline").complaint
+    assert "with `sketchstream reset --to committed`" in run("validate", "-c", "c.toml", "--offline").complaint
 
 
 def test_commands_for_topics_refuse_files(run: Run, key: Path, tmp_path: Path) -> None:

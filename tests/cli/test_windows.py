@@ -7,6 +7,7 @@ import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ import pytest
 import sketchstream as ss
 from helpers.commands import Run
 from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
+from sketchstream.cli.windows_report import WindowsReport
+from sketchstream.query.answers import ProfileAnswer
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 
@@ -362,3 +365,12 @@ def test_groups_are_validated_before_the_first_record(run: Run, grouped: Path) -
     result = run("validate", "-c", "typo.toml")
     assert "'campagn' (group of sketch \"reach\")" in result.err
     assert "did you mean 'campaign'?" in result.err
+
+
+@pytest.mark.parametrize(("complete", "text"), [(True, "complete, from table flights"), (None, "all 2 partitions")])
+def test_a_report_counts_windows_as_complete_by_what_they_are_and_not_by_their_words(complete, text) -> None:
+    profile = ss.Sketch.create(ss.ProfileSpec("1", domain=ss.ClosedDomain(size=9)), None).seal().profile()
+    window = SimpleNamespace(window=(0, HOUR), complete=complete, describe=lambda: text)
+    report = WindowsReport("reach", "UTC")
+    report.add(window, ProfileAnswer(profile, {}, intervals=True))  # type: ignore[arg-type]
+    assert ("1 of these windows are not complete" in report.page()) is not complete

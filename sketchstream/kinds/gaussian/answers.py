@@ -304,7 +304,7 @@ class GaussianEstimate(LinearAnswers):
             return self._slot_of(place)
         size = self.spec.domain.size
         if isinstance(item, str):  # what a command line or a form could not read as a number
-            raise DomainError(f"items of this domain are ids from 0 to {size - 1}, found a text that is none")
+            raise DomainError(f"items of this domain are ids from 0 to {size - 1}, found a text that is not an id")
         if isinstance(item, (bool, np.bool_)) or not isinstance(item, (int, np.integer)):
             raise DomainError(f"items of this domain are ids from 0 to {size - 1}, found {type(item).__name__}")
         if not 0 <= item < size:

@@ -59,7 +59,7 @@ METRIC: Final = (
     "and count.P of gaussian sketches, answer.N of workloads, last.F and answer.F.P of convolutions, norm.P of "
     "projections, count.N of hierarchies. Without it the first of its kind."
 )
-SUM: Final = "LOW:HIGH, the places of the domain from LOW up to and without HIGH: 0:50 is the first 50, : is all."
+SUM: Final = "LOW:HIGH, the places of the domain from LOW to below HIGH: 0:50 is the first 50, : is all."
 PRIVATE: Final = ("item", "row", "other", "nearest", "drift", "feature", "weight")
 """Parameters that name items or rows: they come in forms only."""
 MANY: Final = frozenset({*PRIVATE, "sum", "query"})

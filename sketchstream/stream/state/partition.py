@@ -275,7 +275,7 @@ class PartitionState:
             self.set_partitions(count)
 
     def skip(self, position: int) -> None:
-        """Continue at a later position: the records between are lost, see `lack`.
+        """Continue at a later position: the records between are lost, see `mark_missing_records`.
 
         Raises:
             ValueError: the position is not later than the present one.
@@ -325,7 +325,7 @@ class PartitionState:
         self._changed = True
 
     def _note_partial(self, before: int, admission: Admission, stamps: Ints | None, future_after: int) -> None:
-        """Note whether the watermark has moved in this chunk, after missing records; see `lack`.
+        """Note whether the watermark has moved in this chunk, after missing records; see `mark_missing_records`.
 
         A delayed record can move it where a quorum is one record, but its timestamp says until when records were lost.
         A timestamp beyond `future_after` says nothing: its clock was wrong.

@@ -426,7 +426,7 @@ class Worker:
         self._mixed_logged = bool(warning)
 
     def _durable_within_s(self) -> float:
-        """The age of a commit, in seconds, up that is normal: large states are written slowly, in turn."""
+        """The age of a commit, in seconds, up to which it is normal: large states are written slowly, in turn."""
         partitions = self._partitions.values()
         n_bytes = sum(assigned.state.state_bytes for assigned in partitions if assigned.state is not None)
         rarest_s = max((assigned.snapshot_every_s for assigned in partitions), default=0.0)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     help="Print the largest counts, with intervals that hold for all of them at once.",
 )
 @click.option("--sum", "sums", metavar="LOW:HIGH", multiple=True,
-              help="Sum over the places of the domain from LOW up to and without HIGH; : is all.")  # fmt: skip
+              help="Sum over the places of the domain from LOW to below HIGH; : is all.")  # fmt: skip
 @row_questions
 @click.option("--items-file", type=options.FILE,
               help="The items of a listed domain (projection: features), text, one a line: their names.")  # fmt: skip
