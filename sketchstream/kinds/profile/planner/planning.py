@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 Vary = Literal["slots", "epsilon"]
 BIAS_DEVIATIONS, BIAS_SHARE = 3.0, 0.02
 """A number of items is not found at all if it is off by more than both: standard deviations, share of the items."""
-
-
 SHIFTED = 0.5
-"""Part of a number's error from which on a shift by counts that wrap is named."""
+"""Share of a number's error above which the shift by counts that wrap is named."""
 PAST = 1.3
 """More slots are not tried once slots outnumber items and an error is 1.3 times the least: empty slots' noise rules."""
 
@@ -238,7 +236,17 @@ def _notes(
     gain: float,
     shifts: Mapping[str, float],
 ) -> list[str]:
-    """Notes for the reader of the table; `above` items are expected beyond the largest count, which shifts numbers."""
+    """Notes for the reader of the table.
+
+    Args:
+        spec: spec of the sketch.
+        numbers: each number with its error.
+        losses: loss to what is published, and with one copy of the open state.
+        above: items that are expected beyond the largest count.
+        windows: windows in which the same item may occur.
+        gain: factor by which merging multiplies the noise's worst frequency.
+        shifts: how much wrapping shifts each number, as `figures.wrapping_shifts` gives it.
+    """
     out = []
     unit = spec.unit
     loss, looked = losses
