@@ -11,6 +11,7 @@ cannot prove an exact one (docs/theory/noise.md has the proofs).
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -186,7 +187,7 @@ class DiscreteGaussian:
 
     @cached_property
     def variance(self) -> float:
-        """The exact variance: below sigma2, and equal to it up to 1e-30 from sigma = 2 on."""
+        """The exact variance: below sigma2, and equal to it up to 1e-30 from sigma = 2 on; see `gaussian_variance`."""
         s2 = float(self.sigma2)
         if s2 >= 4:
             return s2
@@ -237,6 +238,13 @@ class DiscreteGaussian:
         for k in range(1, 20):
             out += 2 * math.exp(-2 * (math.pi * k * self.sigma / modulus) ** 2) * np.cos(k * waves)
         return out / modulus
+
+
+def gaussian_variance(sigma2: Fraction) -> Fraction:
+    """Variance of discrete Gaussian noise: sigma2 itself from 4 on, less below; 0 where there is no noise."""
+    if not 0 < sigma2 < 4:
+        return sigma2
+    return Fraction(max(DiscreteGaussian(sigma2).variance, sys.float_info.min))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from sketchstream.kinds.estimates import Estimate, checked_level
 from sketchstream.kinds.gaussian.quantiles import interval_reach, sure_width
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.noise.laws import gaussian_variance
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class GaussianEstimate(LinearAnswers):
 
     def _denoise(self, method: str, goal: Floats | None) -> Denoised:
         """Denoised counts, lattice units; noise that is far from normal allows none but the published ones."""
-        little = self._variance < MIN_VARIANCE
+        little = sum(self.variances) < MIN_VARIANCE
         if little and method in METHODS[2:]:
             raise EstimateError(
                 f"method {method!r} needs noise of variance 1 or more in lattice units, found {self._variance:.3g}: "
@@ -132,8 +133,8 @@ class GaussianEstimate(LinearAnswers):
 
     @property
     def variance(self) -> Fraction:
-        """Variance of the noise of one published count, in squared user units."""
-        return sum(self.variances, Fraction(0)) * self.spec.step**2
+        """Variance of the noise of one published count, in squared user units; below sigma2 where that is small."""
+        return sum(map(gaussian_variance, self.variances), Fraction(0)) * self.spec.step**2
 
     @cached_property
     def stderr(self) -> Floats:
@@ -275,7 +276,7 @@ class GaussianEstimate(LinearAnswers):
     @property
     def _variance(self) -> float:
         """Variance of one count in squared lattice units."""
-        return float(sum(self.variances))
+        return float(sum(map(gaussian_variance, self.variances)))
 
     def _answer(self, units: int, slots: int, level: float) -> Estimate:
         """A sum of published counts with its interval."""

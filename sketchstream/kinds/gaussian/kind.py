@@ -29,6 +29,7 @@ from sketchstream.kinds.linear.answers import parts_of
 from sketchstream.kinds.linear.events import hint_of, in_units, valid_events
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.options import require_options
+from sketchstream.noise.laws import gaussian_variance
 from sketchstream.privacy.deployments.guarantee import PACKED, RELATION, assumptions
 from sketchstream.privacy.ledgers.sketch_history import SketchHistory
 from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN
@@ -137,7 +138,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         return AnswerRows(("slot", "item", *USUAL, "raw"), types=types)
 
     def expected_error(self, spec: GaussianSpec) -> tuple[str, float]:
-        return "count", float(spec.step) * math.sqrt(sum(spec.published_variances))
+        return "count", float(spec.step) * math.sqrt(sum(map(gaussian_variance, spec.published_variances)))
 
     def estimate(
         self,

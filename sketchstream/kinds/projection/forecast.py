@@ -14,8 +14,9 @@ from typing import Any, Final
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.matrices.matrix import MAX_COLUMNS, Family
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
-from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_fourth, noise_variance, publication_sigma2
+from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_fourth, publication_sigma2
 from sketchstream.kinds.projection.spec import ProjectionSpec
+from sketchstream.noise.laws import gaussian_variance
 from sketchstream.spec import checked_int
 
 CANDIDATES: Final = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -181,7 +182,7 @@ def expected_errors(
     unit, law = spec.entry_variance * 4.0**spec.fraction_bits, MatrixLaw.of(spec.outline)
     return ExpectedErrors(
         k=spec.k,
-        sigma=math.sqrt(float(noise_variance(creation_sigma2(spec))) / unit / spec.k),
+        sigma=math.sqrt(float(gaussian_variance(creation_sigma2(spec))) / unit / spec.k),
         tau=tau,
         distance=math.sqrt(law.squared_norm(distance2, 2 * tau, excess=2 * excess)),
         sq_norm=math.sqrt(law.squared_norm(norm2, tau, excess=excess)),
@@ -194,7 +195,7 @@ def expected_errors(
 def _noise(spec: ProjectionSpec, layers: int) -> tuple[float, float]:
     """Variance and fourth cumulant of the noise of a published cell, signal units and their square."""
     parameters = creation_sigma2(spec), publication_sigma2(spec)
-    first, fresh = map(noise_variance, parameters)
+    first, fresh = map(gaussian_variance, parameters)
     unit = spec.entry_variance * 4.0**spec.fraction_bits
     excess = layers * noise_fourth(parameters[0]) + noise_fourth(parameters[1])
     return float(layers * first + fresh) / unit, excess / float(unit) ** 2

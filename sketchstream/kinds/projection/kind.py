@@ -34,6 +34,7 @@ from sketchstream.kinds.projection.mechanism import NOWHERE, RowCells, matrix_of
 from sketchstream.kinds.projection.reading.answers import Projection, answer_questions
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
+from sketchstream.noise.laws import gaussian_variance
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import ClosedDomain, Item
@@ -261,7 +262,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             with warnings.catch_warnings(action="ignore", category=UserWarning):
                 spec = ProjectionSpec.from_dict(data, lists["users"], lists["features"])
         parameters = [parameter for part in parts for parameter in part.parameters]
-        variance = sum(map(mechanism.noise_variance, parameters), Fraction(0))
+        variance = sum(map(gaussian_variance, parameters), Fraction(0))
         fourth = math.fsum(map(mechanism.noise_fourth, parameters))
         matrix: Matrix | None = None
         if spec.matrix_seed == "public" or key is not None:

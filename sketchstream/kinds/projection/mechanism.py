@@ -128,11 +128,6 @@ def publication_sigma2(spec: ProjectionSpec) -> Fraction:
     return sigma2(spec, spec.epsilon_publish, spec.delta_publish) if spec.intrusion else Fraction(0)
 
 
-def noise_variance(parameter: Fraction) -> Fraction:
-    """Variance of the noise of a cell that has this parameter: less than it where noise is less than one; 0 of 0."""
-    return Fraction(DiscreteGaussian(parameter).variance) if parameter else parameter
-
-
 def noise_fourth(parameter: Fraction) -> float:
     """Fourth cumulant of the noise of a cell that has this parameter: 0 unless noise is a few whole numbers."""
     return DiscreteGaussian(parameter).fourth_cumulant if parameter else 0.0

@@ -21,6 +21,7 @@ from sketchstream.denoising.methods import (
     universal_threshold,
 )
 from sketchstream.errors import DomainError, EstimateError
+from sketchstream.kinds import kind_of
 from sketchstream.kinds.gaussian.answers import GaussianEstimate
 from sketchstream.kinds.gaussian.quantiles import interval_reach, noise_law, sure_width, tails
 from sketchstream.kinds.gaussian.spec import GaussianSpec
@@ -508,3 +509,18 @@ def test_a_text_for_an_id_is_refused_without_the_name_of_its_type() -> None:
     answers = GaussianEstimate(spec, spec.published_variances, np.zeros(200, np.int64))
     with pytest.raises(DomainError, match=r"ids from 0 to 199, found a text that is not an id$"):
         answers.count("N14228")
+
+
+@pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
+@pytest.mark.parametrize("epsilon", ["1", "12", "15"])
+def test_the_standard_error_is_that_of_noise_of_a_few_whole_numbers(epsilon: str) -> None:
+    spec = GaussianSpec(epsilon, "1e-6", domain=ss.ClosedDomain(size=40_000))
+    answers = ss.Sketch.create(spec).seal().estimate(method="raw")
+    ratio = float(np.mean(answers.raw**2)) / float(answers.stderr[0]) ** 2
+    doubt = float(np.std(answers.raw**2)) / float(np.mean(answers.raw**2)) / 200
+    assert abs(ratio - 1) < 6 * doubt
+    assert float(answers.variance) == pytest.approx(float(answers.stderr[0]) ** 2)
+    name, expected = kind_of(spec).expected_error(spec)
+    assert (name, expected) == ("count", pytest.approx(float(answers.stderr[0])))
+    wrong = ratio * float(answers.variance / sum(spec.published_variances))  # with sigma2 in place of the variance
+    assert (epsilon == "1") == (abs(wrong - 1) < 6 * doubt)

@@ -16,11 +16,12 @@ from sketchstream.kinds import presentation
 from sketchstream.kinds.projection.forecast import best_columns, expected_errors, with_columns
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
-from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_fourth, noise_variance, publication_sigma2
+from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_fourth, publication_sigma2
 from sketchstream.kinds.projection.reading.answers import Projection, answer_questions
 from sketchstream.kinds.projection.reading.distances import Distances, nearest
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
+from sketchstream.noise.laws import gaussian_variance
 
 U = np.repeat([1, 0], [50, 50])
 V = np.repeat([0, 1, 0], [25, 50, 25])
@@ -542,7 +543,7 @@ def test_intervals_of_rows_kept_as_they_are_hold_where_noise_is_a_few_whole_numb
     for seed, one in enumerate(parameters):
         discrete_gaussian(cells, one, Words(seed))
     found = Projection(
-        spec, cells, sum(map(noise_variance, parameters), Fraction(0)), fourth=sum(map(noise_fourth, parameters))
+        spec, cells, sum(map(gaussian_variance, parameters), Fraction(0)), fourth=sum(map(noise_fourth, parameters))
     )
     first = np.arange(0, 2 * runs, 2)
     norm, weights = int(row @ row), {0: 1.0} if features == 1 else {0: 1.0, 1: -0.5}

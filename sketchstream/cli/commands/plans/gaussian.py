@@ -76,6 +76,7 @@ def forecast_errors(
     from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.kinds.gaussian.table import TOTAL_SHARE
     from sketchstream.kinds.profile.planner.expectation import count_law
+    from sketchstream.noise.laws import gaussian_variance
     from sketchstream.spec import ClosedDomain
 
     if items > size:
@@ -88,7 +89,7 @@ def forecast_errors(
     # the quantiles of the law, one for each item that occurs: an expected sample of it
     places = (shares.cumsum() / shares.sum()).searchsorted([(rank + 0.5) / max(items, 1) for rank in range(items)])
     counts = [0.0] * (size - items) + [float(place + 1) * windows * scale for place in places.tolist()]
-    variance = windows * float(sum(spec.published_variances))
+    variance = windows * float(sum(map(gaussian_variance, spec.published_variances)))
     errors = expected_errors(counts, variance)
     square = sum(count * count for count in counts)
     return {
