@@ -1,12 +1,13 @@
 """Checks for contradictions between tables of a configuration.
 
-In: validated tables. Out: mistakes, one line each. Touches: nothing.
+In: validated tables. Out: mistakes, one line each, with the keys that they are about. Touches: nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,28 @@ SUFFIXES = {
     ".msgpack": "msgpack",
     ".txt": "lines",
 }
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake of a configuration file.
+
+    Args:
+        text: one line.
+        keys: what it is about, such as "input.topic". Where such a key was removed because its value was wrong, the
+            mistake follows from that, and is not listed.
+    """
+
+    text: str
+    keys: tuple[str, ...]
+
+    def __init__(self, text: str, *keys: str) -> None:
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "keys", keys)
+
+    def follows_from(self, removed: Collection[str]) -> bool:
+        """Whether a key that it is about, or that key's table, is among the removed ones."""
+        return any(key == gone or key.startswith(f"{gone}.") for key in self.keys for gone in removed)
 
 
 _PEOPLE = re.compile(
@@ -86,7 +109,7 @@ def file_format(named: str | None, file: str) -> str | None:
     return SUFFIXES.get(inner.suffix.lower())
 
 
-def split_topics(table: FileTable) -> tuple[list[FileTable], list[str]]:
+def split_topics(table: FileTable) -> tuple[list[FileTable], list[Mistake]]:
     """Make the tables for each topic of `[[input.topics]]` alone, and mistakes; without such blocks, the tables.
 
     The first keeps the group and the sealed topic. The others have their own, so that each is read, committed and
@@ -115,125 +138,172 @@ def split_topics(table: FileTable) -> tuple[list[FileTable], list[str]]:
     return made, mistakes
 
 
-def _check_topics(table: FileTable) -> Iterator[str]:
+def _check_topics(table: FileTable) -> Iterator[Mistake]:
     """What several topics exclude."""
     block = table.input
     if block.topic is not None or block.file is not None:
-        yield "input takes one of topic, [[input.topics]] and file, found more"
+        yield Mistake("input takes one of topic, [[input.topics]] and file, found more", "input.topic", "input.file")
     if len(block.topics) < 2:
         return
     names = [topic.topic for topic in block.topics]
     if len(set(names)) < len(names):
-        yield "input.topics names a topic twice"
+        yield Mistake("input.topics names a topic twice", "input.topics")
     if block.partitioned_by == "item":
-        yield (
+        yield Mistake(
             "input.partitioned_by = 'item' needs one topic: events of one item are in several of these, so its loss "
-            "would count once for each; set 'none' (sketches need publish = \"state\" and are merged)"
+            "would count once for each; set 'none' (sketches need publish = \"state\" and are merged)",
+            "input.partitioned_by",
         )
     if block.data_loss == "accept":
-        yield (
+        yield Mistake(
             "input.data_loss = 'accept' needs one topic: a topic that is made again begins a revision of its own, "
-            "and windows would wait for the other topics in it; leave it out, and use `sketchstream reset`"
+            "and windows would wait for the other topics in it; leave it out, and use `sketchstream reset`",
+            "input.data_loss",
         )
 
 
-def check_input(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
+def check_input(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[Mistake]:
     """Check [input] against itself and [kafka]."""
     block = table.input
     if (block.topic is None) == (block.file is None):
-        yield 'input takes either topic = "..." or file = "..." ("-" for stdin), not both and not neither'
+        yield Mistake(
+            'input takes either topic = "..." or file = "..." ("-" for stdin), not both and not neither',
+            "input.topic",
+            "input.file",
+        )
     elif block.topic is not None:
         yield from _check_topic(table, kafka)
     else:
         yield from _check_file(table)
     if block.quorum_most < block.quorum:
-        yield f"input.quorum_most must be at least input.quorum ({block.quorum}), found {block.quorum_most}"
+        yield Mistake(
+            f"input.quorum_most must be at least input.quorum ({block.quorum}), found {block.quorum_most}",
+            "input.quorum_most",
+            "input.quorum",
+        )
     if not 1 <= block.quorum_time <= DAY_MS:
-        yield f"input.quorum_time must be between 1ms and 1d, found {block.quorum_time}ms"
+        yield Mistake(f"input.quorum_time must be between 1ms and 1d, found {block.quorum_time}ms", "input.quorum_time")
 
 
-def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
+def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[Mistake]:
     block = table.input
     if block.topic is None or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", block.topic):
-        yield f"input.topic must be one topic's name (letters, digits, '.', '_', '-'), found {block.topic!r:.60}"
+        yield Mistake(
+            f"input.topic must be one topic's name (letters, digits, '.', '_', '-'), found {block.topic!r:.60}",
+            "input.topic",
+        )
     for name in ("bootstrap.servers", "group.id"):
         if (name not in table.kafka and name not in kafka) or not str(kafka.get(name, "x")).strip():
-            yield f'kafka "{name}" is missing: input.topic needs it'
+            yield Mistake(f'kafka "{name}" is missing: input.topic needs it', f"kafka.{name}")
     if block.format is not None and block.format not in formats.names():
-        yield f"input.format for a topic must be {formats.spell_names(chr(39))}, found {block.format!r}"
+        yield Mistake(
+            f"input.format for a topic must be {formats.spell_names(chr(39))}, found {block.format!r}", "input.format"
+        )
     if block.partitioned_by is None:
-        yield (
+        yield Mistake(
             'input.partitioned_by is missing: "item" if the record\'s key is the item (sketches of partitions are '
-            'stacked), "none" if not (sketches need publish = "state" and are merged)'
+            'stacked), "none" if not (sketches need publish = "state" and are merged)',
+            "input.partitioned_by",
         )
     if block.time == "record" and block.time_unit != "ms":
-        yield "input.time_unit belongs to a field that input.time names; the records' own timestamps are milliseconds"
+        yield Mistake(
+            "input.time_unit belongs to a field that input.time names; the records' own timestamps are milliseconds",
+            "input.time_unit",
+            "input.time",
+        )
     if block.close_at_end:
-        yield "input.close_at_end belongs to files: a topic has no end"
+        yield Mistake("input.close_at_end belongs to files: a topic has no end", "input.close_at_end")
     form = block.format or "json"
     if form not in formats.names():
         return
     has_fields = formats.by_name(form).named
     if has_fields and not block.item and any(sketch.needs_item for sketch in table.sketch):
         what = "JSON" if form == "json" else form
-        yield f'input.item is missing: the {what} field that holds the item, for example item = "user_id"'
+        yield Mistake(
+            f'input.item is missing: the {what} field that holds the item, for example item = "user_id"', "input.item"
+        )
     if not has_fields:
         named = [name for name in ("item", "weight") if getattr(block, name) is not None]
         named += ["time"] if block.time != "record" else []
         if named:
             keys = " and ".join(f"input.{name}" for name in named)
-            yield f"{keys} name fields of format = 'json'; format = {form!r} has no fields: leave them out"
+            yield Mistake(
+                f"{keys} name fields of format = 'json'; format = {form!r} has no fields: leave them out",
+                "input.format",
+            )
 
 
-def check_payload(table: FileTable) -> Iterator[str]:
+def check_payload(table: FileTable) -> Iterator[Mistake]:
     """Check that [payload] has the keys that the format takes, and that they fit."""
     form = table.input.format or "json"
     block = table.payload
     if table.input.topic is None:
         if block is not None:
-            yield "payload belongs to input.topic: no file needs it, and an Avro file has its own schema"
+            yield Mistake(
+                "payload belongs to input.topic: no file needs it, and an Avro file has its own schema",
+                "payload",
+                "input.topic",
+            )
         return
     taken = formats.by_name(form).payload_keys if form in formats.names() else frozenset()
     if block is None:
         if taken:
-            yield (
+            yield Mistake(
                 f'payload is missing: format = {form!r} needs schemas: [payload] registry = "http://...", or '
-                "schema_file with framing = 'none'"
+                "schema_file with framing = 'none'",
+                "payload",
+                "input.format",
             )
         return
     foreign = sorted(block.model_fields_set - taken)
     if foreign:
-        yield f"payload.{foreign[0]} does not belong to format = {form!r}"
+        yield Mistake(f"payload.{foreign[0]} does not belong to format = {form!r}", "payload", "input.format")
     elif taken:
-        yield from formats.by_name(form).check_payload(block)
+        yield from (Mistake(text, "payload") for text in formats.by_name(form).check_payload(block))
 
 
-def _check_file(table: FileTable) -> Iterator[str]:
+def _check_file(table: FileTable) -> Iterator[Mistake]:
     block = table.input
     for name in ("partitioned_by", "late_topic", "dead_letter_topic"):
         if getattr(block, name):
-            yield f"input.{name} belongs to input.topic; a file is one partition"
+            yield Mistake(f"input.{name} belongs to input.topic; a file is one partition", f"input.{name}")
     named = block.format
     if named in formats.names() and named not in FILE_FORMATS:
-        yield f"input.format = {named!r} belongs to topics; a file is jsonl, lines, csv, parquet, avro or msgpack"
+        yield Mistake(
+            f"input.format = {named!r} belongs to topics; a file is jsonl, lines, csv, parquet, avro or msgpack",
+            "input.format",
+        )
         return
     form = file_format(named, block.file or "")
     if form is None:
-        yield "input.format is missing: jsonl, lines, csv, parquet, avro or msgpack"
+        yield Mistake("input.format is missing: jsonl, lines, csv, parquet, avro or msgpack", "input.format")
     elif form in ("jsonl", "csv", "parquet", "avro"):
         if not block.item and any(sketch.needs_item for sketch in table.sketch):
-            yield (
-                f'input.item is missing: the field of the {form} file that holds the item, for example item = "user_id"'
+            yield Mistake(
+                f'input.item is missing: the field of the {form} file with the item, for example item = "user_id"',
+                "input.item",
             )
         if block.time == "record":
-            yield f'input.time is missing: the field of the {form} file with the event time, for example time = "ts"'
+            yield Mistake(
+                f'input.time is missing: the field of the {form} file with the event time, for example time = "ts"',
+                "input.time",
+            )
     elif form == "lines":
-        yield "a file of lines has no event times, so no windows; use `sketchstream update`, or jsonl with input.time"
+        yield Mistake(
+            "a file of lines has no event times, so no windows; use `sketchstream update`, or jsonl with input.time",
+            "input.format",
+        )
     elif block.item or block.weight or block.time != "record" or block.time_unit != "ms":
-        yield "input.item, input.weight, input.time and its unit are of named fields; 'msgpack' has its own (i, w, t)"
+        yield Mistake(
+            "input.item, input.weight, input.time and its unit are of named fields; 'msgpack' has its own (i, w, t)",
+            "input.format",
+            "input.item",
+            "input.weight",
+            "input.time",
+        )
 
 
-def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
+def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[Mistake]:
     """Check the fields that sketches need against the format of the input and each other."""
     block = table.input
     form = block.format or "json" if block.topic is not None else file_format(block.format, block.file or "")
@@ -243,44 +313,61 @@ def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str
         for plan in plans:
             if plan.fields:
                 role, field = next(iter(plan.fields.items()))
-                yield f'sketch "{plan.name}": {role} = {field!r:.60} names a field, and format = {form!r} has none'
+                yield Mistake(
+                    f'sketch "{plan.name}": {role} = {field!r:.60} names a field, and format = {form!r} has none',
+                    "input.format",
+                )
         return
     if dotted:
         for plan in plans:
             for role, field in plan.fields.items():
                 if not all(field.split(".")):
-                    yield f'sketch "{plan.name}": {role} must be a dotted field such as user.id, found {field!r:.60}'
+                    yield Mistake(
+                        f'sketch "{plan.name}": {role} must be a dotted field such as user.id, found {field!r:.60}',
+                        "input.format",
+                    )
     if len(fields) > MAX_COLUMNS:
-        yield (
+        yield Mistake(
             f"all sketches together may name at most {MAX_COLUMNS} fields in addition to item, weight and time, "
-            f"found {len(fields)}"
+            f"found {len(fields)}",
+            "sketch",
         )
 
 
-def check_store(table: FileTable) -> Iterator[str]:
+def check_store(table: FileTable) -> Iterator[Mistake]:
     """Check that [store], [output] and [worker] fit the source."""
     from_kafka = table.input.topic is not None
     kind = table.store.kind
     if from_kafka and kind == "dir":
-        yield (
+        yield Mistake(
             "store.kind = 'dir' is for files and stdin; with a topic the state moves between workers, "
-            "and its positions live in Kafka: use 'kafka'"
+            "and its positions live in Kafka: use 'kafka'",
+            "store.kind",
         )
     elif from_kafka and table.store.path is not None:
-        yield "store.path belongs to store.kind = 'dir'"
+        yield Mistake("store.path belongs to store.kind = 'dir'", "store.path", "store.kind")
     if not from_kafka and kind == "kafka":
-        yield "store.kind = 'kafka' needs input.topic; use 'dir' with a path"
+        yield Mistake("store.kind = 'kafka' needs input.topic; use 'dir' with a path", "store.kind")
     if not from_kafka and (table.output.topic or table.output.results_topic):
-        yield "output.topic needs input.topic; a file's sealed sketches go to output.directory"
+        yield Mistake(
+            "output.topic needs input.topic; a file's sealed sketches go to output.directory",
+            "output.topic",
+            "output.results_topic",
+        )
     if table.output.topic == "" and table.output.directory is None:
-        yield "output needs a topic or a directory"
+        yield Mistake("output needs a topic or a directory", "output.topic", "output.directory")
     if table.store.snapshot_rate < 1 << 16:
-        yield f"store.snapshot_rate must be at least 64KiB (a second), found {table.store.snapshot_rate} bytes"
+        yield Mistake(
+            f"store.snapshot_rate must be at least 64KiB (a second), found {table.store.snapshot_rate} bytes",
+            "store.snapshot_rate",
+        )
     if table.store.snapshot_every < 100:
-        yield f"store.snapshot_every must be at least 100ms, found {table.store.snapshot_every}ms"
+        yield Mistake(
+            f"store.snapshot_every must be at least 100ms, found {table.store.snapshot_every}ms", "store.snapshot_every"
+        )
 
 
-def check_metrics(table: FileTable) -> Iterator[str]:
+def check_metrics(table: FileTable) -> Iterator[Mistake]:
     """Check that the operator's endpoint has an address, and does not show exact counts to others."""
     block = table.worker.metrics
     if block is None:
@@ -288,32 +375,33 @@ def check_metrics(table: FileTable) -> Iterator[str]:
     try:
         host, _ = address(block, "worker.metrics")
     except ConfigError as error:
-        yield str(error)
+        yield Mistake(str(error), "worker.metrics")
         return
     if table.privacy.diagnostics == "exact" and not table.privacy.diagnostics_public and not is_loopback(host):
-        yield (
+        yield Mistake(
             f"worker.metrics = {block!r} is not a loopback address, and privacy.diagnostics = 'exact' would show "
             "exact counts of events there: set diagnostics = 'off', or diagnostics_public = true where only the "
-            "operator can reach it"
+            "operator can reach it",
+            "worker.metrics",
         )
 
 
-def check_serve(table: FileTable) -> Iterator[str]:
+def check_serve(table: FileTable) -> Iterator[Mistake]:
     """Check that the service has an address."""
     try:
         address(table.serve.address, "serve.address")
     except ConfigError as error:
-        yield str(error)
+        yield Mistake(str(error), "serve.address")
 
 
-def check_limit(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
+def check_limit(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[Mistake]:
     """Check that one event's loss in all sketches together is at most `privacy.max_epsilon`."""
     if table.privacy.max_epsilon is None:
         return
     try:
         limit = exact_epsilon(table.privacy.max_epsilon, "privacy.max_epsilon")
     except SpecError as error:
-        yield str(error)
+        yield Mistake(str(error), "privacy.max_epsilon")
         return
     specs: dict[str, Any] = {plan.name: plan.spec for plan in plans}
     overlap = {plan.name: plan.overlap for plan in plans}
@@ -325,10 +413,14 @@ def check_limit(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
     for name, epsilon in worst.items():
         if epsilon > limit:
             lies_in = "" if overlap[name] == 1 else f" (an event lies in {overlap[name]} overlapping windows)"
-            yield f'sketch "{name}": epsilon {epsilon}{lies_in} is above privacy.max_epsilon = {limit}'
+            yield Mistake(
+                f'sketch "{name}": epsilon {epsilon}{lies_in} is above privacy.max_epsilon = {limit}',
+                "privacy.max_epsilon",
+            )
     total = sum(worst.values(), Fraction(0))
     if total > limit and all(epsilon <= limit for epsilon in worst.values()):
-        yield (
+        yield Mistake(
             f"one event is counted by all {len(worst)} sketches, which together lose up to {total}, "
-            f"above privacy.max_epsilon = {limit}: lower their epsilons, or raise the limit"
+            f"above privacy.max_epsilon = {limit}: lower their epsilons, or raise the limit",
+            "privacy.max_epsilon",
         )

@@ -9,7 +9,6 @@ Every mistake is one line of a ConfigError with the key, the expected and the fo
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -415,7 +414,8 @@ def _assemble(table: schema.FileTable, path: Path, unclear: Collection[str]) -> 
 
     Mistakes about `unclear` keys, which were removed, are consequences and are not listed.
     """
-    tables, mistakes = checks.split_topics(table)
+    tables, found = checks.split_topics(table)
+    mistakes = [mistake.text for mistake in found]
     configs: list[Config] = []
     for topic in tables:
         config, wrong = _assemble_one(topic, path, unclear)
@@ -433,10 +433,11 @@ def _assemble_one(table: schema.FileTable, path: Path, unclear: Collection[str])
     kafka, mistakes = kafka_settings.read(table.kafka)
     if table.input.topic is not None:
         mistakes += kafka_settings.contradictions(kafka) if not mistakes else ()
-    mistakes += checks.check_input(table, kafka)
+    found = list(checks.check_input(table, kafka))
     plans: list[SketchPlan] = []
     blocks: dict[str, SketchTable] = {}
     names: set[str] = set()
+    twice: set[str] = set()
     for number, block in enumerate(table.sketch):
         if not SKETCH_NAME.fullmatch(block.name):
             mistakes.append(
@@ -445,6 +446,7 @@ def _assemble_one(table: schema.FileTable, path: Path, unclear: Collection[str])
             )
         if block.name in names:
             mistakes.append(f"two sketches are named {block.name!r}")
+            twice.add(block.name)
         names.add(block.name)
         if f"sketch.{number}" in unclear:
             continue
@@ -459,25 +461,25 @@ def _assemble_one(table: schema.FileTable, path: Path, unclear: Collection[str])
     mistakes += [
         f"two series of windows are named {name!r}: [[sketch]] blocks and lengths of windows share their names"
         for name, number in counted.items()
-        if number > 1 and not (name in names and f"two sketches are named {name!r}" in mistakes)
+        if number > 1 and name not in twice
     ]
-    mistakes += checks.check_payload(table)
-    mistakes += checks.check_columns(table, plans)
-    mistakes += checks.check_store(table)
-    mistakes += checks.check_metrics(table)
-    mistakes += checks.check_serve(table)
-    mistakes += checks.check_limit(table, plans)
-    if table.key is None and "key" not in unclear:
-        mistakes += [
-            f'sketch "{plan.name}" needs a hash key: [key] file = "..." (made by `sketchstream keygen -o FILE`)'
+    found += checks.check_payload(table)
+    found += checks.check_columns(table, plans)
+    found += checks.check_store(table)
+    found += checks.check_metrics(table)
+    found += checks.check_serve(table)
+    found += checks.check_limit(table, plans)
+    if table.key is None:
+        found += [
+            checks.Mistake(
+                f'sketch "{plan.name}" needs a hash key: [key] file = "..." (made by `sketchstream keygen -o FILE`)',
+                "key",
+                "sketch",
+            )
             for plan in plans
             if plan.spec.needs_key
         ]
-    mistakes = [
-        mistake for mistake in mistakes if not any(re.search(rf"\b{re.escape(key)}\b", mistake) for key in unclear)
-    ]
-    if {"input", "input.topic", "input.file"} & set(unclear):
-        mistakes = [mistake for mistake in mistakes if not mistake.startswith("input takes")]
+    mistakes += [mistake.text for mistake in found if not mistake.follows_from(unclear)]
     if mistakes or unclear:
         return None, mistakes
     config = Config(

@@ -61,6 +61,20 @@ def test_five_mistakes_of_five_kinds_are_five_lines() -> None:
     )
 
 
+@pytest.mark.parametrize("table", ["key", "names", "output", "privacy", "quality", "serve", "store", "worker"])
+def test_a_wrong_table_hides_no_mistake_that_uses_its_name_as_a_word(table: str) -> None:
+    """The record's key is not the table [key]; but what follows from a wrong table is hidden."""
+    data = tomllib.loads(GOOD)
+    data[table] = 5
+    del data["input"]["partitioned_by"]
+    with pytest.raises(ConfigError) as caught:
+        Config.from_data(data, Path("c.toml"))
+    found = [line.removeprefix("c.toml: ") for line in caught.value.mistakes]
+    assert f"{table} must be a table: [{table}]" in found
+    assert [line for line in found if line.startswith("input.partitioned_by is missing")]
+    assert not any("needs a hash key" in line for line in found)
+
+
 def test_mistakes_of_every_sketch_and_table_are_told() -> None:
     second = '[[sketch]]\nname = "Daily"\nunit = "event"\nwindow = "1d"\n'
     second += 'epsilon = 99\ndomain = { slots = 1 }\ntimezone = "Mars"\n'
