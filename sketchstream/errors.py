@@ -157,6 +157,14 @@ class DataLossError(SketchstreamError, RuntimeError):
     """A partition halted because continuing would lose data or count it twice."""
 
 
+class IncidentError(DataLossError):
+    """What was published of a window contradicts itself, so that nothing of it is shown; `what` says how."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"incident: {what}")
+        self.what = what
+
+
 class CorruptRecordError(DataLossError):
     """A record batch with a wrong checksum or a broken structure; `offset` is its first offset."""
 

@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 72_462, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 72_465, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -49,7 +49,8 @@ reads the history and prints what each of them brought. A limit is raised only w
   that are no flags 3, digits that are grouped 3;
   losses of a stack's parts, each the largest 9, planned errors that are not known or include what wraps 36 (3 of the
   linear kinds), why a sketch is refused 14, windows of a report 2;
-  the variance of noise of a few whole numbers 8, mistakes of configurations with the keys that they are about 80
+  the variance of noise of a few whole numbers 8, mistakes of configurations with the keys that they are about 80,
+  notes on losses apart from others 3
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sketchstream.errors import DataLossError, FormatError, MergeError
+from sketchstream.errors import DataLossError, FormatError, IncidentError, MergeError
 from sketchstream.kinds.capabilities import Reconstructing, SlotsOfItems
 from sketchstream.published import Published, Release, SealedState, partition_counts, read_published, stack
 from sketchstream.quality import DEFAULT, Quality, Rule, judge
@@ -382,7 +382,7 @@ class _Assembly:
         digest = hashlib.blake2b(entry.body, digest_size=16).digest()
         former = self._bodies.get(entry.key)
         if former is not None and former != digest:
-            raise DataLossError(f"incident: {published_twice(entry.key)}")
+            raise IncidentError(published_twice(entry.key))
         self._bodies[entry.key] = digest
         return former is None
 
@@ -399,13 +399,13 @@ class _Assembly:
         _check_origin(part, entry)
         names = {part.seal_id, *(layer.lineage for layer in part.layers)}
         if names & self._names:
-            raise DataLossError(f"incident: {shared_noise(entry.key)}")
+            raise IncidentError(shared_noise(entry.key))
         self._names |= names
         self.window = entry.window
         parts = self._parts.setdefault(entry.revision, {})
         parts[entry.partition] = part
         if HISTORY in parts and len(parts) > 1:
-            raise DataLossError(f"incident: {of_both_sides(entry)}")
+            raise IncidentError(of_both_sides(entry))
 
     def assembled(self, waiting: _Waiting) -> Iterator[SealedWindow]:
         """Build the windows that are not sealed before the current one, and the current one.
@@ -450,7 +450,7 @@ class _Assembly:
         parts = {**sealed, **released}
         history = HISTORY in sealed
         if history and released:
-            raise DataLossError(f"incident: {of_both_sides(early[min(released)])}")
+            raise IncidentError(of_both_sides(early[min(released)]))
         own = {
             partition: frontier
             for (rev, partition), frontier in self.frontiers.items()

@@ -113,7 +113,7 @@ class WindowAnswer:
         """One JSON object, as the command line prints it: facts, numbers, guarantee."""
         named = orjson.dumps(self.names.facts())
         parts = [part[1:-1] for part in ((self.stored.facts or "{}").encode(), named, self.computed.numbers)]
-        parts.append(b'"guarantee":' + guarantee_seen(self.computed.guarantee).encode())
+        parts.append(b'"guarantee":' + guarantee_seen(self.computed).encode())
         return b"{" + b",".join(part for part in parts if part) + b"}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,10 +122,9 @@ class WindowAnswer:
         return data
 
 
-def guarantee_seen(guarantees: str) -> str:
+def guarantee_seen(stored: StoredWindow | Computed) -> str:
     """The guarantee that the client may see: if they may not see every sketch, that of the window's sketch alone."""
-    of_all, _, of_sketch = guarantees.partition("\n")
-    return of_all if may_see_all() else of_sketch
+    return (stored.guarantee if may_see_all() else stored.guarantee_alone) or "null"
 
 
 class Service:
@@ -488,7 +487,9 @@ class Service:
         numbers, csv = self.store.numbers(stored, question.text), self.store.csv(stored, question.text)
         if numbers is None or csv is None:
             return None
-        return WindowAnswer(stored, Computed(numbers, csv, stored.guarantee), self.config.names)
+        return WindowAnswer(
+            stored, Computed(numbers, csv, stored.guarantee, stored.guarantee_alone or "null"), self.config.names
+        )
 
     def ask(self, stored: StoredWindow, question: Question) -> Future[Computed]:
         """Have the answer of a window computed.
@@ -519,7 +520,7 @@ class Service:
         if stored.input is None or stored.guarantee is None or question.names_items:
             return None
         digest = hashlib.blake2b(digest_size=16, person=b"sketch-etag")
-        guarantee = guarantee_seen(stored.guarantee).encode()
+        guarantee = guarantee_seen(stored).encode()
         named = orjson.dumps(self.config.names.facts())
         for part in (stored.input, (stored.facts or "").encode(), guarantee, question.text.encode(), named):
             digest.update(len(part).to_bytes(8, "big") + part)

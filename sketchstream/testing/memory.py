@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import DataLossError, FencedError
+from sketchstream.errors import DataLossError, FencedError, IncidentError
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
@@ -250,7 +250,7 @@ class MemoryPublisher:
             raise self.fail
         for entry in entries:
             if self._bodies.setdefault(entry.key, entry.body) != entry.body:
-                raise DataLossError(f"incident: {entry.key} was published twice with different contents")
+                raise IncidentError(f"{entry.key} was published twice with different contents")
             self.log.append(entry)
         for frontier in frontiers:
             name = (frontier.sketch, frontier.revision, frontier.partition)

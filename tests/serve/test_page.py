@@ -569,7 +569,9 @@ def test_a_range_is_compared_with_a_whole_one_alone(site, monkeypatch, windows, 
 def test_a_comparison_says_what_is_not_complete(complete):
     def side(day, state):
         facts = json.dumps({"window_start": f"2026-01-0{day}T00:00:00Z", "complete": state})
-        stored = StoredWindow("s", (day * MINUTE, (day + 1) * MINUTE), 1, "settled", None, facts, None, None, None, 0)
+        stored = StoredWindow(
+            "s", (day * MINUTE, (day + 1) * MINUTE), 1, "settled", None, facts, "", None, None, None, 0
+        )
         return comparison.Side(stored, None)
 
     for pair in ((side(1, True), side(2, complete)), (side(2, complete), side(1, True))):

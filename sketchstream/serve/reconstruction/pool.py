@@ -278,7 +278,7 @@ class Pool:
             else:
                 self._fail(job, ERRORS.get(frame["error"], StoreError)(frame["text"]))
             return
-        computed = Computed(b"", b"", frame["guarantee"]) if job.question is None else read_computed(frame)
+        computed = read_computed(frame)
         self.computed += job.question is not None
         self._keep(job, computed)
 
@@ -286,7 +286,7 @@ class Pool:
         """Store an answer, and give it out, whether it could be stored or not."""
         try:
             if job.question is None:
-                self._store.put_guarantee(job.stored, computed.guarantee)
+                self._store.put_guarantee(job.stored, computed)
             elif not job.question.names_items:
                 self._store.put_answer(job.stored, job.question.text, computed, special=job.question.special)
         except StoreError as error:

@@ -100,23 +100,26 @@ class Question:
         return cls(**fields)
 
 
-def compute(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
+def compute(windows: PublishedWindows, window: SealedWindow, question: Question | None) -> Computed:
     """The answer of one window.
 
     Args:
         windows: published windows.
         window: one of them.
-        question: question about that window.
+        question: question about that window; None: only the guarantee is wanted, and the numbers are empty.
 
     Raises:
         EstimateError, MergeError, ConfigError, DomainError, SpecError: it has no answer to this question.
     """
-    if question.overlap:
-        return _overlap(windows, window, question)
-    if question.group is not None:
-        window = window.of_group(question.group)
-    profile = isinstance(window.parts[0].kind, Reconstructing)
-    return (_profile if profile else _estimate)(windows, window, question)
+    if question is None:
+        computed = Computed(b"", b"", as_json(windows.guarantee(window)))
+    elif question.overlap:
+        computed = _overlap(windows, window, question)
+    else:
+        asked = window if question.group is None else window.of_group(question.group)
+        profile = isinstance(window.parts[0].kind, Reconstructing)
+        computed = (_profile if profile else _estimate)(windows, asked, question)
+    return replace(computed, guarantee_alone=as_json(windows.guarantee(window, alone=True)))
 
 
 def _profile(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
@@ -137,7 +140,7 @@ def _profile(windows: PublishedWindows, window: SealedWindow, question: Question
     bare = ProfileAnswer(answer.profile, {} if window.group is None else {"group": window.group}, answer.intervals)
     numbers = bare.to_dict()
     guarantee = numbers.pop("guarantee", None)
-    return Computed(as_json(numbers).encode(), bare.to_csv().encode(), as_json(guarantee), points(numbers))
+    return Computed(as_json(numbers).encode(), bare.to_csv().encode(), as_json(guarantee), points=points(numbers))
 
 
 def _overlap(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
@@ -145,7 +148,7 @@ def _overlap(windows: PublishedWindows, window: SealedWindow, question: Question
     answer = overlaps.of_window(windows, window, question.among or None)
     sets = question.sets or None
     rows = as_csv(answer.rows(sets), overlaps.COLUMNS)
-    return Computed(as_json(answer.numbers(sets)).encode(), rows.encode(), as_json(answer.guarantee), {})
+    return Computed(as_json(answer.numbers(sets)).encode(), rows.encode(), as_json(answer.guarantee))
 
 
 def _estimate(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
@@ -166,7 +169,7 @@ def _estimate(windows: PublishedWindows, window: SealedWindow, question: Questio
     # facts of the window are kept apart; that the window before has a part in the numbers goes with the numbers
     joined = {name: answer.facts[name] for name in ("joined",) if name in answer.facts}
     numbers = as_json({**joined, **answer.numbers()}).encode()
-    return Computed(numbers, answer.to_csv().encode(), as_json(answer.guarantee), points(orjson.loads(numbers)))
+    return Computed(numbers, answer.to_csv().encode(), as_json(answer.guarantee), points=points(orjson.loads(numbers)))
 
 
 def _about_rows(

@@ -24,7 +24,6 @@ import msgpack
 
 from sketchstream.config.loader import Config
 from sketchstream.errors import BusyError, DataLossError, SketchstreamError
-from sketchstream.kinds.exports import as_json
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows, Surroundings
 from sketchstream.serve.reconstruction.questions import Question, compute
@@ -104,16 +103,8 @@ def answer(windows: PublishedWindows, job: Mapping[str, Any]) -> dict[str, Any]:
         matching = [window for window in windows.every(name, *span) if window.window == span]
         if not matching:
             return _failure("StoreError", f"no window of sketch {name} is published in that range")
-        if job["question"] is None:
-            guarantees = (_guarantee(windows, matching[0], alone=alone) for alone in (False, True))
-            return {"guarantee": "\n".join(guarantees)}
-        computed = compute(windows, matching[0], Question.from_dict(job["question"]))
-        return {
-            "numbers": computed.numbers,
-            "csv": computed.csv,
-            "guarantee": f"{computed.guarantee}\n{_guarantee(windows, matching[0], alone=True)}",
-            "points": dict(computed.points),
-        }
+        question = None if job["question"] is None else Question.from_dict(job["question"])
+        return vars(compute(windows, matching[0], question))
     except DataLossError as error:
         return _failure("DataLossError", str(error))
     except SketchstreamError as error:
@@ -125,18 +116,13 @@ def answer(windows: PublishedWindows, job: Mapping[str, Any]) -> dict[str, Any]:
         return _failure("", f"internal error ({type(error).__name__})")
 
 
-def _guarantee(windows: PublishedWindows, window: Any, *, alone: bool) -> str:
-    return as_json(windows.guarantee(window, alone=alone))
-
-
 def _failure(kind: str, text: str) -> dict[str, Any]:
     return {"error": kind, "text": text}
 
 
 def read_computed(frame: Mapping[str, Any]) -> Computed:
     """Read the answer in a frame."""
-    points = {name: tuple(ends) for name, ends in frame["points"].items()}
-    return Computed(frame["numbers"], frame["csv"], frame["guarantee"], points)
+    return Computed(**{**frame, "points": {name: tuple(ends) for name, ends in frame["points"].items()}})
 
 
 def _end_with_parent() -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 from sketchstream.errors import BusyError, StoreError
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """The format of the tables. Databases of another format are filled again."""
 
 READERS: Final = 12
@@ -65,7 +65,7 @@ CREATE TABLE IF NOT EXISTS incidents (
 CREATE TABLE IF NOT EXISTS windows (
     sketch INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,
     version INTEGER NOT NULL, state TEXT NOT NULL, todo INTEGER NOT NULL,
-    input BLOB, facts TEXT, status TEXT, guarantee TEXT, failure TEXT,
+    input BLOB, facts TEXT, status TEXT, guarantee TEXT, guarantee_alone TEXT, failure TEXT,
     PRIMARY KEY (sketch, start, stop)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS windows_new ON windows (sketch, start, stop) WHERE state = 'new';
 CREATE INDEX IF NOT EXISTS windows_missing ON windows (sketch, stop) WHERE state = 'missing';

@@ -24,7 +24,9 @@ MAX_KEYS: Final = 500
 """Most answers that one query looks for: SQLite takes 999 values in its smallest build."""
 SPAN: Final = "sketch = ? AND start = ? AND stop = ?"
 """SQL condition of one window."""
-COLUMNS: Final = "sketch, start, stop, version, state, input, facts, coalesce(status, ''), guarantee, failure, todo"
+COLUMNS: Final = (
+    "sketch, start, stop, version, state, input, facts, coalesce(status, ''), guarantee, guarantee_alone, failure, todo"
+)
 """Columns from which a `StoredWindow` is made."""
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from sketchstream.errors import DataLossError, FormatError, StoreError
+from sketchstream.errors import DataLossError, FormatError, IncidentError, StoreError
 from sketchstream.kinds import continuing_kind
 from sketchstream.log_events import EventLog
 from sketchstream.query.estimates import knows_names
@@ -413,7 +413,7 @@ class Store(StoreReader):
             event_log.error("incident", sketch=self._names[sketch], window_start_ms=start)
         updated = execute(
             "UPDATE windows SET state = ?, todo = 0, version = version + 1, status = ?, facts = NULL, input = NULL,"
-            " guarantee = NULL, failure = NULL WHERE sketch = ? AND start = ? RETURNING stop",
+            " guarantee = NULL, guarantee_alone = NULL, failure = NULL WHERE sketch = ? AND start = ? RETURNING stop",
             (INCIDENT, f"incident: {text}", sketch, start),
         )
         execute("DELETE FROM points WHERE sketch = ? AND start = ?", (sketch, start))
@@ -486,7 +486,8 @@ class Store(StoreReader):
                         self._put(execute, sketch, window)
         except (DataLossError, FormatError) as error:
             if len(ranges) == len(spans) == 1:
-                self._report(execute, sketch, spans[0][0], str(error).removeprefix("incident: "))
+                what = error.what if isinstance(error, IncidentError) else str(error)
+                self._report(execute, sketch, spans[0][0], what)
                 return
             for span in sorted(stale):
                 self._refresh(execute, sketch, [span])
@@ -505,17 +506,17 @@ class Store(StoreReader):
         digest = self._input(execute, sketch, window)
         state = MISSING if window.missing else SETTLED
         answered = execute("SELECT 1 FROM answers WHERE input = ?", (answer_key(digest, ""),)).fetchone()
-        row = execute(f"SELECT input, guarantee, failure FROM windows WHERE {SPAN}", place).fetchone()
+        row = execute(f"SELECT input, guarantee, guarantee_alone, failure FROM windows WHERE {SPAN}", place).fetchone()
         same = row is not None and row[0] == digest
-        guarantee, failure = row[1:] if same else (None, None)
+        guarantee, alone, failure = row[1:] if same else (None, None, None)
         todo = NUMBERS if answered is None else GUARANTEE if guarantee is None else NOTHING
         if window.groups or failure is not None or state != SETTLED:  # answers of groups are computed on request
             todo = NOTHING
         facts = orjson.dumps(window.fields()).decode()
         execute(
             "UPDATE windows SET version = version + 1, state = ?, todo = ?, input = ?, facts = ?, status = ?,"
-            f" guarantee = ?, failure = ? WHERE {SPAN}",
-            (state, todo, digest, facts, window.describe(), guarantee, failure, *place),
+            f" guarantee = ?, guarantee_alone = ?, failure = ? WHERE {SPAN}",
+            (state, todo, digest, facts, window.describe(), guarantee, alone, failure, *place),
         )
         if not same:
             execute(f"DELETE FROM points WHERE {SPAN}", place)
@@ -568,9 +569,9 @@ class Store(StoreReader):
             if special:
                 self._forget_special(execute)
             execute(
-                "UPDATE windows SET guarantee = ?, failure = NULL,"
+                "UPDATE windows SET guarantee = ?, guarantee_alone = ?, failure = NULL,"
                 f" todo = CASE WHEN ? THEN 0 ELSE todo END WHERE {SPAN}",
-                (computed.guarantee, not question, *place),
+                (computed.guarantee, computed.guarantee_alone, not question, *place),
             )
             if not question:
                 self._write.executemany(
@@ -588,13 +589,14 @@ class Store(StoreReader):
             execute("DELETE FROM answers WHERE id = ?", (number,))
             over -= size
 
-    def put_guarantee(self, stored: StoredWindow, guarantee: str) -> None:
+    def put_guarantee(self, stored: StoredWindow, computed: Computed) -> None:
         """Store a guarantee, unless the window has changed since; see `put_answer`."""
         with self._transaction() as execute:
             if (place := self._place_if_unchanged(execute, stored)) is not None:
                 execute(
-                    f"UPDATE windows SET guarantee = ?, todo = CASE WHEN todo = ? THEN 0 ELSE todo END WHERE {SPAN}",
-                    (guarantee, GUARANTEE, *place),
+                    "UPDATE windows SET guarantee = ?, guarantee_alone = ?,"
+                    f" todo = CASE WHEN todo = ? THEN 0 ELSE todo END WHERE {SPAN}",
+                    (computed.guarantee, computed.guarantee_alone, GUARANTEE, *place),
                 )
 
     def put_failure(self, stored: StoredWindow, text: str) -> None:

@@ -34,8 +34,8 @@ class StoredWindow:
         input: digest of the inputs of its usual answer; None until it is assembled.
         facts: facts of the window as JSON text, those that `sketchstream profile -c` prints first.
         status: completeness in words, or the incident.
-        guarantee: JSON text, with that of the sketch alone on a second line, for those who may not see the others;
-            None: not computed yet, or out of date.
+        guarantee: JSON text; None: not computed yet, or out of date.
+        guarantee_alone: that of the sketch alone, for those who may not see the others; out of date where the other is.
         failure: reason why it has no answer; None if it has one, or none was tried.
         todo: remaining computations.
     """
@@ -48,6 +48,7 @@ class StoredWindow:
     facts: str | None
     status: str
     guarantee: str | None
+    guarantee_alone: str | None
     failure: str | None
     todo: int
 
@@ -77,13 +78,15 @@ class Computed:
     Args:
         numbers: JSON object, without the guarantee.
         csv: the answer as CSV with a header line.
-        guarantee: JSON object, on a second line that of the sketch alone; see `StoredWindow`.
+        guarantee: JSON object.
+        guarantee_alone: that of the sketch alone; see `StoredWindow`.
         points: numbers with their intervals by name, for series; and what they are bounds of, see `Estimate`.
     """
 
     numbers: bytes = field(repr=False)
     csv: bytes = field(repr=False)
     guarantee: str = field(repr=False)
+    guarantee_alone: str = field(default="null", repr=False)
     points: Mapping[str, tuple[float | None, float | None, float | None, str | None]] = field(
         default_factory=dict, repr=False
     )

@@ -171,8 +171,7 @@ def command(
     )
     if early is not None:  # the losses of the spec alone would be too small; `_print_deployment` has all of them
         ledger = planned.ledger
-        notes = tuple(note for note in plan.notes if " loses " not in note)
-        plan = replace(plan, loss=ledger.loss(), loss_with_intrusion=ledger.loss(intrusion=True), notes=notes)
+        plan = replace(plan, loss=ledger.loss(), loss_with_intrusion=ledger.loss(intrusion=True), loss_notes=())
 
     def data() -> dict[str, Any]:
         forecast = plain_forecast(plan.spec, lambda tried: ("distinct items", _distinct(tried, plan, expected)))

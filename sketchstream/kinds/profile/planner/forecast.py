@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -67,7 +67,8 @@ class Plan:
         merge_gain: factor by which the noise's worst frequency grows in each merged state (1 without merging).
         method: estimator that was simulated.
         runs: number of simulated sketches.
-        notes: remarks for the reader of the plan.
+        loss_notes: remarks on the losses, for the reader of the plan.
+        other_notes: further remarks.
     """
 
     spec: ProfileSpec
@@ -81,7 +82,13 @@ class Plan:
     merge_gain: float
     method: str
     runs: int = 0
-    notes: tuple[str, ...] = field(default=())
+    loss_notes: tuple[str, ...] = ()
+    other_notes: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """All remarks for the reader of the plan."""
+        return self.loss_notes + self.other_notes
 
     def __getitem__(self, name: str) -> Expected:
         """One number by name."""

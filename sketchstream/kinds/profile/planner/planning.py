@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
@@ -22,7 +22,7 @@ from sketchstream.kinds.profile.planner.forecast import Expected, Plan
 from sketchstream.kinds.profile.planner.heavy import expected_mean, tail_note
 from sketchstream.kinds.profile.planner.simulation import simulate_errors as simulated_errors
 from sketchstream.kinds.profile.spec import ProfileSpec, require_spec
-from sketchstream.spec import OpenDomain, checked_int, require_choice
+from sketchstream.spec import OpenDomain, Unit, checked_int, require_choice
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.reconstructed import ReconstructedProfile
@@ -120,7 +120,8 @@ def plan(
         merge_gain=gain,
         method=method,
         runs=runs,
-        notes=tuple(_notes(spec, numbers, (loss, looked), above, windows, gain, shifts)),
+        loss_notes=tuple(_loss_notes(spec.unit, loss, looked, windows)),
+        other_notes=tuple(_other_notes(spec, numbers, above, gain, shifts)),
     )
 
 
@@ -227,42 +228,40 @@ def _refuse_crowded(profile: ReconstructedProfile, items: float) -> None:
         )
 
 
-def _notes(
-    spec: ProfileSpec,
-    numbers: Mapping[str, Expected],
-    losses: tuple[Fraction | float, Fraction | float],
-    above: float,
-    windows: int,
-    gain: float,
-    shifts: Mapping[str, float],
-) -> list[str]:
-    """Notes for the reader of the table.
-
-    Args:
-        spec: spec of the sketch.
-        numbers: each number with its error.
-        losses: loss to what is published, and with one copy of the open state.
-        above: items that are expected beyond the largest count.
-        windows: windows in which the same item may occur.
-        gain: factor by which merging multiplies the noise's worst frequency.
-        shifts: how much wrapping shifts each number, as `figures.wrapping_shifts` gives it.
-    """
-    out = []
-    unit = spec.unit
-    loss, looked = losses
-    if spec.groups is not None and spec.groups.ranked:
-        out.append(
-            f"an item counts in {spec.group_losses:,} of {spec.group_count:,} groups, chosen by the key: numbers are "
-            "scaled up from those that count, and their errors have the sample's in them"
-        )
+def _loss_notes(unit: Unit, loss: Fraction | float, looked: Fraction | float, windows: int) -> Iterator[str]:
+    """Notes on what is lost to what is published, and with one copy of the open state (`looked`)."""
     seized = "without bound" if looked == math.inf else f"at most {looked}"
-    out.append(
+    yield (
         f"an {unit} loses at most {loss} to readers of what is published (epsilon_publish), and {seized} in all to "
         "somebody who also seizes the open state once (epsilon)"
     )
     if windows > 1:
         whose = "one that occurs in all of them" if unit == "item" else "a person with one event in each"
-        out.append(f"{windows} windows: {whose} loses up to {loss * windows} in all to readers")
+        yield f"{windows} windows: {whose} loses up to {loss * windows} in all to readers"
+
+
+def _other_notes(
+    spec: ProfileSpec,
+    numbers: Mapping[str, Expected],
+    above: float,
+    gain: float,
+    shifts: Mapping[str, float],
+) -> list[str]:
+    """Further notes for the reader of the table.
+
+    Args:
+        spec: spec of the sketch.
+        numbers: each number with its error.
+        above: items that are expected beyond the largest count.
+        gain: factor by which merging multiplies the noise's worst frequency.
+        shifts: how much wrapping shifts each number, as `figures.wrapping_shifts` gives it.
+    """
+    out = []
+    if spec.groups is not None and spec.groups.ranked:
+        out.append(
+            f"an item counts in {spec.group_losses:,} of {spec.group_count:,} groups, chosen by the key: numbers are "
+            "scaled up from those that count, and their errors have the sample's in them"
+        )
     if spec.modulus is not None:
         out.append(
             f"counts are kept modulo {spec.modulus}: about {above:,.0f} items are expected above {spec.modulus - 1}, "
