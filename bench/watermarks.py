@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.kernels import kernel
-from sketchstream.stream.state.quorum import MAXIMUM, Quorum, Watermark
+from sketchstream.stream.state.watermark import Watermark
+from sketchstream.stream.windows.quorum import MAXIMUM, Quorum
 
 Ints = npt.NDArray[np.int64]
 

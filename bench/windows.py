@@ -31,10 +31,11 @@ from sketchstream.stream.interfaces import Assigned, Chunk, Snapshot, SourceEven
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.checkpoint import capture
 from sketchstream.stream.state.partition import PartitionState
-from sketchstream.stream.state.quorum import Quorum, Watermark
 from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.state.watermark import Watermark
 from sketchstream.stream.windows.calendar import Calendar, Width
 from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.quorum import Quorum
 from sketchstream.stream.worker.settings import Settings
 from sketchstream.stream.worker.worker import Worker
 from sketchstream.testing.memory import MemoryPublisher, MemoryStore

@@ -27,8 +27,8 @@ from sketchstream.files import as_path, reading
 from sketchstream.items.key import Key
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon
-from sketchstream.stream.state.quorum import Quorum
 from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.quorum import Quorum
 from sketchstream.stream.windows.units import spell_bytes, spell_snapshots
 from sketchstream.texts.naming import Names
 from sketchstream.topics import MAX_PARTITIONS

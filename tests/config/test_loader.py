@@ -12,7 +12,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.items.item_lists import read_items
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
-from sketchstream.stream.state.quorum import Quorum
+from sketchstream.stream.windows.quorum import Quorum
 from sketchstream.stream.windows.units import duration_ms, size_bytes
 from sketchstream_connectors.factory import rules
 

@@ -20,10 +20,10 @@ from sketchstream.stream.input.partition_counts import CountNeeded, Result, Step
 from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream.stream.kernels import ADMITTED, FUTURE
 from sketchstream.stream.state.partition import PartitionState
-from sketchstream.stream.state.quorum import MAXIMUM, Quorum
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.calendar import LATEST_MS, NO_TIME, Calendar, Width
 from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.quorum import MAXIMUM, Quorum
 
 SECOND = 1000
 MINUTE = 60 * SECOND

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sketchstream.stream.state.quorum import TARGET_TIMES, Quorum
+from sketchstream.stream.state.watermark import TARGET_TIMES
 from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME
+from sketchstream.stream.windows.quorum import Quorum
 
 
 @dataclass

@@ -29,10 +29,10 @@ from sketchstream.stream.state import work_pace
 from sketchstream.stream.state.checkpoint import EARLY_FORMAT, MANIFEST_FORMAT, capture, restore
 from sketchstream.stream.state.early_answers import EarlyReleases
 from sketchstream.stream.state.partition import PartitionState
-from sketchstream.stream.state.quorum import MAXIMUM, Quorum
 from sketchstream.stream.state.record_counter import RecordCounter
 from sketchstream.stream.windows.calendar import LATEST_MS, NO_TIME
 from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
+from sketchstream.stream.windows.quorum import MAXIMUM, Quorum
 from sketchstream.testing.memory import MemorySealed
 
 pytestmark = pytest.mark.filterwarnings(

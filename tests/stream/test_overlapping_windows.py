@@ -34,10 +34,10 @@ from sketchstream.stream.interfaces import Restored
 from sketchstream.stream.kernels import ADMITTED
 from sketchstream.stream.state.checkpoint import capture, restore
 from sketchstream.stream.state.partition import PartitionState
-from sketchstream.stream.state.quorum import MAXIMUM, Quorum
 from sketchstream.stream.windows.calendar import DAY_MS, LATEST_MS, Calendar, Width
 from sketchstream.stream.windows.calendar import hopping as steps_of
 from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.quorum import MAXIMUM, Quorum
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import MemorySealed
 

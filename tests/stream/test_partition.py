@@ -39,9 +39,9 @@ from sketchstream.stream.input.partitioner import belongs, items_kept
 from sketchstream.stream.interfaces import Chunk, Restored
 from sketchstream.stream.state.checkpoint import capture, mark_diverged, mark_partial, restore
 from sketchstream.stream.state.partition import PartitionState
-from sketchstream.stream.state.quorum import MAXIMUM, Quorum
 from sketchstream.stream.state.sketch_state import OpenWindow
 from sketchstream.stream.windows.calendar import NO_TIME
+from sketchstream.stream.windows.quorum import MAXIMUM, Quorum
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10")
 

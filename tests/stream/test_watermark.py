@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from helpers.streams import EPOCH, HOUR, MINUTE, SECOND
 from helpers.watermark_reference import Reference
-from sketchstream.stream.state.quorum import MAXIMUM, Quorum, Watermark
+from sketchstream.stream.state.watermark import Watermark
 from sketchstream.stream.windows.calendar import DAY_MS, EARLIEST_MS, LATEST_MS, NO_TIME
+from sketchstream.stream.windows.quorum import MAXIMUM, Quorum
 
 LATENESS = 10 * MINUTE
 

@@ -23,11 +23,11 @@ from sketchstream.published import Origin
 from sketchstream.query.times import to_ms
 from sketchstream.sketch import Sketch
 from sketchstream.spec import require_choice
-from sketchstream.stream.aggregated_rows import require_countable, seal_rows
 from sketchstream.stream.windows.calendar import Calendar, hopping
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import files_of
+from sketchstream_connectors.lake.aggregated_rows import require_countable, seal_rows
 from sketchstream_connectors.lake.count import Rows, fill, require_history
 from sketchstream_connectors.lake.engines import EngineName
 
@@ -66,7 +66,7 @@ def backfill(
 ) -> Iterator[Release | SealedState]:
     """Count a history, and seal one sketch for each window of it.
 
-    Give `rows`, an Arrow stream of what an engine has added up (`sketchstream.stream.aggregated_rows` describes its
+    Give `rows`, an Arrow stream of what an engine has added up (`lake.aggregated_rows` describes its
     columns); or `table`, events that are counted here as a worker would have counted them: the same rules for types,
     missing and invalid values, filters, groups and weights. Each call draws noise of its own: two calls over one
     history are two views of it, and both losses add up; `sketchstream backfill` books a loss before, and publishes one

@@ -16,6 +16,8 @@ import numpy as np
 
 from sketchstream.kinds import presentation
 from sketchstream.kinds.presentation import Presentation
+from sketchstream.kinds.projection.reading.distances import alike
+from sketchstream.kinds.projection.reading.rows import row_label
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import (
     MAX_ROWS,
@@ -33,8 +35,6 @@ from sketchstream.pictures.numbers import value as cell
 from sketchstream.pictures.report import ReportTable
 from sketchstream.texts.number_texts import interval_text, number_text
 
-WHOSE: Final = ("user", "other", "neighbour", "before", "after")
-"""Columns that say whose number it is."""
 OFFERED: Final = 300
 """Most rows that a page offers to follow."""
 PAIRED: Final = 40
@@ -101,8 +101,6 @@ def _all_pairs(rows: Sequence[Row]) -> list[str]:
 
 def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
     """Squared distances of all pairs as a heat map, rows that look alike side by side."""
-    from sketchstream.kinds.projection.reading.distances import alike
-
     upper = np.triu_indices(len(names), 1)
     squares = []
     for squared in ends(rows):
@@ -123,11 +121,6 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
     cells = [(item_name(row["user"]), item_name(row["other"]), cell(row), interval(row)) for row in rows[:MAX_ROWS]]
     table = ReportTable(title, ("row", "other row", "squared distance", "95% interval"), cells)
     return Panel("distances", title, chart, table, wide, folded=len(cells) > MAX_UNFOLDED_ROWS)
-
-
-def row_label(row: Mapping[str, Any]) -> str:
-    """Whose number it is: a row, or two of them, and when."""
-    return ", ".join(item_name(row[column]) for column in WHOSE if column in row)
 
 
 def _title(row: Mapping[str, Any]) -> str:

@@ -16,8 +16,8 @@ from sketchstream.array_types import Flags, Ints
 from sketchstream.kinds import closing_step
 from sketchstream.stream import kernels
 from sketchstream.stream.state.outbox import Outbox, entry_of
-from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.sketch_state import OpenWindow, SketchState
+from sketchstream.stream.state.watermark import Admission
 from sketchstream.stream.state.window_cover import WindowBounds
 from sketchstream.stream.state.window_specs import WindowSpecs
 from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME

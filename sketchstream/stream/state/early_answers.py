@@ -18,8 +18,8 @@ from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.stream.input.partition_counts import Steps, perform
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.state.outbox import Outbox, entry_of
-from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.sketch_state import OpenWindow, SketchState
+from sketchstream.stream.state.watermark import Admission
 from sketchstream.stream.state.window_cover import covering
 from sketchstream.stream.state.work_pace import WorkPace
 from sketchstream.stream.windows.calendar import NO_TIME

@@ -12,7 +12,7 @@ import numpy as np
 from sketchstream.array_types import Ints
 from sketchstream.items.events import Events
 from sketchstream.stream import kernels
-from sketchstream.stream.state.quorum import Admission
+from sketchstream.stream.state.watermark import Admission
 from sketchstream.stream.windows.calendar import EARLIEST_MS
 
 NO_INTS: Ints = np.zeros(0, np.int64)

@@ -39,10 +39,10 @@ from sketchstream.stream.state.domain_lists import DomainLists
 from sketchstream.stream.state.evidence import Evidence
 from sketchstream.stream.state.outbox import Outbox
 from sketchstream.stream.state.outcome import Outcome
-from sketchstream.stream.state.quorum import Admission, Watermark
 from sketchstream.stream.state.record_counter import RecordCounter
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.sketch_state import OpenWindow, PartitionGrowth, SketchState
+from sketchstream.stream.state.watermark import Admission, Watermark
 from sketchstream.stream.state.window_lifecycle import WindowLifecycle
 from sketchstream.stream.state.window_specs import boundary
 from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME

@@ -19,8 +19,8 @@ from sketchstream.stream import kernels
 from sketchstream.stream.input.partition_counts import CountNeeded, Steps
 from sketchstream.stream.input.partitioner import belongs
 from sketchstream.stream.state.outcome import NO_INTS, Outcome
-from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.sketch_state import OpenWindow, SketchState
+from sketchstream.stream.state.watermark import Admission
 from sketchstream.stream.state.window_cover import covering, overlapping
 from sketchstream.stream.state.window_lifecycle import WindowLifecycle
 from sketchstream.stream.windows.plans import EarlyAnswers

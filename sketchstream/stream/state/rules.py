@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sketchstream.stream.input.partitioner import Partitioner
-from sketchstream.stream.state.quorum import DEFAULT, Quorum
 from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.quorum import DEFAULT, Quorum
 
 if TYPE_CHECKING:
     from sketchstream.items.key import Key

@@ -13,8 +13,8 @@ import numpy as np
 
 from sketchstream.array_types import Ints
 from sketchstream.stream import kernels
-from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.sketch_state import SketchState
+from sketchstream.stream.state.watermark import Admission
 from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME, Calendar
 
 MANY_WINDOWS = 64

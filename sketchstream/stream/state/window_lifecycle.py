@@ -21,9 +21,9 @@ from sketchstream.stream.state.closing_positions import ClosingPositions
 from sketchstream.stream.state.domain_slots import DomainSlots
 from sketchstream.stream.state.early_answers import EarlyReleases
 from sketchstream.stream.state.outbox import Outbox, entry_of
-from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.sketch_state import OpenWindow, SketchState
+from sketchstream.stream.state.watermark import Admission
 from sketchstream.stream.state.window_sketch import WindowSketch
 from sketchstream.stream.state.window_specs import WindowSpecs
 from sketchstream.stream.state.work_pace import WorkPace

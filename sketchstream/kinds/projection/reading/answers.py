@@ -19,9 +19,8 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds import presentation
 from sketchstream.kinds.answers import LEVEL, MAX_LISTED_ROWS, ColumnValues
 from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.projection.pictures import row_label
 from sketchstream.kinds.projection.reading.distances import draw_heatmap, nearest, write_arrow
-from sketchstream.kinds.projection.reading.rows import PublishedRows, RowEstimates
+from sketchstream.kinds.projection.reading.rows import PublishedRows, RowEstimates, row_label
 from sketchstream.spec import Item, checked_int
 
 if TYPE_CHECKING:

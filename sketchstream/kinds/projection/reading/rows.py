@@ -29,12 +29,20 @@ from sketchstream.kinds.projection.matrices.kernels import squared_gaps
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.spec import ProjectionSpec
+from sketchstream.pictures.numbers import item_name
 from sketchstream.spec import ClosedDomain, Item
 
 CELLS_AT_ONCE = 1 << 20
 """Cells of pairs of rows that are compared at a time."""
+WHOSE = ("user", "other", "neighbour", "before", "after")
+"""Columns that say whose number it is."""
 Who = Item | Sequence[Item] | npt.NDArray[Any]
 """A user or a feature, or several: their ids or, where the domain is a list, the items themselves."""
+
+
+def row_label(row: Mapping[str, Any]) -> str:
+    """Whose number it is: a row, or two of them, and when."""
+    return ", ".join(item_name(row[column]) for column in WHOSE if column in row)
 
 
 @dataclass(frozen=True)

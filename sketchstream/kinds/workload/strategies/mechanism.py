@@ -205,19 +205,16 @@ def best_tree(gram: Floats, epsilon: Fraction) -> Levels:
     return best_levels(len(gram), energy, lambda reach: DiscreteLaplace(epsilon / reach).variance)
 
 
-def layer_law(
-    mechanism: Mechanism, strategy: Strategy, epsilon: Fraction, delta: Fraction, weight: int, *, looks: int = 2
-) -> LayerLaw:
-    """The law of one layer of noise.
+def layer_law(mechanism: Mechanism, strategy: Strategy, epsilon: Fraction, delta: Fraction, weight: int) -> LayerLaw:
+    """The law of one layer of noise, for a unit that can spread its shift over two views.
 
     Args:
         delta: privacy of the layer; 0 only for "laplace" and "l2ball".
         weight: the unit's weight, W.
-        looks: views over which one unit can spread its shift, for the dimension of the lattice's correction.
     """
     if mechanism in PURE_LAWS:
         return law_of_cost(mechanism, strategy, weight, epsilon)
-    sigma2 = _verified_variance(epsilon, delta, strategy.sensitivity2 * weight * weight, looks * strategy.length)
+    sigma2 = _verified_variance(epsilon, delta, strategy.sensitivity2 * weight * weight, 2 * strategy.length)
     return LayerLaw("discrete-gaussian", sigma2, strategy.length)
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from sketchstream.array_types import Flags, Ints
 from sketchstream.stream.interfaces import Plain
 from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME
+from sketchstream.stream.windows.quorum import Quorum
 
 TARGET_TIMES = 34
 """Target times at once: the next multiple of a slice * 2^i after the watermark, i < TARGET_TIMES. At 15 s they span the
@@ -27,31 +28,6 @@ years that an event time can have."""
 MAX_IDLED = 15
 """Most stretches of time, skipped by idleness, that are remembered so that a later contradiction is noticed."""
 _NO_STAMPS: Ints = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Quorum:
-    """The conditions under which a watermark moves.
-
-    Args:
-        records: number of records that must agree, and of slices of time that their times must fall into.
-        time_ms: length of all slices together; a shorter burst does not move the watermark.
-        most: number of records that suffices even in fewer slices.
-    """
-
-    records: int = 10
-    time_ms: int = 150_000
-    most: int = 10_000
-
-    @property
-    def slice_ms(self) -> int:
-        """Width of one slice of time."""
-        return max(1, self.time_ms // self.records)
-
-
-DEFAULT = Quorum()
-MAXIMUM = Quorum(records=1, time_ms=1)
-"""Every record moves the watermark: the largest min(event time, timestamp) so far."""
 
 
 @dataclass(slots=True)
