@@ -34,7 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import sketchstream as ss  # noqa: E402
 from helpers.kafka.devbroker import DevCluster  # noqa: E402
 from sketchstream.privacy.ledgers.ledger import Ledger  # noqa: E402
-from sketchstream.published import Origin, Release  # noqa: E402
+from sketchstream.provenance import Origin  # noqa: E402
+from sketchstream.published import Release  # noqa: E402
 from sketchstream.stream.interfaces import Frontier, SealedEntry  # noqa: E402
 from sketchstream_connectors.kafka.cluster.client import Connection  # noqa: E402
 from sketchstream_connectors.kafka.cluster.topics import FOR_EVER  # noqa: E402

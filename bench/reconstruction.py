@@ -30,7 +30,8 @@ from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.observations import observed_counts
 from sketchstream.kinds.profile.reconstruction import reconstruct
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.published import Layer, Origin, SealedState
+from sketchstream.provenance import Layer, Origin
+from sketchstream.published import SealedState
 from sketchstream.spec import ClosedDomain
 
 

@@ -55,7 +55,8 @@ _HOMES = {
     "sketchstream.kinds.convolution.spec": ("ConvolutionSpec",),
     "sketchstream.items.key": ("Key",),
     "sketchstream.sketch": ("Sketch", "merge"),
-    "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "stack"),
+    "sketchstream.provenance": ("Origin",),
+    "sketchstream.published": ("Release", "SealedState", "Stack", "stack"),
     "sketchstream.storage": ("load",),
     "sketchstream.privacy.deployments.guarantee": ("Guarantee",),
     "sketchstream.privacy.ledgers.ledger": ("Ledger",),
@@ -137,8 +138,8 @@ if TYPE_CHECKING:
     from sketchstream.privacy.hygiene import Hardened as Hardened, harden as harden
     from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger as GaussianLedger
     from sketchstream.privacy.ledgers.ledger import Ledger as Ledger
+    from sketchstream.provenance import Origin as Origin
     from sketchstream.published import (
-        Origin as Origin,
         Release as Release,
         SealedState as SealedState,
         Stack as Stack,

@@ -33,17 +33,16 @@ from sketchstream.items.item_lists import pack_items, unpack_items
 from sketchstream.items.key import Key
 from sketchstream.kinds import closing_kind, view_of_state, with_noise
 from sketchstream.kinds.capabilities import Scoped
-from sketchstream.published import (
+from sketchstream.provenance import (
     Layer,
     Origin,
-    Release,
-    SealedState,
     header_of,
     require_accounted,
     require_distinct,
     require_same,
     well_formed,
 )
+from sketchstream.published import Release, SealedState
 from sketchstream.spec import Epsilon, checked_int, flag
 
 if TYPE_CHECKING:

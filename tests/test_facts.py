@@ -10,7 +10,7 @@ from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 0, 0),
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 17_530, 13_500),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 17_537, 13_500),
     "members of Kind": (facts.members_of_kind, 19, 20),
     "members of an object that a kind has": (facts.members_of_what_a_kind_has, 12, 12),
     "members of these that one kind alone overrides": (facts.members_that_one_kind_overrides, 0, 0),
@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 72_467, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 72_534, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -50,7 +50,8 @@ reads the history and prints what each of them brought. A limit is raised only w
   losses of a stack's parts, each the largest 9, planned errors that are not known or include what wraps 36 (3 of the
   linear kinds), why a sketch is refused 14, windows of a report 2;
   the variance of noise of a few whole numbers 8, mistakes of configurations with the keys that they are about 80,
-  notes on losses apart from others 3
+  notes on losses apart from others 3; provenance and instalments in files of their own 67
+  (7 of the linear kinds)
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

@@ -24,7 +24,7 @@ from sketchstream import kinds
 from sketchstream.audit.observed import Outcome
 from sketchstream.items.key import Key
 from sketchstream.noise.laws import Law
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.stream.state.window_sketch import WindowSketch
 
 Number = Fraction | float

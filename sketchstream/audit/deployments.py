@@ -22,7 +22,7 @@ from sketchstream.audit.histories import TIGHT, distance2, same_loss
 from sketchstream.audit.observed import Outcome
 from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.privacy.losses.history import History, LayerEntry, View
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.sketch import Sketch
 from sketchstream.stream.state.window_sketch import WindowSketch
 

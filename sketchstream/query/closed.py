@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from sketchstream import kinds
 from sketchstream.errors import DataLossError, FormatError
-from sketchstream.published import Instalment, Published
+from sketchstream.instalment import Instalment
+from sketchstream.published import Published
 from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream.topics import partition_numbers
 

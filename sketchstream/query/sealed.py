@@ -14,7 +14,8 @@ from functools import cached_property
 
 from sketchstream.errors import DataLossError, FormatError, IncidentError, MergeError
 from sketchstream.kinds.capabilities import Reconstructing, SlotsOfItems
-from sketchstream.published import Published, Release, SealedState, partition_counts, read_published, stack
+from sketchstream.provenance import partition_counts
+from sketchstream.published import Published, Release, SealedState, read_published, stack
 from sketchstream.quality import DEFAULT, Quality, Rule, judge
 from sketchstream.query.evidence import PartitionEvidence, partition_evidence, weigh
 from sketchstream.sketch import merge

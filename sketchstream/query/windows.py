@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from sketchstream import kinds
 from sketchstream.config.context import context
 from sketchstream.errors import ConfigError, MergeError, StoreError
+from sketchstream.instalment import Instalment
 from sketchstream.kinds import closing_kind, continuing_kind
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.privacy.deployments.deployment import Deployment, Record, most_of_event, most_of_item, most_of_record
 from sketchstream.privacy.deployments.surroundings import OtherSketch
 from sketchstream.privacy.ledgers.sketch_history import worst_of
-from sketchstream.published import Instalment, Release, SealedState, read_published, stack
+from sketchstream.published import Release, SealedState, read_published, stack
 from sketchstream.query import profiles
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.closed import closed_windows

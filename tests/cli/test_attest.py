@@ -19,7 +19,7 @@ from helpers.paths import ROOT
 from sketchstream import ClosedDomain, GaussianSpec, Key, ProfileSpec, ProjectionSpec, Sketch, published, wire
 from sketchstream.attestations import attestation, verify_attestation
 from sketchstream.errors import FormatError
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 
 VERIFIER = ROOT / "sketchstream" / "attestations" / "verify_attestation.py"
 DOMAIN = ClosedDomain(size=40)

@@ -25,7 +25,7 @@ from helpers.paths import ROOT
 from sketchstream.attestations import deployment_record, verify_attestation
 from sketchstream.errors import ConfigError
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 
 HOUR = 3_600_000
 START = 1_357_002_000_000 // HOUR * HOUR

@@ -79,7 +79,7 @@ def test_a_window_of_mixed_sketches_has_a_row_that_says_so_and_the_others_their_
 ) -> None:
     """Partitions of one window under two sizes, one that may hold lost records, and one as it should be."""
     from sketchstream.kinds.profile.spec import ProfileSpec
-    from sketchstream.published import Origin
+    from sketchstream.provenance import Origin
     from sketchstream.sketch import Sketch
     from sketchstream.spec import ClosedDomain
     from sketchstream.stream.interfaces import Frontier, SealedEntry

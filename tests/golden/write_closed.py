@@ -12,7 +12,7 @@ from pathlib import Path
 from writing import described
 
 import sketchstream as ss
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.stream.state.window_sketch import WindowSketch
 
 

@@ -18,7 +18,7 @@ import pytest
 import sketchstream as ss
 from sketchstream.errors import MergeError
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.stream.state.window_sketch import WindowSketch
 
 F = Fraction

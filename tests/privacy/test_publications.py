@@ -24,7 +24,7 @@ from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.deployments.publications import PUBLICATIONS, FrontierNoise, Publication
 from sketchstream.privacy.deployments.surroundings import DAY_MS, Context, OtherSketch
 from sketchstream.privacy.losses.composition import Losses
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, noise_of_frontiers
 

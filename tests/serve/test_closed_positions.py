@@ -18,8 +18,9 @@ from helpers.configurations import CLOSED_MINUTES
 from helpers.pages import CLOSED_START as START
 from helpers.pages import Parsed, send_minutes, settle
 from helpers.serving import MINUTE, serving, write
+from sketchstream.instalment import Instalment
 from sketchstream.privacy.deployments.deployment import Deployment, Record
-from sketchstream.published import Instalment, read_published
+from sketchstream.published import read_published
 from sketchstream.query.closed import closed_windows
 from sketchstream.serve import service as serve_module
 from sketchstream.serve.store.ledgers import Ledgers

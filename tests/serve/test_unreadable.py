@@ -10,7 +10,7 @@ import pytest
 from helpers.serving import MINUTE, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.errors import FormatError
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.stream.windows.calendar import iso
 from sketchstream_connectors.files.sealed import DirectorySealed
 from sketchstream_connectors.kafka.publishing.sealed import read_frontier

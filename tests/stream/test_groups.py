@@ -328,7 +328,7 @@ def test_the_ledger_counts_the_groups_that_a_unit_may_be_in(
     """By the sum over sketches that each have one group: the largest for an event, the k largest for an item."""
     more: dict[str, Any] = {"unit": unit, **({"modulus": 8} if unit == "item" else {"max_count": 7}), **promise}
     made = spec("1/2", epsilon_publish="1/3", **more)
-    sketch = Sketch.create(made, KEY, origin=ss.published.Origin(name="reach", window=(0, 3_600_000), partition=0))
+    sketch = Sketch.create(made, KEY, origin=ss.Origin(name="reach", window=(0, 3_600_000), partition=0))
     sketch.release("1/4")
     sealed = sketch.seal()
     alone = [sealed.group(name) for name in NAMES]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.paths import GOLDEN
-from sketchstream import kinds, published, wire
+from sketchstream import kinds, provenance, wire
 from sketchstream.errors import FormatError, SketchstreamError
 
 
@@ -85,7 +85,7 @@ def test_a_spec_with_one_altered_field_is_refused_or_in_its_one_form(data: st.Da
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with published.well_formed():
+            with provenance.well_formed():
                 found = kinds.read_published_spec(spec)
         except SketchstreamError:
             return
@@ -98,7 +98,7 @@ def test_fields_that_no_version_has_are_refused() -> None:
     for header in HEADERS.values():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with pytest.raises(SketchstreamError), published.well_formed():
+            with pytest.raises(SketchstreamError), provenance.well_formed():
                 kinds.read_published_spec({**header["spec"], "stranger": 1})
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from sketchstream import wire
 from sketchstream.errors import FormatError
 from sketchstream.files import reading
+from sketchstream.instalment import Instalment
 from sketchstream.kinds.expansion import limit_bytes
-from sketchstream.published import Instalment, Origin, well_formed
+from sketchstream.provenance import Origin, well_formed
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows.calendar import is_within, iso
 from sketchstream_connectors.files.publisher import (

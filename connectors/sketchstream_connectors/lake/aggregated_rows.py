@@ -22,7 +22,7 @@ from sketchstream.errors import FormatError, KeyMismatchError, SpecError, option
 from sketchstream.items.arrays import Pairs
 from sketchstream.items.batch import Outside
 from sketchstream.kinds import groups_of
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, iso
 from sketchstream.stream.windows.plans import SketchPlan

@@ -36,7 +36,7 @@ from sketchstream import __version__, faults, files
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError, StoreError
 from sketchstream.items.key import Key
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.sketch import Sketch
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence

@@ -19,7 +19,7 @@ from sketchstream import kinds
 from sketchstream.errors import ConfigError, FormatError
 from sketchstream.items.batch import Outside, require_outside
 from sketchstream.items.columns import ItemType
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.query.times import to_ms
 from sketchstream.sketch import Sketch
 from sketchstream.spec import require_choice

@@ -28,7 +28,7 @@ from sketchstream.audit.observed import Outcome, log_divergence, shift_seen, sta
 from sketchstream.items.key import Key
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.noise import laws
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.sketch import Sketch
 
 USERS: Final = 512

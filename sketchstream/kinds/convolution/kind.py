@@ -38,11 +38,13 @@ from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, DISCRETE_LA
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
+    from sketchstream.instalment import Instalment
     from sketchstream.items.key import Key
     from sketchstream.kinds.convolution.reading.series import Series
     from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.privacy.ledgers.sketch_history import SketchHistory
-    from sketchstream.published import Instalment, Origin, Published
+    from sketchstream.provenance import Origin
+    from sketchstream.published import Published
 
 
 class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from sketchstream.items.key import Key
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
     from sketchstream.privacy.deployments.surroundings import Context
-    from sketchstream.published import Origin, Published
+    from sketchstream.provenance import Origin
+    from sketchstream.published import Published
 
 Variances = tuple[Fraction, ...]
 OPTIONS: Final = ("target", "nonnegative", "total", "whole", "items", "kept")

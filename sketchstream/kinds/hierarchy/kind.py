@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from sketchstream.items.key import Key
     from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.privacy.ledgers.sketch_history import SketchHistory
-    from sketchstream.published import Origin, Published
+    from sketchstream.provenance import Origin
+    from sketchstream.published import Published
 
 
 class Leaves(ColumnIndex):

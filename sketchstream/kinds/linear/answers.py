@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from sketchstream.array_types import State
     from sketchstream.kinds.interface import Kind
     from sketchstream.kinds.linear.spec import LinearSpec
-    from sketchstream.published import Origin, Published
+    from sketchstream.provenance import Origin
+    from sketchstream.published import Published
 
 MAX_NAMES: Final = 5
 """Names of numbers that an error lists."""

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from sketchstream.kinds.groups.overlap import Overlap
     from sketchstream.kinds.profile.planner import Sizing
     from sketchstream.kinds.profile_answers import Profile
-    from sketchstream.published import Origin, Published, Release, SealedState
+    from sketchstream.provenance import Origin
+    from sketchstream.published import Published, Release, SealedState
 
 OPTIONS = ("max_count", "norm", "beta")
 """Options that `profile` takes beside the method."""

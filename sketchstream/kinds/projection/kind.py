@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from sketchstream.kinds.projection.matrices.matrix import Matrix
     from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.privacy.ledgers.sketch_history import SketchHistory
-    from sketchstream.published import Origin, Published
+    from sketchstream.provenance import Origin
+    from sketchstream.published import Published
 
 
 class ProjectionAccounting(LinearAccounting[ProjectionSpec]):

@@ -33,7 +33,7 @@ from sketchstream.privacy.ledgers.gaussian_ledger import raise_noise
 from sketchstream.privacy.losses.gaussian import UnitShift
 
 if TYPE_CHECKING:
-    from sketchstream.published import Origin
+    from sketchstream.provenance import Origin
 
 LISTED_WEIGHTS: Final = 64
 """Weights of an event, in lattice units, that are listed for the exact calibration of "identity"."""

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from sketchstream.items.key import Key
     from sketchstream.privacy.deployments.surroundings import Context
     from sketchstream.privacy.ledgers.sketch_history import SketchHistory
-    from sketchstream.published import Origin, Published
+    from sketchstream.provenance import Origin
+    from sketchstream.published import Published
 
 MAX_PUBLISHED_BYTES: Final = 48 << 20
 """Bytes of a strategy and its workload, at most: published objects carry them in their header."""

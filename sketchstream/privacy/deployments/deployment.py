@@ -41,7 +41,8 @@ from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
-    from sketchstream.published import Instalment, Release, SealedState
+    from sketchstream.instalment import Instalment
+    from sketchstream.published import Release, SealedState
 
 _DELTA = str(DELTA)
 _NOTHING = GaussianLoss.none()

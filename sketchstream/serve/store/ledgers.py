@@ -23,10 +23,12 @@ import msgpack
 
 from sketchstream import kinds
 from sketchstream.errors import FormatError
+from sketchstream.instalment import Instalment
 from sketchstream.privacy.deployments.census import INSTANT, Census, WindowClass
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.deployments.publications import cost_of_record
-from sketchstream.published import Instalment, Origin, Release, SealedState, read_published
+from sketchstream.provenance import Origin
+from sketchstream.published import Release, SealedState, read_published
 from sketchstream.stream.published.evidence import noise_of_frontiers
 
 if TYPE_CHECKING:

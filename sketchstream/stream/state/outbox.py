@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sketchstream.published import Instalment, Release, SealedState
+from sketchstream.instalment import Instalment
+from sketchstream.published import Release, SealedState
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 
 

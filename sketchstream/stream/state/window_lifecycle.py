@@ -14,7 +14,7 @@ from time import perf_counter
 from sketchstream import kinds
 from sketchstream.errors import BrokerError
 from sketchstream.kinds.capabilities import SlotsOfItems
-from sketchstream.published import Origin
+from sketchstream.provenance import Origin
 from sketchstream.stream.input.partition_counts import PartitionCounts, Steps, perform
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.state.closing_positions import ClosingPositions

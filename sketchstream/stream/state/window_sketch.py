@@ -15,10 +15,10 @@ from sketchstream import wire
 from sketchstream.array_types import Flags
 from sketchstream.errors import SpecError
 from sketchstream.image import StateImage, is_large
+from sketchstream.instalment import Instalment
 from sketchstream.items.domains import closed_items
 from sketchstream.kinds import closing_kind, deferred_addition
 from sketchstream.kinds.capabilities import Grouping
-from sketchstream.published import Instalment
 from sketchstream.sketch import Sketch, in_turn, index_of
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from helpers.kafka.app import MINUTE, App, everything
+from sketchstream.instalment import Instalment
 from sketchstream.kinds.convolution.reading.answers import closed_values
-from sketchstream.published import Instalment, SealedState, read_published
+from sketchstream.published import SealedState, read_published
 from sketchstream.quality import judge
 from sketchstream.query.closed import closed_windows
 from sketchstream_connectors.kafka.cluster.log_reader import Log

@@ -13,7 +13,8 @@ from kafka import KafkaAdminClient, KafkaProducer
 import sketchstream as ss
 from helpers.kafka.devbroker import Jars
 from helpers.paths import TESTS
-from sketchstream.published import Origin, Release, SealedState
+from sketchstream.provenance import Origin
+from sketchstream.published import Release, SealedState
 from sketchstream.query.sealed import SealedReader
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream_connectors.kafka.cluster.client import Connection

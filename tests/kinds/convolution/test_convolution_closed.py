@@ -19,9 +19,10 @@ from helpers.configurations import CLOSED_MINUTES
 from helpers.paths import GOLDEN
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError, FormatError
+from sketchstream.instalment import Instalment
 from sketchstream.kinds.convolution.reading.answers import closed_values
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.published import Instalment, read_published
+from sketchstream.published import read_published
 from sketchstream.query.closed import closed_windows
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.state.window_sketch import WindowSketch

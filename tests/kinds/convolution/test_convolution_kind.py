@@ -19,11 +19,12 @@ from helpers.commands import Run
 from helpers.convolution_losses import coordinates_of, verified_delta
 from helpers.paths import GOLDEN
 from sketchstream import kinds, wire
+from sketchstream.instalment import Instalment
 from sketchstream.kinds.convolution.fourier.group import Coordinates
 from sketchstream.kinds.convolution.reading.answers import answers
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
-from sketchstream.published import Instalment, Origin
+from sketchstream.provenance import Origin
 from sketchstream.stream.state.window_sketch import WindowSketch
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "noise": "gaussian"}

@@ -34,9 +34,10 @@ from sketchstream.kinds.options import require_method, require_options
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from sketchstream.instalment import Instalment
     from sketchstream.kinds.convolution.mechanisms.scheme import NoiseLayer
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
-    from sketchstream.published import Instalment, Published
+    from sketchstream.published import Published
 
 
 OPTIONS: Final = ("name", "level", "before")
