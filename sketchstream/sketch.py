@@ -43,7 +43,7 @@ from sketchstream.provenance import (
     well_formed,
 )
 from sketchstream.published import Release, SealedState
-from sketchstream.spec import Epsilon, checked_int, flag
+from sketchstream.spec import Rational, checked_int, flag
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import ItemIndex, Kind, Spec
@@ -126,8 +126,8 @@ class Sketch:
         *,
         origin: Origin = Origin(),  # noqa: B008 - frozen
         keep: Flags | None = None,
-        max_epsilon: Epsilon | None = None,
-        max_delta: Epsilon | None = None,
+        max_epsilon: Rational | None = None,
+        max_delta: Rational | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Self:
         """Draw the noise and return an empty sketch.
@@ -276,7 +276,7 @@ class Sketch:
         self._content.counters.admit(checked_int(records, "records", 0, (1 << 63) - 1))
 
     @in_turn
-    def release(self, epsilon: Epsilon, delta: Epsilon | None = None) -> Release:
+    def release(self, epsilon: Rational, delta: Rational | None = None) -> Release:
         """Publish a noisy view of the counters (kind "profile": their histogram); the sketch stays open.
 
         Args:
@@ -293,7 +293,7 @@ class Sketch:
         return self._publish(state, cost, charged, final=False)
 
     @in_turn
-    def refresh(self, epsilon: Epsilon | None = None, delta: Epsilon | None = None) -> None:
+    def refresh(self, epsilon: Rational | None = None, delta: Rational | None = None) -> None:
         """Add a fresh layer of noise after a known look at the state, so that a later look is protected again.
 
         Args:

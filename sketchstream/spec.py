@@ -23,7 +23,8 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 
 Item = int | str | bytes
-Epsilon = int | str | float | Fraction | Decimal
+Rational = int | str | float | Fraction | Decimal
+"""An exact number as users write it; a float stands for the decimal that it is shown as."""
 Unit = Literal["event", "item"]
 UNITS: Final = ("event", "item")
 
@@ -65,7 +66,7 @@ class NoPrivacyWarning(UserWarning):
     """Warns that an epsilon is too large for meaningful privacy."""
 
 
-def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
+def exact_epsilon(value: Rational, name: str = "epsilon") -> Fraction:
     """The exact rational that a user wrote: "0.1", 0.1 and Fraction(1, 10) are the same number.
 
     Floats are read through their shortest decimal form. Raises SpecError for anything that is not a positive
@@ -82,7 +83,7 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
     return exact
 
 
-def exact_delta(value: Epsilon, name: str = "delta") -> Fraction:
+def exact_delta(value: Rational, name: str = "delta") -> Fraction:
     """The exact rational that a user wrote, from 1e-300 to 0.5; SpecError for anything else."""
     expected = f"{name} must be in [1e-300, 0.5], such as '1e-6'"
     exact = exact_rational(value, expected)
@@ -91,7 +92,7 @@ def exact_delta(value: Epsilon, name: str = "delta") -> Fraction:
     return exact
 
 
-def exact_rational(value: Epsilon, expected: str) -> Fraction:
+def exact_rational(value: Rational, expected: str) -> Fraction:
     """The exact rational that a user wrote; SpecError with `expected` and the value found if it is not one."""
     value = _python_number(value)
     if isinstance(value, bool) or not isinstance(value, (int, str, float, Fraction, Decimal)):
@@ -116,7 +117,7 @@ def read_rational(text: str) -> Fraction:
     return Fraction(text)
 
 
-def exact_share(value: Epsilon, name: str) -> Fraction:
+def exact_share(value: Rational, name: str) -> Fraction:
     """The exact share that a user wrote, at least 0 and below 1, read as epsilons are."""
     share = exact_noise(value, name)
     if share >= 1:
@@ -124,13 +125,13 @@ def exact_share(value: Epsilon, name: str) -> Fraction:
     return share
 
 
-def exact_noise(value: Epsilon, name: str) -> Fraction:
+def exact_noise(value: Rational, name: str) -> Fraction:
     """The exact epsilon of a number's own noise, read as epsilons are; 0 if the number is not kept."""
     none = not isinstance(value, bool) and value in (0, "0")
     return Fraction(0) if none else exact_epsilon(value, name)
 
 
-def exact_records(value: Epsilon, unit: Unit) -> Fraction:
+def exact_records(value: Rational, unit: Unit) -> Fraction:
     """The epsilon of the number of records admitted; 0 if it is not kept.
 
     Args:
@@ -148,7 +149,7 @@ def exact_records(value: Epsilon, unit: Unit) -> Fraction:
     return records
 
 
-def exact_counted_share(value: Epsilon, unit: Unit) -> Fraction:
+def exact_counted_share(value: Rational, unit: Unit) -> Fraction:
     """The share of every cost for the number of events counted; 0 if it is not kept.
 
     Args:
@@ -251,7 +252,7 @@ class ClosedDomain:
         self,
         size: int | None = None,
         items: Sequence[Item] | None = None,
-        sample_rate: Epsilon | None = None,
+        sample_rate: Rational | None = None,
     ) -> None:
         if (size is None) == (items is None):
             raise SpecError(
@@ -382,7 +383,7 @@ class DomainOutline(ClosedDomain):
 
     digest: bytes = b""
 
-    def __init__(self, size: int, digest: bytes, sample_rate: Epsilon | None = None) -> None:
+    def __init__(self, size: int, digest: bytes, sample_rate: Rational | None = None) -> None:
         super().__init__(size=size, sample_rate=sample_rate)
         object.__setattr__(self, "digest", digest)
 

@@ -20,7 +20,7 @@ from sketchstream.errors import ConfigError, SpecError
 from sketchstream.items.item_lists import read_items
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.interface import Spec
-from sketchstream.spec import ClosedDomain, Epsilon, NoPrivacyWarning, OpenDomain, exact_epsilon, exact_noise
+from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, Rational, exact_epsilon, exact_noise
 from sketchstream.stream.published.evidence import misplaced_noise
 from sketchstream.stream.windows.calendar import Calendar, Width, hopping
 from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
@@ -95,7 +95,7 @@ def early_answers(
     spec: Spec,
     windows: tuple[Calendar, int],
     emit_every: str | None,
-    epsilon_early: Epsilon | None,
+    epsilon_early: Rational | None,
     lateness_ms: int,
     number: int = 1,
 ) -> EarlyAnswers | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from sketchstream.components import Component
     from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory
-    from sketchstream.spec import Epsilon
+    from sketchstream.spec import Rational
 
 S = TypeVar("S")
 
@@ -31,7 +31,7 @@ class Accounting(ABC, Generic[S]):
         """Cost of the layer that is drawn at creation."""
 
     @abstractmethod
-    def asked_cost(self, spec: S, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+    def asked_cost(self, spec: S, epsilon: Rational, delta: Rational | None) -> Fraction:
         """Cost of a release, or of a fresh layer, with this epsilon and delta.
 
         Raises:
@@ -74,7 +74,7 @@ class Accounting(ABC, Generic[S]):
 
     @abstractmethod
     def ledger(
-        self, spec: S, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+        self, spec: S, lineage: bytes, epsilon: Rational | None = None, delta: Rational | None = None
     ) -> SketchHistory:
         """The ledger that a sketch of this spec begins with.
 

@@ -27,7 +27,7 @@ from sketchstream.privacy.calibration.discrete import DiscreteCalibration, Shape
 
 if TYPE_CHECKING:
     from sketchstream.noise.entropy import WordSource
-    from sketchstream.spec import Epsilon
+    from sketchstream.spec import Rational
 
 Floats = npt.NDArray[np.float64]
 State = npt.NDArray[np.int64]
@@ -161,7 +161,7 @@ def _bound(first: Floats, second: Floats, threshold: float, side: float, delta: 
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
 
 
-def verified(spec: GaussianSpec, sigma2: Epsilon, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
+def verified(spec: GaussianSpec, sigma2: Rational, epsilon: Rational, delta: Rational) -> DiscreteCalibration:
     """Prove that this parameter of the slots' noise is sufficient for the unit, or raise SpecError."""
     if spec.total_share:
         parts = [(one.sensitivity2, one.coordinates, one.share) for one in spec.shift.components]

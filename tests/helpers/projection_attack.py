@@ -31,7 +31,7 @@ from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.calibration.continuous import calibrate, check_epsilon
 from sketchstream.privacy.calibration.discrete import verify_parts
 from sketchstream.privacy.calibration.divergence import log_divergence
-from sketchstream.spec import Epsilon, checked_int
+from sketchstream.spec import Rational, checked_int
 
 Ints = npt.NDArray[np.int64]
 
@@ -143,7 +143,7 @@ def _extreme(name: str, matrix: Matrix, features: Ints, weights: Ints) -> Extrem
     return Extreme(name, features.astype(np.int64), weights, sum(one * one for one in shift))
 
 
-def paper_theorem_1_as_printed(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+def paper_theorem_1_as_printed(epsilon: Rational, delta: Rational, k: int) -> float:
     """Sigma of the paper's Theorem 1 as it is typeset, which is too small: for the demonstration that it fails.
 
     Args:
@@ -157,7 +157,7 @@ def paper_theorem_1_as_printed(epsilon: Epsilon, delta: Epsilon, k: int) -> floa
     return math.sqrt((k + 2 * math.sqrt(k * log2) + 2 * log2 * math.sqrt(inner) / eps) / k)
 
 
-def paper_theorem_2(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+def paper_theorem_2(epsilon: Rational, delta: Rational, k: int) -> float:
     """Sigma of the paper's Theorem 2, corrected: far too large, it composes k mechanisms; for comparison.
 
     Args:
@@ -213,7 +213,7 @@ def empty_state(spec: ProjectionSpec) -> Ints:
     return np.zeros(spec.shape, np.int64)
 
 
-def mixture_delta(epsilon: Epsilon, scale: float, k: int) -> float:
+def mixture_delta(epsilon: Rational, scale: float, k: int) -> float:
     """The delta of a secret Gaussian matrix: the mean of D(epsilon, scale sqrt c) over c ~ chi^2 with k degrees.
 
     Args:
@@ -238,7 +238,7 @@ def mixture_delta(epsilon: Epsilon, scale: float, k: int) -> float:
     return math.fsum((np.tile(weights, PANELS) * half * terms).tolist())
 
 
-def mixture(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+def mixture(epsilon: Rational, delta: Rational, k: int) -> float:
     """The smallest sigma for a secret matrix with Gaussian entries: necessary and sufficient.
 
     Args:
@@ -260,7 +260,7 @@ def mixture(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     return found * (1 + MIX_INFLATION)
 
 
-def split(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+def split(epsilon: Rational, delta: Rational, k: int) -> float:
     """Sigma by a quantile of the sensitivity: part of delta for a longer projection, the rest for the noise.
 
     Sufficient for a secret matrix; for comparison.

@@ -35,7 +35,7 @@ from sketchstream.privacy.ledgers.euclidean_ledger import EuclideanLedger
 from sketchstream.privacy.ledgers.gaussian_ledger import ONE, GaussianLedger
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE
-from sketchstream.spec import Epsilon
+from sketchstream.spec import Rational
 
 if TYPE_CHECKING:
     from sketchstream.instalment import Instalment
@@ -59,7 +59,7 @@ class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
     def ledger_and_shift(self, spec: ConvolutionSpec) -> tuple[type[GaussianLedger], UnitShift]:
         return (EuclideanLedger, ONE) if spec.measure == "rho" else (GaussianLedger, spec.shift)
 
-    def asked_cost(self, spec: ConvolutionSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+    def asked_cost(self, spec: ConvolutionSpec, epsilon: Rational, delta: Rational | None) -> Fraction:
         """The cost of fresh noise for this promise; noise that is not pure needs a delta (default: the spec's).
 
         Raises:

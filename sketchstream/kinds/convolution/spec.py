@@ -46,7 +46,7 @@ from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import (
     ClosedDomain,
-    Epsilon,
+    Rational,
     Unit,
     checked_int,
     exact_delta,
@@ -129,23 +129,23 @@ class ConvolutionSpec(ConvolutionFields):
         columns: DeclaredColumns | Mapping[str, Sequence[int | str]] | None = None,
         mode: Mode | None = None,
         origin: int = 0,
-        epsilon: Epsilon,
-        delta: Epsilon = 0,
+        epsilon: Rational,
+        delta: Rational = 0,
         noise: NoiseKind | Literal["auto"] = "auto",
         layout: Layout | None = None,
-        floor: Epsilon = "1/64",
+        floor: Rational = "1/64",
         unit: Unit = "event",
         max_weight: int | None = None,
         max_total: int | None = None,
         capacity: int = 1 << 31,
         publish: Publish = "state",
         intrusion: bool = True,
-        epsilon_publish: Epsilon | None = None,
-        delta_publish: Epsilon | None = None,
-        weights: Sequence[Epsilon] | None = None,
+        epsilon_publish: Rational | None = None,
+        delta_publish: Rational | None = None,
+        weights: Sequence[Rational] | None = None,
         step_ms: int | None = None,
-        counted_share: Epsilon = 0,
-        epsilon_records: Epsilon = 0,
+        counted_share: Rational = 0,
+        epsilon_records: Rational = 0,
         transform_length: int | None = None,
         levels: Sequence[Sequence[int]] | None = None,
         root: int | None = None,
@@ -317,7 +317,7 @@ class ConvolutionSpec(ConvolutionFields):
     def measure(self) -> Measure:
         return self.scheme.measure
 
-    def layer(self, epsilon: Epsilon | None = None, delta: Epsilon | None = None) -> NoiseLayer:
+    def layer(self, epsilon: Rational | None = None, delta: Rational | None = None) -> NoiseLayer:
         """The law of one layer: of the creation layer, or of fresh noise for another epsilon and delta.
 
         Raises:

@@ -21,8 +21,8 @@ from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calib
 from sketchstream.privacy.losses.gaussian import ComponentShift, UnitShift
 from sketchstream.spec import (
     ClosedDomain,
-    Epsilon,
     Item,
+    Rational,
     Unit,
     checked_int,
     exact_delta,
@@ -101,22 +101,22 @@ class GaussianSpec(LinearSpec):
 
     def __init__(
         self,
-        epsilon: Epsilon,
-        delta: Epsilon,
+        epsilon: Rational,
+        delta: Rational,
         unit: Unit = "event",
         domain: ClosedDomain | None = None,
         *,
-        max_weight: Epsilon | None = None,
-        max_total: Epsilon | None = None,
-        max_per_slot: Epsilon | None = None,
+        max_weight: Rational | None = None,
+        max_total: Rational | None = None,
+        max_per_slot: Rational | None = None,
         fraction_bits: int = 0,
-        capacity: Epsilon = CAPACITY,
-        epsilon_publish: Epsilon | None = None,
-        delta_publish: Epsilon | None = None,
+        capacity: Rational = CAPACITY,
+        epsilon_publish: Rational | None = None,
+        delta_publish: Rational | None = None,
         intrusion: bool = True,
-        total_share: Epsilon = 0,
+        total_share: Rational = 0,
         counted: bool | None = None,
-        epsilon_records: Epsilon = 0,
+        epsilon_records: Rational = 0,
     ) -> None:
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
         if not isinstance(domain, ClosedDomain):
@@ -140,7 +140,7 @@ class GaussianSpec(LinearSpec):
             )
         self._warn_of_privacy()
 
-    def _bound(self, value: Epsilon, name: str) -> Fraction:
+    def _bound(self, value: Rational, name: str) -> Fraction:
         """An exact bound of at least one lattice unit."""
         exact = exact_rational(value, f"{name} must be a positive rational number")
         if exact < self.step:
@@ -263,7 +263,7 @@ class GaussianSpec(LinearSpec):
     def needs_key(self) -> bool:
         return self.domain.listed
 
-    def calibrated(self, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
+    def calibrated(self, epsilon: Rational, delta: Rational) -> DiscreteCalibration:
         """Noise for one release of (epsilon, delta) to this unit."""
         exact = parse_epsilon(epsilon, "epsilon", self.stored_epsilons), exact_delta(delta)
         if self.total_share:

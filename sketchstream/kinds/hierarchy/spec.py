@@ -21,7 +21,7 @@ from sketchstream.kinds.hierarchy.fit import fit_unbiased
 from sketchstream.kinds.hierarchy.tree import Tree
 from sketchstream.kinds.linear.spec import CAPACITY, WholeWeightsSpec, calibrate_shift
 from sketchstream.privacy.losses.gaussian import UnitShift
-from sketchstream.spec import ClosedDomain, Epsilon, Unit, checked_int, flag
+from sketchstream.spec import ClosedDomain, Rational, Unit, checked_int, flag
 
 MAX_TIMES: Final = 1000
 """Largest multiplier of a level."""
@@ -78,8 +78,8 @@ class HierarchySpec(WholeWeightsSpec):
         self,
         levels: Sequence[str] | Tree,
         paths: Sequence[Sequence[str] | str],
-        epsilon: Epsilon,
-        delta: Epsilon,
+        epsilon: Rational,
+        delta: Rational,
         unit: Unit = "event",
         *,
         max_weight: int = 1,
@@ -87,11 +87,11 @@ class HierarchySpec(WholeWeightsSpec):
         signed: object = False,
         multipliers: Sequence[int] | None = None,
         capacity: int = CAPACITY,
-        epsilon_publish: Epsilon | None = None,
-        delta_publish: Epsilon | None = None,
+        epsilon_publish: Rational | None = None,
+        delta_publish: Rational | None = None,
         intrusion: bool = True,
-        counted_share: Epsilon = 0,
-        epsilon_records: Epsilon = 0,
+        counted_share: Rational = 0,
+        epsilon_records: Rational = 0,
     ) -> None:
         self._put(tree=levels if isinstance(levels, Tree) else Tree.of(levels, paths))
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)

@@ -32,7 +32,7 @@ from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_
 from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE
-from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
+from sketchstream.spec import Rational, exact_delta, exact_epsilon
 
 if TYPE_CHECKING:
     from sketchstream.spec import Item
@@ -72,7 +72,7 @@ class LinearAccounting(Accounting[L]):
     def creation_cost(self, spec: L) -> Fraction:
         return self.noise_cost(spec, spec.epsilon, spec.delta)
 
-    def asked_cost(self, spec: L, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+    def asked_cost(self, spec: L, epsilon: Rational, delta: Rational | None) -> Fraction:
         """Cost of noise of this epsilon and delta; by default the spec's delta. Pure noise has none."""
         exact = exact_epsilon(epsilon, "epsilon of a release")
         if spec.pure:
@@ -110,7 +110,7 @@ class LinearAccounting(Accounting[L]):
         return Promise("fresh", self.noise_cost(spec, spec.epsilon_publish, spec.delta_publish))
 
     def ledger(
-        self, spec: L, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+        self, spec: L, lineage: bytes, epsilon: Rational | None = None, delta: Rational | None = None
     ) -> Ledger | GaussianLedger:
         """A ledger in the measure of the spec; a budget without a delta has that of the spec."""
         first = kinds.layer_entry(spec, lineage, self.creation_cost(spec))

@@ -25,9 +25,9 @@ from sketchstream.spec import (
     UNITS,
     ClosedDomain,
     Domain,
-    Epsilon,
     Item,
     NoPrivacyWarning,
+    Rational,
     Unit,
     checked_int,
     exact_counted_share,
@@ -55,7 +55,7 @@ class Stored(str):
     __slots__ = ()
 
 
-def parse_epsilon(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] | None = None) -> Fraction:
+def parse_epsilon(value: Rational, name: str, allowed: tuple[Fraction, Fraction] | None = None) -> Fraction:
     """An exact epsilon from 1e-6 to 50; of stored specs one that is allowed, as some kinds have had a wider range."""
     if allowed is None or not isinstance(value, Stored):
         return exact_epsilon(value, name)
@@ -66,7 +66,7 @@ def parse_epsilon(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] 
     return exact
 
 
-def parse_delta(value: Epsilon, name: str, *, zero: bool) -> Fraction:
+def parse_delta(value: Rational, name: str, *, zero: bool) -> Fraction:
     """An exact delta from 1e-300 to 1/2, or 0 where the noise may be pure."""
     if zero and not exact_rational(value, f"{name} must be 0 or in [1e-300, 0.5], such as '1e-6'"):
         return Fraction(0)
@@ -143,10 +143,10 @@ class LinearSpec:
 
     def _put_privacy(
         self,
-        epsilon: Epsilon,
-        delta: Epsilon,
-        epsilon_publish: Epsilon | None,
-        delta_publish: Epsilon | None,
+        epsilon: Rational,
+        delta: Rational,
+        epsilon_publish: Rational | None,
+        delta_publish: Rational | None,
         intrusion: object,
     ) -> None:
         """Check and set the parameters of privacy."""
@@ -289,7 +289,7 @@ class EventCountingSpec(LinearSpec):
         """Whether the events counted have a counter."""
         return bool(self.counted_share)
 
-    def _put_counters(self, counted_share: Epsilon, epsilon_records: Epsilon) -> None:
+    def _put_counters(self, counted_share: Rational, epsilon_records: Rational) -> None:
         """Check and set the shares of the counters; the unit is set."""
         self._put(counted_share=exact_counted_share(counted_share, self.unit))
         self._put(epsilon_records=exact_records(epsilon_records, self.unit))

@@ -40,7 +40,7 @@ from sketchstream.privacy.deployments.guarantee import Guarantee
 from sketchstream.privacy.deployments.surroundings import Context
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory
-from sketchstream.spec import Epsilon, Item, Unit, checked_int, exact_epsilon
+from sketchstream.spec import Item, Rational, Unit, checked_int, exact_epsilon
 
 if TYPE_CHECKING:
     from sketchstream.items.columns import Choices
@@ -69,7 +69,7 @@ class ProfileAccounting(Accounting[ProfileSpec]):
         """Epsilon of the creation layer, once for each group that the unit may be in."""
         return spec.epsilon * spec.layer_losses
 
-    def asked_cost(self, spec: ProfileSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+    def asked_cost(self, spec: ProfileSpec, epsilon: Rational, delta: Rational | None) -> Fraction:
         """Cost of a release or a layer: the requested epsilon."""
         require_no_delta(delta)
         return exact_epsilon(epsilon, "epsilon of a release")
@@ -103,7 +103,7 @@ class ProfileAccounting(Accounting[ProfileSpec]):
         return Promise.of(spec.publish, spec.seal_cost, spec.intrusion)
 
     def ledger(
-        self, spec: ProfileSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+        self, spec: ProfileSpec, lineage: bytes, epsilon: Rational | None = None, delta: Rational | None = None
     ) -> Ledger:
         """A ledger of pure epsilon."""
         budget = pure_budget(epsilon, delta)

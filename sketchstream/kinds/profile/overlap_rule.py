@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from sketchstream.errors import SpecError
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.privacy.losses.law_names import JOINT, PRESENCE_RESPONSE, RANDOMIZED_RESPONSE
-from sketchstream.spec import Domain, Epsilon, exact_epsilon, flag, require_choice
+from sketchstream.spec import Domain, Rational, exact_epsilon, flag, require_choice
 
 PatternCounts = Literal["modulus", "presence"]
 """What counters hold: sums of weights modulo p, or whether an item was there."""
@@ -52,7 +52,7 @@ class OverlapRule:
     def of(
         cls,
         overlap: bool | Sequence[str | int] | None,
-        epsilon: Epsilon | None,
+        epsilon: Rational | None,
         histograms: bool | None,
         *,
         counts: PatternCounts,

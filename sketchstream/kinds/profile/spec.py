@@ -31,10 +31,10 @@ from sketchstream.spec import (
     UNITS,
     ClosedDomain,
     Domain,
-    Epsilon,
     Item,
     NoPrivacyWarning,
     OpenDomain,
+    Rational,
     Unit,
     checked_int,
     exact_epsilon,
@@ -143,7 +143,7 @@ class ProfileSpec:
 
     def __init__(
         self,
-        epsilon: Epsilon,
+        epsilon: Rational,
         unit: Unit = "event",
         domain: Domain | None = None,
         max_count: int | None = None,
@@ -151,19 +151,19 @@ class ProfileSpec:
         modulus: int | None = None,
         max_weight: int = 1,
         publish: Publish = "histogram",
-        epsilon_publish: Epsilon | None = None,
+        epsilon_publish: Rational | None = None,
         intrusion: bool | None = None,
         bits: int = 32,
-        total_share: Epsilon | None = None,
+        total_share: Rational | None = None,
         counted: bool | None = None,
         max_total: int | None = None,
-        epsilon_records: Epsilon = 0,
+        epsilon_records: Rational = 0,
         groups: Groups | None = None,
         sample: GroupSample | None = None,
         one_of: OneOfGroups | None = None,
         where: Mapping[str, Sequence[str | int]] | None = None,
         overlap: bool | Sequence[str | int] | None = None,
-        epsilon_overlap: Epsilon | None = None,
+        epsilon_overlap: Rational | None = None,
         histograms: bool | None = None,
         counts: PatternCounts = "modulus",
         noise: PatternNoise = "groups",
@@ -218,7 +218,7 @@ class ProfileSpec:
             bits=int(bits), max_count=checked_int(usual if max_count is None else max_count, "max_count", 1, limit)
         )
 
-    def _put_publication(self, publish: Publish, epsilon: Epsilon | None, intrusion: bool | None) -> None:
+    def _put_publication(self, publish: Publish, epsilon: Rational | None, intrusion: bool | None) -> None:
         """Check and set what is published at seal."""
         self._put(
             publish=require_choice(publish, "publish", get_args(Publish)),
@@ -258,7 +258,7 @@ class ProfileSpec:
             filters.append((name, listed))
         self._put(groups=groups, sample=sample, one_of=one_of, where=tuple(filters))
 
-    def _put_counters(self, total_share: Epsilon | None, counted: bool | None, epsilon_records: Epsilon) -> None:
+    def _put_counters(self, total_share: Rational | None, counted: bool | None, epsilon_records: Rational) -> None:
         """Check and set the counters beside the slots."""
         usual = TOTAL_SHARE if self.unit == "event" or self.max_total is not None else Fraction(0)
         share = usual if total_share is None else exact_share(total_share, "total_share")
@@ -301,11 +301,11 @@ class ProfileSpec:
     def _put_overlap(
         self,
         overlap: bool | Sequence[str | int] | None,
-        epsilon: Epsilon | None,
+        epsilon: Rational | None,
         histograms: bool | None,
         counts: PatternCounts,
         noise: PatternNoise,
-        epsilon_publish: Epsilon | None,
+        epsilon_publish: Rational | None,
     ) -> None:
         """Check and set what is published of several groups together."""
         rule = OverlapRule.of(

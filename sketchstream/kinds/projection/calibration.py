@@ -23,7 +23,7 @@ from sketchstream.errors import SpecError
 from sketchstream.privacy.calibration.continuous import DELTA_ERROR, MIN_DELTA, calibrate, check_delta, check_epsilon
 from sketchstream.privacy.calibration.discrete import GRID, MAX_SIGMA2, require_sufficient, smoothed_delta
 from sketchstream.privacy.calibration.divergence import log_divergence
-from sketchstream.spec import Epsilon, checked_int
+from sketchstream.spec import Rational, checked_int
 
 ROUNDING: Final = Fraction(4)
 """Variance of the random rounding with which discrete noise is compared."""
@@ -40,7 +40,7 @@ MAX_CELLS: Final = 1 << 21
 """Cells of the certificate of a secret matrix, at most."""
 
 
-def paper_theorem_1(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+def paper_theorem_1(epsilon: Rational, delta: Rational, k: int) -> float:
     """Sigma of the paper's Theorem 1, corrected: sufficient for a secret matrix only; for comparison.
 
     Source: Tu, Theorem 1, with the split of delta that its proof needs and the radicals apart.
@@ -51,7 +51,7 @@ def paper_theorem_1(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     return math.sqrt(stretch * 2 * (math.log(1 / target) + eps)) / eps
 
 
-def sub_gaussian(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+def sub_gaussian(epsilon: Rational, delta: Rational, k: int) -> float:
     """A sigma, in JL units for rows of norm 1, that is enough for a secret matrix of independent sub-Gaussian columns.
 
     Source: docs/theory/projection.md, theorem 4.
@@ -67,7 +67,7 @@ def sub_gaussian(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     return sigma * (1 + SECRET_INFLATION)
 
 
-def sub_gaussian_delta(epsilon: Epsilon, scale: float, k: int) -> float:
+def sub_gaussian_delta(epsilon: Rational, scale: float, k: int) -> float:
     """An upper bound of delta for a secret sub-Gaussian matrix: certified over all lengths of the projected row.
 
     Args:
@@ -100,7 +100,7 @@ def sub_gaussian_epsilon(delta: float, scale: float, k: int) -> float:
     return float(brentq(excess, low, high, xtol=1e-12, rtol=1e-10))
 
 
-def public_sigma2(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: int) -> Fraction:
+def public_sigma2(epsilon: Rational, delta: Rational, sensitivity2: Fraction, k: int) -> Fraction:
     """Parameter of the discrete noise of every cell for a public matrix; verified.
 
     Args:
@@ -114,7 +114,7 @@ def public_sigma2(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
     return sigma2
 
 
-def verify_public(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: int, sigma2: Fraction) -> float:
+def verify_public(epsilon: Rational, delta: Rational, sensitivity2: Fraction, k: int, sigma2: Fraction) -> float:
     """An upper bound of the delta of discrete noise for a public matrix, which is at most `delta`.
 
     The parameter of the noise is `sigma2`; the other arguments are as for `public_sigma2`.
@@ -124,7 +124,7 @@ def verify_public(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
 
 
 def secret_sigma2(
-    epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, entry_variance: Fraction | int
+    epsilon: Rational, delta: Rational, norm2: Fraction, k: int, entry_variance: Fraction | int
 ) -> Fraction:
     """Parameter of the discrete noise of every cell for a secret matrix with sub-Gaussian entries; verified.
 
@@ -139,7 +139,7 @@ def secret_sigma2(
 
 
 def verify_secret(
-    epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, entry_variance: Fraction | int, sigma2: Fraction
+    epsilon: Rational, delta: Rational, norm2: Fraction, k: int, entry_variance: Fraction | int, sigma2: Fraction
 ) -> float:
     """An upper bound of the delta of discrete noise for a secret matrix, which is at most `delta`.
 
@@ -149,7 +149,7 @@ def verify_secret(
     return require_sufficient(secret_delta(eps, norm2, k, entry_variance, sigma2), delta, sigma2)
 
 
-def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: Fraction | int, sigma2: Fraction) -> float:
+def secret_delta(epsilon: Rational, norm2: Fraction, k: int, entry_variance: Fraction | int, sigma2: Fraction) -> float:
     """An upper bound of the delta of discrete noise for a secret matrix.
 
     Args:
@@ -172,11 +172,11 @@ def on_grid(value: Fraction) -> Fraction:
     return sigma2
 
 
-def _check_arguments(epsilon: Epsilon, delta: Epsilon, k: int) -> tuple[float, float, int]:
+def _check_arguments(epsilon: Rational, delta: Rational, k: int) -> tuple[float, float, int]:
     return float(check_epsilon(epsilon)), float(check_delta(delta)), checked_int(k, "k", 1, 1 << 40)
 
 
-def _lower_for_lattice(epsilon: Epsilon, delta: Epsilon) -> tuple[Fraction, Fraction]:
+def _lower_for_lattice(epsilon: Rational, delta: Rational) -> tuple[Fraction, Fraction]:
     """Epsilon and delta for which the noise is found, before it is made discrete."""
     return check_epsilon(epsilon) * (1 - LATTICE_MARGIN), max(MIN_DELTA, check_delta(delta) * (1 - LATTICE_MARGIN))
 

@@ -22,7 +22,7 @@ from sketchstream.privacy.calibration.continuous import check_delta
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import ComponentShift, EpsilonAtDelta, GaussianLoss, Smoothed, UnitShift
 from sketchstream.privacy.losses.history import History, Loss
-from sketchstream.spec import Epsilon, exact_rational
+from sketchstream.spec import Rational, exact_rational
 
 ROUNDING = Fraction(4)
 """Variance of the rounding with which noise on the integers is compared; others gain nothing here."""
@@ -93,13 +93,13 @@ class SecretLoss(GaussianLoss):
     def measured(self) -> str:
         return f"mean mu^2 {float(self.mean):.4g}"
 
-    def delta(self, epsilon: Epsilon) -> float:
+    def delta(self, epsilon: Rational) -> float:
         eps = float(exact_rational(epsilon, "epsilon must be at least 0"))
         if isinstance(self.bound.mu2, float) or self.bound.kappa > 1:
             return 1.0
         return _delta(eps, self.bound.mu2, self.bound.kappa, self.columns)
 
-    def at(self, delta: Epsilon) -> EpsilonAtDelta:
+    def at(self, delta: Rational) -> EpsilonAtDelta:
         target = check_delta(delta)
         bound = self.bound
         if isinstance(self.mean, float) or isinstance(bound.mu2, float) or bound.kappa > 1:

@@ -27,8 +27,8 @@ from sketchstream.kinds.projection.matrices.sensitivity import MAX_PASSED
 from sketchstream.spec import (
     MAX_SLOTS,
     ClosedDomain,
-    Epsilon,
     Item,
+    Rational,
     Unit,
     checked_int,
     exact_rational,
@@ -142,24 +142,24 @@ class ProjectionSpec(EventCountingSpec):
         users: ClosedDomain | int,
         features: ClosedDomain | int,
         k: int | None,
-        epsilon: Epsilon,
-        delta: Epsilon,
+        epsilon: Rational,
+        delta: Rational,
         unit: Unit = "event",
         *,
-        max_weight: Epsilon | None = None,
-        max_total: Epsilon | None = None,
-        max_norm: Epsilon | None = None,
+        max_weight: Rational | None = None,
+        max_total: Rational | None = None,
+        max_norm: Rational | None = None,
         max_features: int | None = None,
         matrix: Family = "gaussian",
         matrix_seed: MatrixSeed = "public",
         seed: bytes | str | None = None,
         fraction_bits: int = 0,
         capacity: int = CAPACITY,
-        epsilon_publish: Epsilon | None = None,
-        delta_publish: Epsilon | None = None,
+        epsilon_publish: Rational | None = None,
+        delta_publish: Rational | None = None,
         intrusion: bool = True,
-        counted_share: Epsilon = 0,
-        epsilon_records: Epsilon = 0,
+        counted_share: Rational = 0,
+        epsilon_records: Rational = 0,
     ) -> None:
         self._put(users=_as_closed_domain(users, "users"), features=_as_closed_domain(features, "features"))
         identity = require_choice(matrix, "matrix", FAMILIES) == "identity"
@@ -185,7 +185,7 @@ class ProjectionSpec(EventCountingSpec):
         self._put_counters(counted_share, epsilon_records)
         self._warn()
 
-    def _bound(self, value: Epsilon, name: str) -> Fraction:
+    def _bound(self, value: Rational, name: str) -> Fraction:
         """A bound of weights: at least one lattice unit, less than the capacity allows."""
         expected = f"{name} must be a number of at least one lattice unit, 2^-{self.fraction_bits}"
         exact = exact_rational(value, expected)

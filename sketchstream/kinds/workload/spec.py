@@ -39,7 +39,7 @@ from sketchstream.kinds.workload.strategies.strategy import MAX_COVARIANCE_CELLS
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.privacy.ledgers.gaussian_ledger import raise_noise
 from sketchstream.privacy.losses.gaussian import UnitShift
-from sketchstream.spec import ClosedDomain, Epsilon, Unit, checked_int, require_choice
+from sketchstream.spec import ClosedDomain, Rational, Unit, checked_int, require_choice
 
 WARNED_RATIO: Final = 1e6
 """Ratio of column norms above which a warning says that small queries will drown."""
@@ -104,8 +104,8 @@ class WorkloadSpec(WholeWeightsSpec):
     def __init__(
         self,
         workload: Workload | str | npt.ArrayLike,
-        epsilon: Epsilon,
-        delta: Epsilon,
+        epsilon: Rational,
+        delta: Rational,
         mechanism: Mechanism = "auto",
         *,
         unit: Unit = "event",
@@ -116,10 +116,10 @@ class WorkloadSpec(WholeWeightsSpec):
         row_weights: Sequence[float] | None = None,
         capacity: int = CAPACITY,
         intrusion: bool = True,
-        epsilon_publish: Epsilon | None = None,
-        delta_publish: Epsilon | None = None,
-        counted_share: Epsilon = 0,
-        epsilon_records: Epsilon = 0,
+        epsilon_publish: Rational | None = None,
+        delta_publish: Rational | None = None,
+        counted_share: Rational = 0,
+        epsilon_records: Rational = 0,
         universe: Universe | None = None,
         strategy: Strategy | None = None,
     ) -> None:

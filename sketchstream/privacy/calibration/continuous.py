@@ -21,7 +21,7 @@ import numpy.typing as npt
 from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.privacy.calibration.divergence import HALF_LOG_TAU, log_divergence, mills
-from sketchstream.spec import Epsilon, exact_rational
+from sketchstream.spec import Rational, exact_rational
 
 Arrays = npt.NDArray[Any] | list[Any] | tuple[Any, ...]
 
@@ -41,10 +41,10 @@ HUGE: Final = 1e24
 
 
 @overload
-def calibrate(epsilon: Epsilon, delta: Epsilon, sensitivity: Epsilon = 1) -> float: ...
+def calibrate(epsilon: Rational, delta: Rational, sensitivity: Rational = 1) -> float: ...
 @overload
-def calibrate(epsilon: Epsilon | Arrays, delta: Epsilon | Arrays, sensitivity: Epsilon | Arrays = 1) -> Any: ...
-def calibrate(epsilon: Epsilon | Arrays, delta: Epsilon | Arrays, sensitivity: Epsilon | Arrays = 1) -> Any:
+def calibrate(epsilon: Rational | Arrays, delta: Rational | Arrays, sensitivity: Rational | Arrays = 1) -> Any: ...
+def calibrate(epsilon: Rational | Arrays, delta: Rational | Arrays, sensitivity: Rational | Arrays = 1) -> Any:
     """Smallest standard deviation of Gaussian noise that is (epsilon, delta)-private.
 
     The result is never below the exact value, and at most a relative 1e-11 above it. It is for noise on the real
@@ -76,10 +76,10 @@ def calibrate(epsilon: Epsilon | Arrays, delta: Epsilon | Arrays, sensitivity: E
 
 
 @overload
-def delta_of(epsilon: Epsilon, sigma: Epsilon, sensitivity: Epsilon = 1) -> float: ...
+def delta_of(epsilon: Rational, sigma: Rational, sensitivity: Rational = 1) -> float: ...
 @overload
-def delta_of(epsilon: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Epsilon | Arrays = 1) -> Any: ...
-def delta_of(epsilon: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Epsilon | Arrays = 1) -> Any:
+def delta_of(epsilon: Rational | Arrays, sigma: Rational | Arrays, sensitivity: Rational | Arrays = 1) -> Any: ...
+def delta_of(epsilon: Rational | Arrays, sigma: Rational | Arrays, sensitivity: Rational | Arrays = 1) -> Any:
     """Smallest delta for which Gaussian noise of this standard deviation is (epsilon, delta)-private.
 
     The result is never below the exact value; it is at least 2e-308. Arguments, result and errors are like those of
@@ -98,10 +98,10 @@ def delta_of(epsilon: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Ep
 
 
 @overload
-def epsilon_of(delta: Epsilon, sigma: Epsilon, sensitivity: Epsilon = 1) -> float: ...
+def epsilon_of(delta: Rational, sigma: Rational, sensitivity: Rational = 1) -> float: ...
 @overload
-def epsilon_of(delta: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Epsilon | Arrays = 1) -> Any: ...
-def epsilon_of(delta: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Epsilon | Arrays = 1) -> Any:
+def epsilon_of(delta: Rational | Arrays, sigma: Rational | Arrays, sensitivity: Rational | Arrays = 1) -> Any: ...
+def epsilon_of(delta: Rational | Arrays, sigma: Rational | Arrays, sensitivity: Rational | Arrays = 1) -> Any:
     """Smallest epsilon for which Gaussian noise of this standard deviation is (epsilon, delta)-private.
 
     The result is never below the exact value; it is 0 if epsilon = 0 is sufficient. Arguments, result and errors are
@@ -277,12 +277,12 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     return floats
 
 
-def check_epsilon(value: Epsilon) -> Fraction:
+def check_epsilon(value: Rational) -> Fraction:
     """The exact epsilon that a user wrote, at least 0."""
     return check_number(value, "epsilon", _EPSILON)
 
 
-def check_delta(value: Epsilon) -> Fraction:
+def check_delta(value: Rational) -> Fraction:
     """The exact delta that a user wrote, in [1e-300, 0.5]."""
     return check_number(value, "delta", _DELTA)
 

@@ -31,7 +31,7 @@ from sketchstream.privacy.calibration.continuous import (
     delta_above,
     sigma_for,
 )
-from sketchstream.spec import Epsilon
+from sketchstream.spec import Rational
 
 Shape = tuple[int, ...]
 Part = tuple[Fraction, int, Fraction]
@@ -84,8 +84,8 @@ class DiscreteCalibration:
 
 
 def calibrate_discrete(
-    epsilon: Epsilon,
-    delta: Epsilon,
+    epsilon: Rational,
+    delta: Rational,
     shapes: Iterable[Sequence[int]] = ((1,),),
     *,
     sensitivity2: int | None = None,
@@ -134,9 +134,9 @@ def calibrate_discrete(
 
 
 def verify_discrete(
-    epsilon: Epsilon,
-    delta: Epsilon,
-    sigma2: Epsilon,
+    epsilon: Rational,
+    delta: Rational,
+    sigma2: Rational,
     shapes: Iterable[Sequence[int]] = ((1,),),
     *,
     sensitivity2: int | None = None,
@@ -168,14 +168,14 @@ def verify_discrete(
     return calibration
 
 
-def require_sufficient(bound: float, delta: Epsilon, sigma2: Fraction) -> float:
+def require_sufficient(bound: float, delta: Rational, sigma2: Fraction) -> float:
     """The upper bound of a delta, unless it is above the one that noise of this parameter was to have."""
     if bound > check_delta(delta):
         raise SpecError(f"sigma2 {sigma2} is too small: expected delta at most {delta}, found {bound:.6g}")
     return bound
 
 
-def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = (1,)) -> float:
+def discrete_delta_of(epsilon: Rational, sigma2: Rational, shape: Sequence[int] = (1,)) -> float:
     """Smallest delta for which discrete Gaussian noise hides this shift at epsilon, by direct summation.
 
     The result is never below the exact value, and at most a relative 1e-10 above it down to 1e-290. The shift is a
@@ -191,7 +191,7 @@ def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = 
     return discrete_deltas(sigma2, shape)(float(check_epsilon(epsilon)))
 
 
-def discrete_deltas(sigma2: Epsilon, shape: Sequence[int] = (1,)) -> Callable[[float], float]:
+def discrete_deltas(sigma2: Rational, shape: Sequence[int] = (1,)) -> Callable[[float], float]:
     """`discrete_delta_of` as a function of epsilon, whose law is computed once, for those that search."""
     (vector,) = normalise_shapes([shape])
     parameter = check_number(sigma2, "sigma2", _PARAMETER)
@@ -200,7 +200,7 @@ def discrete_deltas(sigma2: Epsilon, shape: Sequence[int] = (1,)) -> Callable[[f
     return _Shifted(float(parameter), vector, float(MIN_DELTA)).delta
 
 
-def calibrate_parts(epsilon: Epsilon, delta: Epsilon, parts: Sequence[Part]) -> DiscreteCalibration:
+def calibrate_parts(epsilon: Rational, delta: Rational, parts: Sequence[Part]) -> DiscreteCalibration:
     """Smallest found sigma2 of the first of several components whose noises share one mu^2.
 
     Args:
@@ -220,7 +220,7 @@ def calibrate_parts(epsilon: Epsilon, delta: Epsilon, parts: Sequence[Part]) -> 
     return verify_parts(epsilon, delta, high, parts)
 
 
-def verify_parts(epsilon: Epsilon, delta: Epsilon, sigma2: Epsilon, parts: Sequence[Part]) -> DiscreteCalibration:
+def verify_parts(epsilon: Rational, delta: Rational, sigma2: Rational, parts: Sequence[Part]) -> DiscreteCalibration:
     """Prove that several components with this parameter in the first are (epsilon, delta)-private together.
 
     Args:

@@ -38,7 +38,7 @@ from sketchstream.privacy.losses.history import Loss
 from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import rho_of_pure
 from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
-from sketchstream.spec import Epsilon
+from sketchstream.spec import Rational
 
 if TYPE_CHECKING:
     from sketchstream.instalment import Instalment
@@ -187,11 +187,11 @@ class Total:
     record: Fraction = Fraction(0)
     misplaced: Fraction = Fraction(0)
 
-    def event_at(self, delta: Epsilon) -> Composed:
+    def event_at(self, delta: Rational) -> Composed:
         """One (epsilon, delta) for an event, over sketches of all measures."""
         return compose(self.event, self.event_zcdp, self.event_gaussian, delta)
 
-    def item_at(self, delta: Epsilon) -> Composed:
+    def item_at(self, delta: Rational) -> Composed:
         """One (epsilon, delta) for an item, over sketches of all measures."""
         return compose(self.item, self.item_zcdp, self.item_gaussian, delta)
 

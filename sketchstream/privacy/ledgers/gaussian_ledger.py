@@ -22,7 +22,7 @@ from sketchstream.privacy.losses.law_names import DISCRETE_GAUSSIAN, GAUSSIAN_LA
 from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import MU_SQUARED, Measure
 from sketchstream.privacy.losses.zcdp import DELTA
-from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
+from sketchstream.spec import Rational, exact_delta, exact_epsilon
 
 ONE = UnitShift.of(1, 1)
 """One coordinate moves by one."""
@@ -45,7 +45,7 @@ class ApproximateBudget:
     delta: Fraction
 
     @classmethod
-    def of(cls, epsilon: Epsilon | None, delta: Epsilon | None, usual: Fraction) -> ApproximateBudget | None:
+    def of(cls, epsilon: Rational | None, delta: Rational | None, usual: Fraction) -> ApproximateBudget | None:
         """The limit that was asked for; None if neither number was given.
 
         Args:
@@ -214,7 +214,7 @@ class GaussianLedger(SketchHistory):
         """Delta at which losses are stated: that of the budget, or else of the spec."""
         return self.usual if self.budget is None else self.budget.delta
 
-    def epsilon(self, delta: Epsilon | None = None) -> float:
+    def epsilon(self, delta: Rational | None = None) -> float:
         """See `SketchHistory`; infinite if nothing hides the unit."""
         return self.loss().epsilon(self.delta if delta is None else exact_delta(delta))
 

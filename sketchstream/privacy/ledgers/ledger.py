@@ -24,7 +24,7 @@ from sketchstream.privacy.losses.looks import event_losses, item_loss, worst_los
 from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import PureEpsilon, rho_of_pure
 from sketchstream.privacy.losses.zcdp import worst_rho
-from sketchstream.spec import Epsilon, exact_epsilon
+from sketchstream.spec import Rational, exact_epsilon
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Ledger(SketchHistory):
             return worst_loss(history, unit=self.unit, measure=self.measure)
         return worst_loss_with_look(history, unit=self.unit, measure=self.measure, since=since)
 
-    def epsilon(self, delta: Epsilon | None = None) -> float:
+    def epsilon(self, delta: Rational | None = None) -> float:
         """The loss as a float, rounded up; infinite if nothing hides the unit. It holds at every delta."""
         exact = self.loss()
         nearest = float(exact)
@@ -239,7 +239,7 @@ class Ledger(SketchHistory):
         return [gap.loss for gap in event_losses(history, self.measure)]
 
 
-def pure_budget(epsilon: Epsilon | None, delta: Epsilon | None) -> Fraction | None:
+def pure_budget(epsilon: Rational | None, delta: Rational | None) -> Fraction | None:
     """The budget that was asked for, of a sketch whose losses are pure epsilons; None if none was.
 
     Args:
@@ -253,7 +253,7 @@ def pure_budget(epsilon: Epsilon | None, delta: Epsilon | None) -> Fraction | No
     return None if epsilon is None else exact_epsilon(epsilon, "max_epsilon")
 
 
-def require_no_delta(delta: Epsilon | None, name: str = "delta") -> None:
+def require_no_delta(delta: Rational | None, name: str = "delta") -> None:
     """Refuse a delta where the noise is pure.
 
     Raises:

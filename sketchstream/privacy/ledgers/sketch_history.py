@@ -24,7 +24,7 @@ from sketchstream.privacy.losses.history import COPY, LOOK, Entry, Gap, History,
 from sketchstream.privacy.losses.looks import event_losses
 from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import Measure
-from sketchstream.spec import Epsilon, flag, read_rational
+from sketchstream.spec import Rational, flag, read_rational
 
 LEDGER_VERSION = 1
 MAX_ENTRIES = 1 << 17
@@ -122,7 +122,7 @@ class SketchHistory(ABC):
         """A number that grows with that loss, to find the worst of several parts."""
 
     @abstractmethod
-    def epsilon(self, delta: Epsilon | None = None) -> float:
+    def epsilon(self, delta: Rational | None = None) -> float:
         """The loss as an epsilon, rounded up, at this delta; by default at that of the budget, or else of the spec."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ from sketchstream.privacy.losses.history import Loss
 from sketchstream.privacy.losses.loss_numbers import rounded_up
 from sketchstream.privacy.losses.measures import rho_of_pure
 from sketchstream.privacy.losses.zcdp import to_approximate
-from sketchstream.spec import Epsilon, exact_rational
+from sketchstream.spec import Rational, exact_rational
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Composed:
         return f"(epsilon {rounded_up(self.epsilon)}, delta {self.delta:g}) by {self.by}"
 
 
-def compose(pure: Loss, rho: Loss, gaussian: GaussianLoss, delta: Epsilon) -> Composed:
+def compose(pure: Loss, rho: Loss, gaussian: GaussianLoss, delta: Rational) -> Composed:
     """The tighter of basic composition and zCDP, for sketches with independent noise.
 
     Args:

@@ -29,7 +29,7 @@ from sketchstream.privacy.losses.looks import sides, worst_loss, worst_loss_with
 from sketchstream.privacy.losses.loss_numbers import rounded_up
 from sketchstream.privacy.losses.measures import MU_SQUARED, MuSquared
 from sketchstream.privacy.losses.zcdp import log_of, zcdp_epsilon, zcdp_log_delta
-from sketchstream.spec import Epsilon, exact_rational
+from sketchstream.spec import Rational, exact_rational
 
 ROUNDINGS: Final = tuple(Fraction(1 << power, 4) for power in range(7))
 """Variances of the random rounding that are tried: 1/4 to 16."""
@@ -328,7 +328,7 @@ class GaussianLoss:
         name, value = ("mu^2", self.known) if self.normal else ("rho", self.rho)
         return f"{name} {float(value):.4g}"
 
-    def delta(self, epsilon: Epsilon) -> float:
+    def delta(self, epsilon: Rational) -> float:
         """Smallest delta that is known to hold for this epsilon; never below the true one.
 
         Raises:
@@ -338,11 +338,11 @@ class GaussianLoss:
         bounds = [bound.delta(eps, normal=self.normal) for bound in self.smoothed]
         return min(bounds if not self._summed else [*bounds, self._exact_deltas()(eps)])
 
-    def epsilon(self, delta: Epsilon) -> float:
+    def epsilon(self, delta: Rational) -> float:
         """Smallest epsilon that is known to hold for this delta, rounded up."""
         return self.at(delta).epsilon
 
-    def at(self, delta: Epsilon) -> EpsilonAtDelta:
+    def at(self, delta: Rational) -> EpsilonAtDelta:
         """The value of `epsilon`, with the way in which it was found and the effect of the lattice.
 
         Raises:
@@ -350,7 +350,7 @@ class GaussianLoss:
         """
         return _at(self, exact_rational(delta, "delta must be in [1e-300, 0.5]"))
 
-    def to_dict(self, delta: Epsilon) -> dict[str, Any]:
+    def to_dict(self, delta: Rational) -> dict[str, Any]:
         """Plain data: mu^2 as text, and the epsilon at a delta."""
         return {"mu2": "unlimited" if self.mu2 == math.inf else str(self.mu2), **self.at(delta).to_dict()}
 

@@ -17,7 +17,7 @@ from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.planner.forecast import Plan
 from sketchstream.kinds.profile.planner.planning import Expectation, plan, resize, smallest_plan
 from sketchstream.kinds.profile.spec import MODULUS, ProfileSpec
-from sketchstream.spec import Epsilon, OpenDomain, Unit, exact_epsilon, require_choice
+from sketchstream.spec import OpenDomain, Rational, Unit, exact_epsilon, require_choice
 
 Machine = Literal["trusted", "untrusted"]
 """Whether those who could seize the machine that counts are trusted more than the readers of results."""
@@ -128,8 +128,8 @@ class Dials(Expectation, total=False):
 
     unit: Unit
     machine: Machine
-    epsilon_publish: Epsilon
-    epsilon: Epsilon | None
+    epsilon_publish: Rational
+    epsilon: Rational | None
     largest: int | None
     groups: Groups | None
 
@@ -217,8 +217,8 @@ class _Requirement:
         target: float,
         unit: Unit = "item",
         machine: Machine = "trusted",
-        epsilon_publish: Epsilon = 1,
-        epsilon: Epsilon | None = None,
+        epsilon_publish: Rational = 1,
+        epsilon: Rational | None = None,
         largest: int | None = None,
         groups: Groups | None = None,
         **expectation: Unpack[Expectation],
