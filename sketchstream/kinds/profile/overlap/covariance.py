@@ -48,8 +48,8 @@ class OpenCovariance:
     def __init__(self, scoring: Scoring, regions: Floats) -> None:
         from scipy.linalg.lapack import get_lapack_funcs
 
-        self._quiet = scoring.law.quiet
-        self._quiet_back = scoring.law.quiet_back
+        self._quiet = scoring.law.denoised
+        self._quiet_back = scoring.law.denoised_transposed
         self._items = np.sqrt(regions)
         matrix = information(scoring)
         scale = np.diagonal(matrix).copy()
@@ -204,15 +204,15 @@ def information(scoring: Scoring) -> Floats:
     from sketchstream.kinds.profile.overlap.pairs import add_pairs
 
     law, groups = scoring.law, scoring.law.table.groups
-    axis = law.shown.axes[0]
+    axis = law.to_patterns.axes[0]
     pairs = np.stack([axis[:, 0] ** 2, axis[:, 0] * axis[:, 1], axis[:, 1] ** 2])
     left, right = (product(np.broadcast_to(pairs, (n, 3, 2))) for n in (groups // 2, groups - groups // 2))
-    by_pair = left @ (1 / scoring.each).reshape(-1, left.shape[1], right.shape[1]) @ right.T
-    back = scoring.falls * law.shown.transposed(scoring.loss)
+    by_pair = left @ (1 / scoring.variances).reshape(-1, left.shape[1], right.shape[1]) @ right.T
+    back = scoring.emptied * law.to_patterns.transposed(scoring.weights)
     matrix = (scoring.common * back).T @ back
-    falls = np.ascontiguousarray(scoring.falls)
+    falls = np.ascontiguousarray(scoring.emptied)
     add_pairs(matrix, by_pair.reshape(len(by_pair), -1), falls, ternary(groups).astype(np.uint64))
-    along = (law.missing @ law.quiet).transposed
+    along = (law.to_absent @ law.denoised).transposed
     for first in range(0, len(matrix), ROW_BLOCK):
         matrix[first : first + ROW_BLOCK] = along(matrix[first : first + ROW_BLOCK])
     for first in range(0, len(matrix), ROW_BLOCK):

@@ -33,9 +33,9 @@ CLEAR = 3.0
 WITHIN = 0.5
 """Standard errors of a level's empty slots that may be hidden in it."""
 MAX_NEWTON_STEPS = 100
-"""Newton steps at most; some 20 are taken for 12 groups."""
-GRADIENTS = 100
-"""Conjugate gradients of one step at most."""
+"""Most Newton steps; some 20 are taken for 12 groups."""
+MAX_GRADIENTS = 100
+"""Most conjugate gradients of one Newton step."""
 ROUGH, STEP_PRECISION = 1e-2, 1e-6
 """Part of its squared length to which a step is computed: far from the end, near it."""
 MIN_SQUARED_STEP = 1e-8
@@ -117,7 +117,7 @@ def fit(table: Patterns, begin: Floats | None = None) -> RegionFit:
     if not length < 1 or (table.is_open and float(last.empty[:, -1].max()) < MIN_EMPTY_SHARE):
         raise EstimateError(INDISTINGUISHABLE)
     if not table.is_open:
-        closed = ClosedCovariance(last.each[0], at, table)
+        closed = ClosedCovariance(last.variances[0], at, table)
         return RegionFit(closed.free(table.cells[0]), at, closed)
     spread = OpenCovariance(last, at)
     free = at + spread.inverse(last.score)
@@ -198,48 +198,48 @@ def newton_step(scoring: Scoring) -> tuple[Floats, float]:
     free = (scoring.regions > 0) | (scoring.score > 0)
     before = scoring.misfit(np.zeros_like(scoring.regions))
     for part in (ROUGH, STEP_PRECISION):
-        way = gradients(
+        direction = conjugate_gradients(
             lambda x: scoring.information(x) * free,
             scoring.score * free,
             lambda x: scoring.approximate_inverse(x) * free,
             part,
         )
-        moved, scale = np.maximum(way, -scoring.regions), 1.0
+        moved, scale = np.maximum(direction, -scoring.regions), 1.0
         while scale > MIN_STEP and before - scoring.misfit(moved) < 1e-4 * float(moved @ scoring.score):
             scale /= 2
-            moved = np.maximum(scale * way, -scoring.regions)
+            moved = np.maximum(scale * direction, -scoring.regions)
         length = float(moved @ scoring.information(moved))
         if length > ROUGH:
             break
     return np.maximum(scoring.regions + moved, 0.0), length
 
 
-def gradients(
-    product: Callable[[Floats], Floats], right: Floats, approximate_inverse: Callable[[Floats], Floats], part: float
+def conjugate_gradients(
+    product: Callable[[Floats], Floats], right_side: Floats, precondition: Callable[[Floats], Floats], part: float
 ) -> Floats:
     """Solve a positive definite system by conjugate gradients.
 
     Args:
         product: function that multiplies the matrix by a vector.
-        right: the right side.
-        approximate_inverse: function that multiplies an approximate inverse by a vector.
+        right_side: the right side.
+        precondition: function that multiplies an approximate inverse by a vector.
         part: part of the squared length at the beginning, at which the search ends.
     """
-    solution, rest = np.zeros_like(right), right.copy()
-    near = approximate_inverse(rest)
-    way, length = near, float(rest @ near)
+    solution, residual = np.zeros_like(right_side), right_side.copy()
+    preconditioned = precondition(residual)
+    direction, length = preconditioned, float(residual @ preconditioned)
     first = length
-    for _ in range(GRADIENTS):
+    for _ in range(MAX_GRADIENTS):
         if length <= part * first:
             break
-        ahead = product(way)
-        curvature = float(way @ ahead)
+        image = product(direction)
+        curvature = float(direction @ image)
         if curvature <= 0:
             break
         size = length / curvature
-        solution += size * way
-        rest -= size * ahead
-        near = approximate_inverse(rest)
-        length, before = float(rest @ near), length
-        way = near + length / before * way
+        solution += size * direction
+        residual -= size * image
+        preconditioned = precondition(residual)
+        length, before = float(residual @ preconditioned), length
+        direction = preconditioned + length / before * direction
     return solution

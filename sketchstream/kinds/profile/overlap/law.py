@@ -72,27 +72,37 @@ class PatternLaw:
 
     Args:
         table: the table, whose cells are not read.
+
+    Attributes:
+        rate: (levels,) items a slot of a level, for each item that there is.
+        noise: what noise does to the shares of slots by true pattern.
+        denoised: its inverse.
+        to_patterns: from Pr[a slot is empty in S], by S, to the shares of slots by published pattern.
+        absent: from numbers of items by region to the number of items that are in no group of S, by S.
+        to_absent: the same without items that hide as their counts add up to 0.
+        transposed: the transposes of `to_patterns` and `to_absent`.
+        joint_noise: (2^m,) shares of slots by pattern that noise alone determines.
     """
 
     def __init__(self, table: Patterns) -> None:
         groups = table.groups
         self.table, self.rate = table, table.shares / table.slots
-        self.seen = Kronecker(table.channel.one, groups)
-        self.shown = Kronecker(table.channel.one @ MEETING, groups)
+        self.noise = Kronecker(table.channel.one, groups)
+        self.to_patterns = Kronecker(table.channel.one @ MEETING, groups)
         missing = Kronecker(MISSING, groups)
-        self.missing = missing if table.wraps is None else missing @ Kronecker(table.wraps.visible, groups)
-        self.back = self.shown.transposed, self.missing.transposed
-        self.quiet = self.seen.inverse
-        self.quiet_back = self.quiet.transposed
-        self.loads = missing
-        self.drawn = (1 - table.channel.kept) * table.channel.drawn(groups)
+        self.to_absent = missing if table.wraps is None else missing @ Kronecker(table.wraps.visible, groups)
+        self.transposed = self.to_patterns.transposed, self.to_absent.transposed
+        self.denoised = self.noise.inverse
+        self.denoised_transposed = self.denoised.transposed
+        self.absent = missing
+        self.joint_noise = (1 - table.channel.kept) * table.channel.drawn(groups)
 
     def filled(self, regions: Floats) -> Floats:
         """(levels, 2^m) items a slot in some group of S."""
-        return self.rate[:, None] * -self.loads(balance_regions(regions))
+        return self.rate[:, None] * -self.absent(balance_regions(regions))
 
     def empty(self, regions: Floats) -> tuple[Floats, Floats]:
-        """(levels, 2^m) Pr[a slot is empty in S], and how many slots fewer are for each item more that fills S."""
+        """(levels, 2^m) Pr[a slot is empty in S], and by how many slots that number falls for each item more in S."""
         loads = self.filled(regions)
         if not self.table.is_open:
             return 1 - loads, np.broadcast_to(self.table.shares[:, None], loads.shape)
@@ -103,7 +113,7 @@ class PatternLaw:
 
     def expected(self, empty: Floats) -> Floats:
         """(levels, 2^m) shares of slots by seen pattern, from Pr[empty in S]."""
-        return self.table.channel.kept * self.shown(empty) + self.drawn
+        return self.table.channel.kept * self.to_patterns(empty) + self.joint_noise
 
 
 class Scoring:
@@ -112,37 +122,45 @@ class Scoring:
     Args:
         law: law of the cells.
         regions: (2^m - 1,) the numbers near which it is taken.
+
+    Attributes:
+        expected: (levels, 2^m) expected shares of slots by published pattern.
+        emptied: (levels, 2^m) by how many slots the number of those that are empty in S falls with an item more in S.
+        variances: (levels, 2^m) variance of each cell, as if cells were independent.
+        weights: (levels, 2^m) expected shares over these variances; with `common`, what correlates the cells.
+        residuals: (levels, 2^m) published cells less the expected ones.
+        score: (2^m - 1,) gradient of the quasi-likelihood.
     """
 
     def __init__(self, law: PatternLaw, regions: Floats) -> None:
         self.law, self.regions = law, regions
-        self.empty, falls = law.empty(regions)
+        self.empty, emptied = law.empty(regions)
         contraction, table = law.table.channel.kept, law.table
         self.expected = law.expected(self.empty)
         likely = np.maximum(self.expected, 0.0)
         likely /= likely.sum(axis=-1, keepdims=True)
-        self.falls = contraction * falls
-        self.each = table.slots * likely + table.noise
-        self.loss = likely / self.each
-        self.common = table.slots / (1 - table.slots * (likely * self.loss).sum(axis=-1, keepdims=True))
-        self.precision = ((contraction * table.shares[:, None]) ** 2 / self.each).sum(axis=0)
+        self.emptied = contraction * emptied
+        self.variances = table.slots * likely + table.noise
+        self.weights = likely / self.variances
+        self.common = table.slots / (1 - table.slots * (likely * self.weights).sum(axis=-1, keepdims=True))
+        self.precision = ((contraction * table.shares[:, None]) ** 2 / self.variances).sum(axis=0)
         self.residuals = table.cells - table.slots * self.expected
         self.score = self.gradient(self.residuals)
 
-    def weighed(self, cells: Floats) -> Floats:
-        """(levels, 2^m) what the inverse covariance of the cells gives: slots are independent and of one law."""
-        common: Floats = self.common * (self.loss * cells).sum(axis=-1, keepdims=True)
-        return np.asarray(cells / self.each + self.loss * common, np.float64)
+    def weighted(self, cells: Floats) -> Floats:
+        """(levels, 2^m) the inverse covariance of the cells times these: slots are independent and of one law."""
+        common: Floats = self.common * (self.weights * cells).sum(axis=-1, keepdims=True)
+        return np.asarray(cells / self.variances + self.weights * common, np.float64)
 
     def gradient(self, cells: Floats) -> Floats:
         """(2^m - 1,) how much likelier these differences of cells are with one item more in a region."""
-        shown, missing = self.law.back
-        back = missing((self.falls * shown(self.weighed(cells))).sum(axis=0))
+        from_patterns, from_absent = self.law.transposed
+        back = from_absent((self.emptied * from_patterns(self.weighted(cells))).sum(axis=0))
         return np.asarray(back[1:] - back[0], np.float64)
 
     def slope(self, regions: Floats) -> Floats:
         """(levels, 2^m) what more items by region add to the cells."""
-        return self.law.shown(self.falls * self.law.missing(balance_regions(regions)))
+        return self.law.to_patterns(self.emptied * self.law.to_absent(balance_regions(regions)))
 
     def information(self, regions: Floats) -> Floats:
         """(2^m - 1,) the product of the information and these numbers."""
@@ -150,8 +168,8 @@ class Scoring:
 
     def approximate_inverse(self, regions: Floats) -> Floats:
         """(2^m - 1,) an approximate inverse of the information times these: exact for empty slots."""
-        balanced_back = self.law.quiet_back(np.concatenate([[0.0], regions])) / self.precision
-        balanced: Floats = self.law.quiet(balanced_back)[1:]
+        balanced_back = self.law.denoised_transposed(np.concatenate([[0.0], regions])) / self.precision
+        balanced: Floats = self.law.denoised(balanced_back)[1:]
         return balanced
 
     def misfit(self, moved: Floats) -> float:
@@ -161,14 +179,14 @@ class Scoring:
             moved: (2^m - 1,) more items by region.
         """
         table, law = self.law.table, self.law
-        falls = law.rate[:, None] * law.missing(balance_regions(moved))
-        empty = self.empty * np.exp(falls) if table.is_open else self.empty + falls
+        emptied = law.rate[:, None] * law.to_absent(balance_regions(moved))
+        empty = self.empty * np.exp(emptied) if table.is_open else self.empty + emptied
         rest = table.cells - table.slots * law.expected(empty)
-        return float((rest * self.weighed(rest)).sum()) / 2
+        return float((rest * self.weighted(rest)).sum()) / 2
 
 
 def balance_regions(regions: Floats) -> Floats:
-    """(2^m,) with those that are in no group, of whom there are fewer where there are more of others."""
+    """(2^m,) these numbers, after that of items in no group, which falls by their sum."""
     return np.concatenate([[-regions.sum()], regions])
 
 

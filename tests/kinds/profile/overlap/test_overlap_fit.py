@@ -114,7 +114,7 @@ def dense(given: Patterns) -> tuple[Any, Any, Any]:
     from scipy.optimize import nnls
 
     law, size = PatternLaw(given), given.cells.shape[1]
-    shown, seen = matrix(law.shown, size), matrix(law.seen, size)
+    shown, seen = matrix(law.to_patterns, size), matrix(law.noise, size)
     hit = (np.arange(size)[:, None] & np.arange(1, size)) != 0
     if given.wraps is not None:
         hit = hit @ matrix(Kronecker(given.wraps.visible, given.groups), size)[1:, 1:]
@@ -193,7 +193,7 @@ def test_the_fit_is_the_one_with_dense_matrices(kind: str, monkeypatch: pytest.M
 def test_the_information_is_that_of_products_one_by_one() -> None:
     given = table(REGIONS, 3)
     scoring = Scoring(PatternLaw(given), REGIONS)
-    quiet = scoring.law.seen.inverse
+    quiet = scoring.law.noise.inverse
     into = matrix(lambda seen: quiet(np.concatenate([[-seen.sum()], seen]))[1:], 7)
     dense_one = into.T @ matrix(scoring.information, 7) @ into
     assert np.allclose(np.tril(information(scoring)), np.tril(dense_one))
@@ -234,7 +234,7 @@ def test_the_inverse_covariance_is_that_of_independent_slots() -> None:
     scoring = Scoring(PatternLaw(given), REGIONS)
     (shares,) = scoring.expected
     covariance = np.diag(given.slots * shares + given.noise) - given.slots * np.multiply.outer(shares, shares)
-    found = matrix(lambda one: scoring.weighed(one[None])[0], 8)
+    found = matrix(lambda one: scoring.weighted(one[None])[0], 8)
     assert found == pytest.approx(np.linalg.inv(covariance), rel=1e-8)
 
 
