@@ -14,13 +14,14 @@ from starlette.requests import ClientDisconnect
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.serve import page
+from sketchstream.serve.catalog import NotFoundError
 from sketchstream.serve.clients.access import Access
 from sketchstream.serve.clients.clients import REQUESTS
 from sketchstream.serve.edge.connections import most_connections
 from sketchstream.serve.edge.guard import Guard
 from sketchstream.serve.http import api, problems
 from sketchstream.serve.http.formats import AnswerMemory
-from sketchstream.serve.service import NotFoundError, Service, SeveralWindowsError
+from sketchstream.serve.service import Service, SeveralWindowsError
 
 
 def create(service: Service, access: Access | None = None) -> FastAPI:

@@ -53,11 +53,11 @@ def newest_answers(service: Service) -> Iterator[Newest]:
     Args:
         service: service whose store is read.
     """
-    for name in service.names():
-        stored = None if service.patterns_alone(name) else firm_window(service, name)
+    for name in service.catalog.names():
+        stored = None if service.catalog.patterns_alone(name) else firm_window(service, name)
         if stored is None:
             continue
-        groups = service.groups(name)[:GROUPS]
+        groups = service.catalog.groups(name)[:GROUPS]
         if groups:
             answer_groups(service, stored, groups)
         numbers = tuple(_of_groups(service, stored, groups) if groups else _of_window(service, stored))
@@ -71,7 +71,7 @@ def firm_window(service: Service, name: str) -> StoredWindow | None:
         service: service whose store is read.
         name: name of the sketch.
     """
-    groups = service.groups(name)
+    groups = service.catalog.groups(name)
     for stored in service.store.windows(name, limit=LOOKED_AT, newest=True):
         unanswered = stored.failure is not None or (not groups and stored.todo)
         if stored.state == SETTLED and stored.complete is not False and not unanswered:
@@ -98,9 +98,9 @@ def answer_groups(service: Service, stored: StoredWindow, groups: Sequence[str])
 def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, str, Point]]:
     """Numbers of a window without groups."""
     points = service.store.points_of(stored)
-    if service.answers(stored.sketch) == "profile":
+    if service.catalog.answers(stored.sketch) == "profile":
         points = {number: points[number] for number in SHOWN_NUMBERS if number in points}
-    usual = service.rows(stored.sketch).usual_number
+    usual = service.catalog.rows(stored.sketch).usual_number
     if not points and (ends := computed(service, [stored], usual, None)[0]) is not None:
         points = {usual: ends}
     for number, ends in points.items():

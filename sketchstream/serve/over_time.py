@@ -51,10 +51,10 @@ def series(
         ConfigError: a range of too many windows, or not a name of a number.
         EstimateError: no answer that is there has this number.
     """
-    service.require_number(name, metric)
-    service.require_group(name, group)
+    service.catalog.require_number(name, metric)
+    service.catalog.require_group(name, group)
     question = Question(group=group)
-    windows = service.some_windows(name, since, until)
+    windows = service.require_windows(name, since, until)
     points_stored = {} if group is not None else service.store.points(name, metric, since, until)
     usual = service.store.answered(windows) if group is not None else None
     answered = have_computed(service, windows, question) if group is not None else set()
@@ -115,10 +115,10 @@ def series_by_group(
         ConfigError: the sketch has no groups, or these are too many numbers.
         EstimateError: no answer that is there has this number.
     """
-    groups = service.groups(name)
+    groups = service.catalog.groups(name)
     if not groups:
         raise ConfigError(f"sketch {name} has no groups: leave by out")
-    service.some_windows(name, since, until, groups=len(groups))
+    service.require_windows(name, since, until, groups=len(groups))
     several = [{"group": group, **series(service, name, metric, since, until, group)} for group in groups]
     pending = sum(series["pending"] for series in several)
     parts = [{name: series[name] for name in ("group", "title", "pending", "points")} for series in several]
@@ -178,7 +178,7 @@ def difference(service: Service, first: WindowAnswer, second: WindowAnswer) -> C
     Source: G. Y. Zou and A. Donner, Statistics in Medicine 27(10), 2008, doi:10.1002/sim.3095, eq. 4.
     """
     answers = first.to_dict(), second.to_dict()
-    plan = service.plan(first.stored.sketch)
+    plan = service.catalog.plan(first.stored.sketch)
 
     def of(metric: str) -> dict[str, Any]:
         result = differences.difference(None if plan is None else plan.spec, *answers, metric)
@@ -200,9 +200,10 @@ def difference(service: Service, first: WindowAnswer, second: WindowAnswer) -> C
 
 def _title(service: Service, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
     """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
-    plan = service.plan(name)
+    catalog = service.catalog
+    plan = catalog.plan(name)
     spec = None if plan is None else plan.spec
-    title = presentation.presentation_of_kind(service.kind(name).name).title_of(spec, metric, service.config.names)
+    title = presentation.presentation_of_kind(catalog.kind(name).name).title_of(spec, metric, service.config.names)
     if title:
         return title
     newest = next((window for window in reversed(windows) if service.answer_state(window) == "ready"), None)
@@ -211,7 +212,7 @@ def _title(service: Service, name: str, metric: str, windows: Sequence[StoredWin
 
 def _bound(service: Service, name: str, metric: str) -> dict[str, str]:
     """`bound` of all points of a series, if counts modulo p make bounds of them."""
-    plan = service.plan(name)
+    plan = service.catalog.plan(name)
     bound = None if plan is None else presentation.presentation_of_kind(plan.spec.kind).bound_of(plan.spec, metric)
     return {} if bound is None else {"bound": bound}
 

@@ -1,4 +1,4 @@
-"""Answers of the service as plain data: lists, windows, answers and their numbers, the ledger, incidents.
+"""Answers of the service as plain data: windows, answers and their numbers, the ledger, incidents.
 
 In: names and times from a request. Out: dictionaries and JSON texts, for the HTTP API and the page. Touches: the store,
 reading; the pool.
@@ -11,28 +11,23 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
-from sketchstream.kinds import closing_kind, groups_of, presentation
-from sketchstream.kinds.exports import AnswerRows
-from sketchstream.privacy.deployments.guarantee import overlapping
-from sketchstream.query import overlaps
+from sketchstream.kinds import closing_kind, presentation
 from sketchstream.query.closed import closed_windows
-from sketchstream.query.differences import Point, no_number
+from sketchstream.query.differences import Point
+from sketchstream.serve.catalog import Catalog, NotFoundError
 from sketchstream.serve.clients.access import VIEWER, may_see, may_see_all
 from sketchstream.serve.clients.traffic import Traffic
 from sketchstream.serve.recent import RecentlyUsed
-from sketchstream.serve.reconstruction.questions import FAMILIES, SINGLE_NUMBERS, Question, title_of_number
+from sketchstream.serve.reconstruction.questions import Question, title_of_number
 from sketchstream.serve.reconstruction.reconstruct import published_in
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.source import StoreSource
@@ -43,18 +38,14 @@ from sketchstream.texts.naming import Names
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.kinds.interface import Kind
     from sketchstream.privacy.deployments.deployment import Deployment
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.sealed import Span
     from sketchstream.serve.follower import Follower
     from sketchstream.serve.reconstruction.pool import Pool
-    from sketchstream.stream.windows.plans import SketchPlan
 
 MAX_WINDOWS: Final = 1000
 """Most windows of one response."""
-CACHE_S: Final = 0.5
-"""Seconds for which counts of windows and settled frontiers serve for lists after they were read."""
 KEPT_CLOSED: Final = 16
 """Most answers at closed positions that are kept in memory."""
 KEPT_NUMBERS: Final = 50_000
@@ -69,10 +60,6 @@ COMPARED_WINDOWS: Final = 100
 """Most windows over which rows are compared."""
 JUST_CHANGED: Final = "this window has just changed and is being put together: ask again in a few seconds"
 VERSION: Final = version("sketchstream")
-
-
-class NotFoundError(LookupError):
-    """The requested object does not exist; the text lists the existing ones."""
 
 
 class SeveralWindowsError(ValueError):
@@ -138,8 +125,7 @@ class Service:
 
     def __init__(self, store: Store, pool: Pool, follower: Follower) -> None:
         self.store, self.pool, self.follower = store, pool, follower
-        self.traffic = Traffic()
-        self._known: dict[str, tuple[float, Any]] = {}
+        self.catalog, self.traffic = Catalog(store), Traffic()
         self._counting = threading.Lock()
         self._deployments: dict[frozenset[str] | None, tuple[int, Deployment]] = {}
         self._read = RecentlyUsed[tuple[bytes | None, str, str], ReadNumber](KEPT_NUMBERS)
@@ -150,186 +136,7 @@ class Service:
         """Configuration of the deployment."""
         return self.store.config
 
-    # ------------------------------------------------------------------ sketches and windows
-
-    def names(self) -> list[str]:
-        """Names of the sketches that are configured or stored, and that the client may see."""
-        return [name for name in self.every_name() if may_see(name)]
-
-    def every_name(self) -> Iterable[str]:
-        """Names of all sketches, whatever the client may see."""
-        return dict.fromkeys([plan.name for plan in self.config.sketches] + self.store.sketches())
-
-    def require(self, name: str) -> str:
-        """The name, if there is such a sketch and it may be seen.
-
-        Raises:
-            NotFoundError: there is none, or it may not be seen; the error does not reveal which.
-        """
-        names = self.names()
-        if name not in names:
-            raise NotFoundError(f"there is no such sketch; there are: {', '.join(names) or 'none'}")
-        return name
-
-    def sketches(self) -> dict[str, Any]:
-        """All sketches, each as `sketch` describes it."""
-        return {"sketches": [self.sketch(name) for name in self.names()]}
-
-    def sketch(self, name: str) -> dict[str, Any]:
-        """One sketch: its spec, guarantee, number of stored windows, and newest publication."""
-        counts = self._read_recent("counts", self.store.counts)
-        plan, configured = self.plan(name), self.config.find(name)
-        described: dict[str, Any] = {"name": name, "configured": configured is not None}
-        if plan is not None:
-            described |= {"kind": plan.spec.kind, "answer": self.answers(name), "unit": plan.spec.unit}
-        if configured is not None:
-            described |= {"window": configured.window, "timezone": configured.calendar.timezone}
-            described["summary"] = self._summaries[name]
-        if self.groups(name):
-            described["groups"] = list(self.groups(name))
-        first, last = map(iso, ends) if (ends := self._ends(name)) is not None else (None, None)
-        settled = self.settled(name)
-        none = {"windows": 0, "settled": 0, "pending": 0, "incidents": 0}
-        return described | {
-            "counts": dict(counts.get(name, none)),
-            "first": first,
-            "last": last,
-            "published_through": None if settled is None else iso(settled[1]),
-        }
-
-    @cached_property
-    def _summaries(self) -> dict[str, str]:
-        """The guarantee of each sketch of the configuration, in one sentence."""
-        return {
-            plan.name: kinds.kind_of(plan.spec).guarantee(plan.spec, plan.ledger).summary
-            + overlapping(plan.spec.unit, plan.overlap)
-            for plan in self.config.sketches
-        }
-
-    def plan(self, name: str) -> SketchPlan | None:
-        """The sketch in the configuration, else as its newest windows have it; None: it has none either."""
-
-        def published() -> SketchPlan | None:
-            newest = self.store.windows(name, limit=2, newest=True)
-            with self.store.reading() as connection:
-                return published_in(connection, self.config).former(name, newest[-1].window[0]) if newest else None
-
-        plan: SketchPlan | None = self.config.find(name) or self._read_recent(f"plan {name}", published)
-        return plan
-
-    def groups(self, name: str) -> tuple[str, ...]:
-        """Names of the groups of a sketch, each with its own answers; empty without groups."""
-        plan = self.plan(name)
-        return () if plan is None else groups_of(plan.spec)
-
-    def kind(self, name: str) -> Kind[Any]:
-        """The kind of a sketch; "profile" if nothing says so."""
-        plan = self.plan(name)
-        return kinds.by_name("profile") if plan is None else kinds.kind_of(plan.spec)
-
-    def answers(self, name: str) -> str:
-        """What a sketch answers with: "profile" or "estimate"."""
-        return self.kind(name).answer
-
-    def timezone(self, name: str) -> str:
-        """The timezone of a sketch; "UTC" if nothing says so."""
-        plan = self.plan(name)
-        return "UTC" if plan is None else plan.calendar.timezone
-
-    def titles(self, metrics: Sequence[str]) -> dict[str, str]:
-        """Numbers of profiles in words, by name."""
-        return {
-            metric: presentation.presentation_of_kind("profile").title_of(None, metric, self.config.names)
-            for metric in metrics
-        }
-
-    def patterns_alone(self, name: str) -> bool:
-        """Whether a sketch publishes nothing but what its groups have in common: then it has no profiles."""
-        plan = self.plan(name)
-        return plan is not None and overlaps.publishes_patterns_alone(plan.spec)
-
-    def rows(self, name: str) -> AnswerRows:
-        """How the answers of a sketch lie in rows, and their usual number; without columns if nothing shows them."""
-        plan = self.plan(name)
-        return AnswerRows((), "distinct", {}) if plan is None else kinds.kind_of(plan.spec).rows(plan.spec)
-
-    def require_group(self, name: str, group: str | None) -> None:
-        """Refuse a question without a group to a sketch with groups, and with one to others.
-
-        Raises:
-            ConfigError: says what to do.
-        """
-        groups = self.groups(name)
-        if group is None and groups:
-            raise ConfigError(
-                f"sketch {name} has {len(groups):,} groups: choose one with group=; /v1/sketches/{name} lists them"
-            )
-        if group is not None and group not in groups:
-            raise ConfigError(
-                f"sketch {name} has no such group: " + ("its groups are in /v1/sketches" if groups else "it has none")
-            )
-
-    def require_number(self, name: str, metric: str) -> None:
-        """Refuse what is the name of no number of a sketch, as far as that is known without its answers.
-
-        Raises:
-            ConfigError: it cannot be the name of a number.
-            EstimateError: profiles have no such number.
-        """
-        if len(metric) > 64 or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[0-9]+){0,2}", metric, re.ASCII) is None:
-            raise ConfigError(
-                "metric must be a number of an answer, such as distinct, at_least.10, exactly.1 or quantile.0.9 of "
-                f"profiles, or sum, count.7, answer.7, last.0 or norm.7 of the other kinds, found {metric!r:.40}"
-            )
-        family, dot, _ = metric.partition(".")
-        if self.answers(name) == "profile" and family not in (FAMILIES if dot else SINGLE_NUMBERS):
-            raise no_number(metric, list(presentation.presentation_of_kind("profile").numbers({})))
-
-    def combined(self, name: str) -> tuple[str, ...]:
-        """The groups of a sketch that are combined by sets; empty if it publishes no patterns of groups."""
-        plan = self.plan(name)
-        return () if plan is None else overlaps.combined_groups(plan.spec)
-
-    def require_sets(self, name: str, question: Question) -> None:
-        """Refuse sets of groups of which nothing was published, and texts that are not sets, before anything is read.
-
-        Raises:
-            ConfigError: the sketch has no `overlap`.
-            SpecError: a text is not a set of its groups.
-        """
-        groups = self.combined(name)
-        if not groups:
-            able = [name for name in self.names() if self.combined(name)]
-            raise ConfigError(
-                f"sketch {name} publishes nothing of what its groups have in common: that needs overlap = true; "
-                + (f"sketches that have it: {', '.join(able)}" if able else "no sketch here has it")
-            )
-        overlaps.require_sets(groups, question.sets, question.among)
-
-    def settled(self, name: str) -> tuple[int, int] | None:
-        """Newest revision, and until when all of its partitions have published, as far as they are stored."""
-
-        def read() -> tuple[int, int] | None:
-            with self.store.reading() as connection:
-                return published_in(connection, self.config).reader.settled(name)
-
-        settled: tuple[int, int] | None = self._read_recent(f"settled {name}", read)
-        return settled
-
-    def _read_recent(self, name: str, read: Callable[[], Any]) -> Any:
-        """A value that was read from the store at most `CACHE_S` ago."""
-        now = time.monotonic()
-        read_before = self._known.get(name)
-        if read_before is None or now - read_before[0] > CACHE_S:
-            read_before = (now, read())
-            self._known[name] = read_before
-        return read_before[1]
-
-    def _ends(self, name: str) -> Span | None:
-        """Start of the first window and end of the last one."""
-        first = self.store.windows(name, limit=1)
-        last = self.store.windows(name, limit=1, newest=True)
-        return (first[0].window[0], last[0].window[1]) if first else None
+    # ------------------------------------------------------------------ windows
 
     def windows(
         self,
@@ -384,14 +191,14 @@ class Service:
             return "incident"
         if stored.failure is not None:
             return "none"
-        if stored.state == MISSING or (stored.state == SETTLED and self.groups(stored.sketch)):
+        if stored.state == MISSING or (stored.state == SETTLED and self.catalog.groups(stored.sketch)):
             ready = self.store.answered([stored]) if answered is None else answered
             return "ready" if stored.guarantee is not None and stored.input in ready else "on_request"
         return "pending" if stored.todo or stored.state == NEW else "ready"
 
     # ------------------------------------------------------------------ one window
 
-    def only_window(self, name: str, since: int | None, until: int | None) -> StoredWindow:
+    def require_one_window(self, name: str, since: int | None, until: int | None) -> StoredWindow:
         """The only window in a range of time.
 
         Raises:
@@ -401,14 +208,14 @@ class Service:
         windows = self.store.windows(name, since, until, limit=2)
         if not windows:
             stored = "nothing of it is published yet"
-            if (ends := self._ends(name)) is not None:
+            if (ends := self.catalog.ends(name)) is not None:
                 stored = f"there are windows from {iso(ends[0])} to {iso(ends[1])}"
             raise NotFoundError(f"no window of sketch {name} lies in that range; {stored}")
         if len(windows) > 1:
-            raise SeveralWindowsError(self._several(name, since, until, windows))
+            raise SeveralWindowsError(self._several_found(name, since, until, windows))
         return windows[0]
 
-    def several(self, name: str, since: int | None, until: int | None) -> Sequence[StoredWindow]:
+    def compared_windows(self, name: str, since: int | None, until: int | None) -> Sequence[StoredWindow]:
         """The windows in a range of time that rows are compared over, ascending.
 
         Raises:
@@ -428,7 +235,7 @@ class Service:
             raise StoreError(JUST_CHANGED)
         return windows
 
-    def spanning(self, windows: Sequence[StoredWindow]) -> StoredWindow:
+    def joined_window(self, windows: Sequence[StoredWindow]) -> StoredWindow:
         """The first of several windows with the facts of all: their range, and whether all are complete.
 
         Args:
@@ -444,7 +251,7 @@ class Service:
         }
         return replace(windows[0], facts=orjson.dumps(facts).decode())
 
-    def _several(self, name: str, since: int | None, until: int | None, windows: Sequence[StoredWindow]) -> str:
+    def _several_found(self, name: str, since: int | None, until: int | None, windows: Sequence[StoredWindow]) -> str:
         """The error for a request of one answer for several windows."""
         starts = " and ".join(iso(window.window[0]) for window in windows)
         text = (
@@ -454,7 +261,7 @@ class Service:
         )
         if since is None or until is None:
             return f"{text}."
-        names = self.names()
+        names = self.catalog.names()
         longer = [
             plan.name
             for plan in self.config.sketches
@@ -556,11 +363,11 @@ class Service:
                     "`sketchstream estimate -c FILE --closed`"
                 )
             answers = windows.closed(name, since, until) if work else []
-        plan = self.plan(name)
+        plan = self.catalog.plan(name)
         if not answers and plan is not None and closing_kind(plan.spec) is None:
             raise ConfigError(
                 f"sketch {name} publishes nothing before its windows are sealed: that needs publish = 'closed', which "
-                f"series have; ask for /v1/sketches/{name}/{self.answers(name)}"
+                f"series have; ask for /v1/sketches/{name}/{self.catalog.answers(name)}"
             )
         return answers
 
@@ -583,7 +390,7 @@ class Service:
 
     # ------------------------------------------------------------------ several windows
 
-    def estimates(self, name: str, since: int | None, until: int | None) -> list[StoredWindow]:
+    def windows_of_estimates(self, name: str, since: int | None, until: int | None) -> list[StoredWindow]:
         """Windows in a range of time whose estimates are wanted together, ascending.
 
         Raises:
@@ -596,10 +403,10 @@ class Service:
             raise ConfigError(f"the range holds more than {WINDOWS_OF_A_REQUEST} windows: narrow it with from and to")
         _refuse_incidents(windows)
         if not windows:
-            self.only_window(name, since, until)
+            self.require_one_window(name, since, until)
         return windows
 
-    def some_windows(self, name: str, since: int | None, until: int | None, groups: int = 1) -> list[StoredWindow]:
+    def require_windows(self, name: str, since: int | None, until: int | None, groups: int = 1) -> list[StoredWindow]:
         """The windows in a range of time, ascending.
 
         Raises:

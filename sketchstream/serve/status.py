@@ -35,7 +35,7 @@ def status(service: Service) -> dict[str, Any]:
         "pending": pending,
         "rate_per_second": None if rate is None else round(rate, 3),
         "pending_seconds": pending_seconds(service, pending),
-        "sketches": {name: {"behind_seconds": behind_seconds(service, name)} for name in service.names()},
+        "sketches": {name: {"behind_seconds": behind_seconds(service, name)} for name in service.catalog.names()},
     }
 
 
@@ -58,7 +58,7 @@ def readiness(service: Service) -> tuple[int, str]:
         lines.append("answers cannot be computed at the moment: the log says why")
     code = HTTPStatus.SERVICE_UNAVAILABLE if lines else HTTPStatus.OK
     if code == HTTPStatus.OK:
-        late = max((behind_seconds(service, name) or 0.0 for name in service.every_name()), default=0.0)
+        late = max((behind_seconds(service, name) or 0.0 for name in service.catalog.every_name()), default=0.0)
         lines.append(f"ready, {late:.0f} s behind the frontier")
     return code, "\n".join(lines) + "\n"
 
@@ -90,7 +90,7 @@ def pending_seconds(service: Service, pending: int) -> float | None:
 def behind_seconds(service: Service, name: str) -> float | None:
     """Delay of the stored windows behind the newest published frontier; None: nothing is published."""
     newest = service.follower.frontiers.get(name)
-    settled = service.settled(name)
+    settled = service.catalog.settled(name)
     if newest is None or settled is None:
         return None
     return max(0.0, (newest - settled[1]) / 1000)

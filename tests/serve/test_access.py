@@ -79,13 +79,13 @@ def test_readiness_is_that_of_all_sketches_whoever_asks(folder, monkeypatch):
     access = Access(read_tokens(folder / "tokens", ["minutes", "hours"]), None)
     with serving(folder, access=access) as (service, client):
         monkeypatch.setattr(status, "behind_seconds", lambda service, name: {"minutes": 3.0, "hours": 90.0}[name])
-        monkeypatch.setattr(status, "status", lambda service: {"seen": service.names()})
+        monkeypatch.setattr(status, "status", lambda service: {"seen": service.catalog.names()})
         assert "ready, 90 s behind" in client.get("/readyz").text
         for token, names in ((SOME, ["minutes"]), (ALL, ["minutes", "hours"])):
             seen = {"Authorization": f"Bearer {token}"}
             assert client.get("/v1/status", headers=seen).json()["seen"] == names
         assert "ready, 90 s behind" in client.get("/readyz").text
-        assert service.names() == ["minutes", "hours"]
+        assert service.catalog.names() == ["minutes", "hours"]
 
 
 def test_a_token_sees_its_sketches_and_no_others(folder):

@@ -440,7 +440,7 @@ def test_arrow_has_one_schema_in_all_windows_and_the_items_of_csv(site, sketch) 
 
     tables = [arrow(what, **given(hour, sketch)) for hour in range(3)]
     assert all(one.schema == tables[0].schema for one in tables)
-    declared = service.rows(sketch).types
+    declared = service.catalog.rows(sketch).types
     for field in tables[0].schema:
         kind = declared.get(field.name)
         wanted = {None: "string", "float64": "double", "time": "timestamp[ms, tz=UTC]"}.get(kind, kind)
@@ -481,10 +481,10 @@ def test_tables_have_the_columns_that_are_declared_whatever_is_in_them(site, ske
     for hour in range(3):
         text = client.get(f"/v1/sketches/{sketch}/{what}", params=given(hour, sketch) | {"format": "csv"}).text
         header = text.partition("\n")[0].split(",")
-        assert header == list(service.rows(sketch).header)
+        assert header == list(service.catalog.rows(sketch).header)
         start = pd.Timestamp(given(hour)["from"])
         mine = [row for row in whole.to_pylist() if row["window_start"] == start and row["group"] in (None, "spring")]
-        texts = [name for name in header if name not in service.rows(sketch).types]
+        texts = [name for name in header if name not in service.catalog.rows(sketch).types]
         assert [{name: row[name] for name in texts} for row in mine] == [
             {name: row[name] for name in texts} for row in read_csv(text)
         ]
@@ -520,7 +520,7 @@ def test_every_kind_has_numbers_in_series_tables_metrics_and_pages(site) -> None
     metrics = client.get("/metrics").text
     for sketch in pages.KINDS:
         group = {"group": "spring"} if sketch == "reach" else {}
-        usual = service.rows(sketch).usual_number
+        usual = service.catalog.rows(sketch).usual_number
         for metric in (usual, METRICS[sketch][-1]):
             points = client.get(f"/v1/sketches/{sketch}/series", params={"metric": metric} | group).json()["points"]
             assert all(None not in (one["value"], one["low"], one["high"]) for one in points)

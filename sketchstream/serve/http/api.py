@@ -85,13 +85,13 @@ class Api:
 
     async def sketches(self, request: Request, query: Annotated[Form, Query()]) -> Response:
         """All sketches."""
-        data = await run_in_threadpool(self._service.sketches)
+        data = await run_in_threadpool(self._service.catalog.sketches)
         rows = [flat(row) for row in data["sketches"]]
         return respond(request, data, rows, query.format, types=tables.SKETCHES_TYPES, columns=tables.SKETCHES)
 
     async def sketch(self, request: Request, name: Name, query: Annotated[Plain, Query()]) -> Response:
         """One sketch."""
-        return respond(request, await run_in_threadpool(self._service.sketch, name))
+        return respond(request, await run_in_threadpool(self._service.catalog.sketch, name))
 
     async def windows(self, request: Request, name: Name, query: Annotated[WindowsQuery, Query()]) -> Response:
         """Windows with their completeness, a page at a time."""
@@ -116,7 +116,7 @@ class Api:
     async def overlap(self, request: Request, name: Name, query: Annotated[OverlapQuery, Query()]) -> Response:
         """What the groups of one window have in common: what `sketchstream overlap -c --format json` prints."""
         question = query.question
-        self._service.require_sets(name, question)
+        self._service.catalog.require_sets(name, question)
         return await self._kept(request, name, query, question, overlaps.TYPES)
 
     async def estimate(self, request: Request, name: Name, query: Annotated[EstimateQuery, Query()]) -> Response:
@@ -137,11 +137,13 @@ class Api:
         """How much rows changed from window to window."""
         question = query.question
         self._require_kind(name, "estimate")
-        windows = await run_in_threadpool(self._service.several, name, query.since, query.until)
+        windows = await run_in_threadpool(self._service.compared_windows, name, query.since, query.until)
         rows = replace(question.rows, until=windows[-1].window[1])
         answer = await self._answered(request, windows[0], replace(question, rows=rows))
-        whole = replace(answer, stored=self._service.spanning(windows))
-        return await run_in_threadpool(self._unkept, request, whole, query.format, self._service.rows(name).types)
+        whole = replace(answer, stored=self._service.joined_window(windows))
+        return await run_in_threadpool(
+            self._unkept, request, whole, query.format, self._service.catalog.rows(name).types
+        )
 
     def _unkept(self, request: Request, answer: WindowAnswer, form: str, types: Types) -> Response:
         """An answer to a question that names items or rows: nobody on the way keeps it."""
@@ -150,14 +152,14 @@ class Api:
     async def _answer(self, request: Request, name: str, query: Ranged, question: Question, kind: str) -> Response:
         """The usual answer of a kind for one window."""
         self._require_kind(name, kind)
-        self._service.require_group(name, question.group)
-        return await self._kept(request, name, query, question, self._service.rows(name).types)
+        self._service.catalog.require_group(name, question.group)
+        return await self._kept(request, name, query, question, self._service.catalog.rows(name).types)
 
     async def _kept(self, request: Request, name: str, query: Ranged, question: Question, types: Types) -> Response:
         """The answer of one window to a question that may be asked, from the store or computed now."""
         form = query.format
         generation = self._service.store.generation
-        stored = await run_in_threadpool(self._service.only_window, name, query.since, query.until)
+        stored = await run_in_threadpool(self._service.require_one_window, name, query.since, query.until)
         etag = self._service.etag(stored, question, form)
         if etag is not None:
             remembered = self._memory.answer(request, etag, form)
@@ -173,7 +175,7 @@ class Api:
 
     def _require_kind(self, name: str, answer: str) -> None:
         """Refuse to ask a kind for what it does not give."""
-        plan = self._service.plan(name)
+        plan = self._service.catalog.plan(name)
         if plan is not None and (has := kinds.kind_of(plan.spec).answer) != answer:
             raise ConfigError(f"a sketch of kind {plan.spec.kind!r} has no {answer}: ask for /v1/sketches/{name}/{has}")
 
@@ -195,8 +197,8 @@ class Api:
         """The estimates of all windows in a range: what `sketchstream estimate -c --all` prints."""
         form = query.format
         self._require_kind(name, "estimate")
-        windows = await run_in_threadpool(self._service.estimates, name, query.since, query.until)
-        types = self._service.rows(name).types
+        windows = await run_in_threadpool(self._service.windows_of_estimates, name, query.since, query.until)
+        types = self._service.catalog.rows(name).types
         answers: list[WindowAnswer] = []
         size, until = 0, time.monotonic() + WAIT_S
         for stored in windows:
@@ -221,7 +223,7 @@ class Api:
         """Series at positions published before their window is sealed."""
         answers = await run_in_threadpool(self._service.closed, name, query.since, query.until)
         data = {"sketch": name, "windows": [orjson.loads(answer.to_json()) for answer in answers]}
-        types = {**WINDOW, **self._service.rows(name).types}
+        types = {**WINDOW, **self._service.catalog.rows(name).types}
         rows = None
         if query.format != "json":  # JSON has the answers as they are
             rows = [
@@ -232,7 +234,7 @@ class Api:
     async def series(self, request: Request, name: Name, query: Annotated[SeriesQuery, Query()]) -> Response:
         """A number by window, as far as it is computed."""
         columns = list(SERIES)
-        metric = self._service.rows(name).usual_number if query.metric is None else query.metric
+        metric = self._service.catalog.rows(name).usual_number if query.metric is None else query.metric
         if query.by is None:
             data = await run_in_threadpool(
                 over_time.series, self._service, name, metric, query.since, query.until, query.group
@@ -250,13 +252,15 @@ class Api:
 
     async def difference(self, request: Request, name: Name, query: Annotated[DifferenceQuery, Query()]) -> Response:
         """A number of one window minus that of another."""
-        metric = self._service.rows(name).usual_number if query.metric is None else query.metric
-        self._service.require_number(name, metric)
+        metric = self._service.catalog.rows(name).usual_number if query.metric is None else query.metric
+        self._service.catalog.require_number(name, metric)
         groups = [query.group, query.group if query.against_group is None else query.against_group]
         for group in groups:
-            self._service.require_group(name, group)
-        first = await run_in_threadpool(self._service.only_window, name, query.since, query.until)
-        second = await run_in_threadpool(self._service.only_window, name, query.against_since, query.against_until)
+            self._service.catalog.require_group(name, group)
+        first = await run_in_threadpool(self._service.require_one_window, name, query.since, query.until)
+        second = await run_in_threadpool(
+            self._service.require_one_window, name, query.against_since, query.against_until
+        )
         if first.window == second.window and groups[0] == groups[1]:
             raise ConfigError(
                 "the two windows are one and the same: choose another one with against_from and against_to"
@@ -269,7 +273,7 @@ class Api:
 
     async def table_list(self, request: Request, query: Annotated[Plain, Query()]) -> Response:
         """Flat tables of all sketches as Parquet files, with their columns."""
-        names = await run_in_threadpool(self._service.names)
+        names = await run_in_threadpool(self._service.catalog.names)
         return respond(request, await run_in_threadpool(tables.list_tables, self._service, names))
 
     async def table(
@@ -321,7 +325,7 @@ class Api:
 
     def admit(self, request: Request) -> None:
         """Refuse what names no sketch that the client may see."""
-        self._service.require(request.path_params["name"])
+        self._service.catalog.require(request.path_params["name"])
 
     @cached_property
     def routes(self) -> list[BaseRoute]:

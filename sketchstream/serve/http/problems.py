@@ -15,7 +15,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from sketchstream import errors
-from sketchstream.serve.service import NotFoundError, SeveralWindowsError
+from sketchstream.serve.catalog import NotFoundError
+from sketchstream.serve.service import SeveralWindowsError
 
 PROBLEM: Final = "application/problem+json"
 RETRY_S: Final = 5

@@ -61,7 +61,7 @@ NUMBERS_TYPES: Final[Types] = {**WINDOW, **dict.fromkeys(("value", "low", "high"
 def columns(service: Service, sketch: str, table: Name) -> dict[str, str]:
     """Names and types of the columns of a table."""
     if table == "answers":
-        names, types = (*FRONT, *map(_own_column, service.rows(sketch).header)), _answer_types(service, sketch)
+        names, types = (*FRONT, *map(_own_column, service.catalog.rows(sketch).header)), _answer_types(service, sketch)
     else:
         names, types = (WINDOWS, WINDOWS_TYPES) if table == "windows" else (NUMBER_COLUMNS, NUMBERS_TYPES)
     return {name: types.get(name) or "text" for name in names}
@@ -91,7 +91,7 @@ def make(service: Service, sketch: str, table: Name, since: int | None, until: i
         ConfigError: more windows, or bytes, than one request may ask for.
         MissingExtraError: pyarrow is not installed.
     """
-    windows = service.some_windows(sketch, since, until, max(1, len(service.groups(sketch))))
+    windows = service.require_windows(sketch, since, until, max(1, len(service.catalog.groups(sketch))))
     return MADE[table](service, sketch, windows)
 
 
@@ -115,7 +115,7 @@ def _answers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.T
     import pyarrow as pa
 
     names, types = tuple(columns(service, sketch, "answers")), _answer_types(service, sketch)
-    own_types = service.rows(sketch).types
+    own_types = service.catalog.rows(sketch).types
     tables, size = [table_of([], types, names)], 0
     for stored, question, front in _wanted_answers(service, sketch, windows):
         text = service.store.csv(stored, question.text)
@@ -164,7 +164,7 @@ def _own_column(name: str) -> str:
 
 
 def _answer_types(service: Service, sketch: str) -> Types:
-    return {**{_own_column(name): kind for name, kind in service.rows(sketch).types.items()}, **WINDOW}
+    return {**{_own_column(name): kind for name, kind in service.catalog.rows(sketch).types.items()}, **WINDOW}
 
 
 def _wanted_answers(
@@ -174,7 +174,7 @@ def _wanted_answers(
 
     Answers of groups are computed when they are asked for: the newest ones that are not there are asked for here.
     """
-    groups = service.groups(sketch)
+    groups = service.catalog.groups(sketch)
     questions = [Question(group=group) for group in groups] or [Question()]
     for question in questions if groups else ():
         have_computed(service, windows, question)

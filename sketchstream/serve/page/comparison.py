@@ -16,8 +16,9 @@ from sketchstream.pictures.numbers import Panel, Spell, draw_numbers, ends, inte
 from sketchstream.pictures.report import ReportTable
 from sketchstream.query.differences import SHARED, lacking
 from sketchstream.query.times import read_time
+from sketchstream.serve.catalog import NotFoundError
 from sketchstream.serve.page import links, wording
-from sketchstream.serve.service import NotFoundError, Service
+from sketchstream.serve.service import Service
 from sketchstream.stream.windows.calendar import iso
 from sketchstream.texts.naming import Names
 from sketchstream.texts.number_texts import number_text
@@ -75,11 +76,11 @@ def choose(service: Service, name: str, stored: Sequence[StoredWindow], query: M
     Raises:
         ConfigError, NotFoundError: a window or a group that there is not, or one with itself.
     """
-    groups = service.groups(name)
+    groups = service.catalog.groups(name)
     group = query.get("group") or (groups[0] if groups else None)
     other = query.get("against_group") or group
     for of_window in (group, other):
-        service.require_group(name, of_window)
+        service.catalog.require_group(name, of_window)
     first = _window(service, name, query["window"], "window") if query.get("window") else next(iter(stored), None)
     if first is None:
         return None

@@ -112,14 +112,14 @@ class CardMaker:
         stored = firm_window(service, name)
         if stored is None:
             return Card(None)
-        if service.patterns_alone(name):
+        if service.catalog.patterns_alone(name):
             return self._sets(stored)
         start, end = stored.window
-        longer = self.days and start > earlier(end, self.days, service.timezone(name))
-        if longer and service.answers(name) == "profile":
+        longer = self.days and start > earlier(end, self.days, service.catalog.timezone(name))
+        if longer and service.catalog.answers(name) == "profile":
             return self._ranged(stored)
         before = next(iter(service.store.windows(name, None, end - 1, limit=1, newest=True)), None)
-        if service.groups(name):
+        if service.catalog.groups(name):
             return self._by_group(stored, before)
         etags = [None if window is None else service.etag(window, Question(), "tiles") for window in (stored, before)]
         key = None if etags[0] is None else ("tiles", *etags, self.metric)
@@ -128,7 +128,7 @@ class CardMaker:
 
     def _tiles(self, stored: StoredWindow, before: StoredWindow | None) -> tuple[str, list[Tile]]:
         """The name of the first number of a window without groups, and its large numbers."""
-        profile = self.service.answers(stored.sketch) == "profile"
+        profile = self.service.catalog.answers(stored.sketch) == "profile"
         numbers = () if profile else self.service.numbers(stored, Question())
         names = self._beside() if profile else [name for name, _, _ in numbers]
         tiles: list[Tile] = []
@@ -161,7 +161,7 @@ class CardMaker:
         Distinct items of windows do not add up to those of a range, so no number but that of events is summed.
         """
         service, name, days, metric = self.service, stored.sketch, self.days, self.metric
-        zone, end = service.timezone(name), stored.window[1]
+        zone, end = service.catalog.timezone(name), stored.window[1]
         start, former = earlier(end, days, zone), earlier(end, 2 * days, zone)
         ranges = now, before = [
             [window for window in service.store.windows(name, since, until) if window.complete is not False]
@@ -169,7 +169,7 @@ class CardMaker:
         ]
         last = "the day before" if days == 1 else f"the {days} days before"
         note = f"From {words.window_label(start, end, zone)}. {service.config.names(NOT_ADDED_UP)}"
-        groups = service.groups(name)[:GROUPS]
+        groups = service.catalog.groups(name)[:GROUPS]
         if groups:
             looked = [*before, *now] if len(before) >= len(now) else now
             waiting = sum(answer_groups(service, window, groups) for window in reversed(looked))
@@ -201,7 +201,7 @@ class CardMaker:
         None while an answer may still come. A range that begins before the first window is not compared. Intervals of
         ratios do not lie around unbiased estimates, so that their ends are averaged.
         """
-        plan = self.service.plan(name)
+        plan = self.service.catalog.plan(name)
         domain = None if plan is None else plan.spec.domain
         bounds = (*BOUNDS, float(domain.size)) if isinstance(domain, ClosedDomain) else BOUNDS
         together = _is_hashed(domain) or metric.partition(".")[0] not in COUNTS
@@ -231,7 +231,7 @@ class CardMaker:
     def _title(self, stored: StoredWindow, metric: str, group: str | None = None) -> str:
         """A number of profiles in words, as the answer of a window has it."""
         title = self.service.number(stored, Question(group=group), metric).title
-        return title or self.service.titles([metric])[metric]
+        return title or self.service.catalog.titles([metric])[metric]
 
     def _settled(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> list[Point]:
         """The numbers of the windows that have one; none of them while another may still come."""
@@ -243,7 +243,7 @@ class CardMaker:
 
     def _trend(self, name: str, metric: str, title: str, windows: Sequence[StoredWindow] = ()) -> charts.Chart | None:
         """The small chart of a number over some windows, or the newest ones."""
-        service, zone = self.service, self.service.timezone(name)
+        service, zone = self.service, self.service.catalog.timezone(name)
         windows = windows or service.store.windows(name, limit=WINDOWS, newest=True)[::-1]
         stored_points = service.store.points(name, metric, windows[0].window[0], windows[-1].window[1])
         spans = [window.window for window in windows if stored_points.get(window.window, (None,))[0] is not None]
@@ -254,7 +254,7 @@ class CardMaker:
         def draw() -> charts.Chart | None:
             value, low, high = ends(list(map(number, points)))
             labels = [words.window_label(*span, zone) for span in spans]
-            spell = spelling(metric if service.answers(name) == "profile" else "")
+            spell = spelling(metric if service.catalog.answers(name) == "profile" else "")
             return draw_chart(lambda: charts.trend_chart(charts.Bars(labels, value, low, high, spell=spell), title))
 
         chart: charts.Chart | None = self.draw_once(("lately", name, metric, zone, tuple(spans), tuple(points)), draw)
@@ -263,8 +263,8 @@ class CardMaker:
     def _by_group(self, stored: StoredWindow, before: StoredWindow | None) -> Card:
         """The chosen number of each group of a window, and of the one before; missing answers are asked for."""
         service, name = self.service, stored.sketch
-        groups = service.groups(name)[:GROUPS]
-        profile = service.answers(name) == "profile"
+        groups = service.catalog.groups(name)[:GROUPS]
+        profile = service.catalog.answers(name) == "profile"
         past: dict[str, Point] = {}
         missing, title, points = self._of_groups(stored, groups)
         if before is not None and before.complete is not False and profile:
@@ -273,7 +273,7 @@ class CardMaker:
         if not points:
             return Card(stored, waiting=missing)
         spell = spelling(self.metric if profile else "")
-        note = wording.on_groups(service.plan(name), service.config.names, GROUPS)
+        note = wording.on_groups(service.catalog.plan(name), service.config.names, GROUPS)
         last = "the window before"
         differences = {group: subtract(point, past[group]) for group, point in points.items() if group in past}
         texts = {group: _in_words(difference, spell, last) for group, difference in differences.items()}
@@ -285,7 +285,7 @@ class CardMaker:
         """How many answers of groups of a window are missing; the chosen number's title; the number by group."""
         service, title, points = self.service, "", {}
         missing = answer_groups(service, stored, groups)
-        profile = service.answers(stored.sketch) == "profile"
+        profile = service.catalog.answers(stored.sketch) == "profile"
         for group in groups:
             question = Question(group=group)
             numbers = () if profile else service.numbers(stored, question)
@@ -317,11 +317,13 @@ class CardMaker:
             service.ask_soon(stored, question)
             return Card(stored, waiting=1)
         data: Mapping[str, Any] = answer.to_dict()
-        alone = {overlaps.example_sets([group]) for group in service.combined(stored.sketch)}
+        alone = {overlaps.example_sets([group]) for group in service.catalog.combined(stored.sketch)}
         rows = [row for row in data["answers"] if row["query"] in alone]
         numbers = [("In at least one group", data["people"]), *((f"In {row['query']}", row) for row in rows)][:LARGE]
         tiles = [tile(title, (row["value"], row["low"], row["high"]), "distinct") for title, row in numbers]
-        note = "" if metric == CHOICES[0] else f"{service.titles([metric])[metric]}: not published of this sketch."
+        note = (
+            "" if metric == CHOICES[0] else f"{service.catalog.titles([metric])[metric]}: not published of this sketch."
+        )
         return Card(stored, tiles, note=f"{note[:1].upper()}{note[1:]}")
 
 

@@ -70,7 +70,7 @@ class PageParts:
         self._drawing_pool = DrawingPool()
 
     def _name(self, request: Request) -> str:
-        return self._service.require(request.path_params["name"])
+        return self._service.catalog.require(request.path_params["name"])
 
     def _elsewhere(self, request: Request, name: str) -> links.Elsewhere:
         """How the answers of a sketch are got elsewhere, by the address that the visitor uses."""
@@ -79,15 +79,15 @@ class PageParts:
 
     def _group(self, name: str, query: Mapping[str, str]) -> str | None:
         """The chosen group, by default the first one; None if the sketch has none."""
-        groups = self._service.groups(name)
+        groups = self._service.catalog.groups(name)
         group = query.get("group") or (groups[0] if groups else None)
-        self._service.require_group(name, group)
+        self._service.catalog.require_group(name, group)
         return group
 
     def _beside(self, stored: StoredWindow) -> tuple[dict[str, Any], int]:
         """The available numbers of all groups of a window, and how many are missing; some are computed."""
         answers, missing = {}, 0
-        for group in self._service.groups(stored.sketch)[:GROUPS_OF_A_WINDOW]:
+        for group in self._service.catalog.groups(stored.sketch)[:GROUPS_OF_A_WINDOW]:
             answer, failure = self._answer(stored, group, ask=missing < AT_ONCE)
             if answer is None:
                 missing += failure is None
@@ -107,7 +107,7 @@ class PageParts:
     def _chosen(self, request: Request) -> tuple[str, StoredWindow]:
         """The sketch and the window of an address."""
         name = self._name(request)
-        return name, self._service.only_window(name, *span_of(request.query_params))
+        return name, self._service.require_one_window(name, *span_of(request.query_params))
 
     def _answer(
         self, stored: StoredWindow, group: str | None = None, *, ask: bool = True
@@ -185,11 +185,11 @@ class PageParts:
             "metrics": list(offered.items()),
             "orders": list(series.ORDERS.items()),
             "waiting": [],
-            "groups": self._service.groups(name),
+            "groups": self._service.catalog.groups(name),
             "group": group,
         }
         if metric:
-            self._service.require_number(name, metric)
+            self._service.catalog.require_number(name, metric)
         spans = [window.window for window in stored]
         if not spans or not metric:  # which numbers there are is known from an answer
             return values | {"waiting": self._waits(sum(bool(window.todo) for window in stored))}
@@ -210,13 +210,13 @@ class PageParts:
                 with_files(panel, f"{address}/over-time/{panel.name}", where | part)
                 for panel, part in zoom(panels, query, address)
             ],
-            "compare": f"{address}/compare" if len(stored) > 1 or self._service.groups(name) else "",
+            "compare": f"{address}/compare" if len(stored) > 1 or self._service.catalog.groups(name) else "",
             "waiting": self._waits(data["pending"]),
             "largest": "",
         }
         if not data["pending"]:  # which window has most is known when all are there
-            counts = self._service.answers(name) == "profile" and metric.partition(".")[0] not in UNCOUNTED
-            independent = not isinstance(self._service.kind(name), Continuing)
+            counts = self._service.catalog.answers(name) == "profile" and metric.partition(".")[0] not in UNCOUNTED
+            independent = not isinstance(self._service.catalog.kind(name), Continuing)
             values["largest"] = series.largest(
                 points, spans, title, zone, counts=counts, independent=independent, spell=spell
             )
@@ -233,7 +233,7 @@ class PageParts:
 
     def _by_group(self, name: str, stored: Sequence[StoredWindow], metric: str, title: str, zone: str) -> list[Panel]:
         """A number of all groups over the newest windows that are shown, as far as it has been computed."""
-        groups, windows = self._service.groups(name)[:GROUPS_OF_A_WINDOW], stored[-WINDOWS_OF_GROUPS:]
+        groups, windows = self._service.catalog.groups(name)[:GROUPS_OF_A_WINDOW], stored[-WINDOWS_OF_GROUPS:]
         points = [over_time.computed(self._service, windows, metric, group) for group in groups]
         if len(groups) < 2 or not any(point is not None for row in points for point in row):
             return []
@@ -245,16 +245,16 @@ class PageParts:
 
     def _on_groups(self, name: str) -> str:
         """Sentences on the groups of a sketch that stand side by side; empty if they add up, and all are there."""
-        return wording.on_groups(self._service.plan(name), self._service.config.names, GROUPS_OF_A_WINDOW)
+        return wording.on_groups(self._service.catalog.plan(name), self._service.config.names, GROUPS_OF_A_WINDOW)
 
     def _spelling(self, name: str, metric: str) -> Spell:
         """How a number of a sketch is written."""
-        return spelling(metric if self._service.answers(name) == "profile" else "")
+        return spelling(metric if self._service.catalog.answers(name) == "profile" else "")
 
     def _offered(self, name: str, stored: Sequence[StoredWindow] = (), group: str | None = None) -> dict[str, str]:
         """The numbers of a sketch's windows, by name; for kinds other than profiles, those of the newest window."""
-        if self._service.answers(name) == "profile":
-            plan = self._service.plan(name)
+        if self._service.catalog.answers(name) == "profile":
+            plan = self._service.catalog.plan(name)
             largest = {} if plan is None else {"max_count": getattr(plan.spec, "max_count", math.inf)}
             return presentation.presentation_of_kind("profile").numbers(
                 {**self._service.config.names.facts(), **largest}
@@ -277,7 +277,7 @@ class PageParts:
 
     def _chain(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> list[Panel]:
         """Series that run on from window to window as one, the newest windows of those that are shown."""
-        if not isinstance(self._service.kind(name), Continuing):
+        if not isinstance(self._service.catalog.kind(name), Continuing):
             return []
         answers: list[dict[str, Any]] = []
         windows: list[StoredWindow] = []
@@ -359,7 +359,7 @@ class PageParts:
         """Changes between two windows in the form of the API: of these numbers of profiles, or of those offered."""
         data = first.to_dict()
         names = list(presentation.presentation_of(data).numbers(data))
-        profile = self._service.answers(first.stored.sketch) == "profile"
+        profile = self._service.catalog.answers(first.stored.sketch) == "profile"
         if metrics and profile:
             names = list(metrics)
         read, changes = over_time.difference(self._service, first, second), []
@@ -382,7 +382,7 @@ class PageParts:
 
     def _overlap_address(self, stored: StoredWindow) -> str:
         """The address of what a window's groups have in common; empty if it publishes nothing of it."""
-        if not self._service.combined(stored.sketch):
+        if not self._service.catalog.combined(stored.sketch):
             return ""
         return f"{links.sketch_address(stored.sketch)}/overlap?{links.query(links.ends(stored.window))}"
 

@@ -28,10 +28,11 @@ from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.query import overlaps, words
 from sketchstream.query.times import read_time, require_order
 from sketchstream.serve import status
+from sketchstream.serve.catalog import NotFoundError
 from sketchstream.serve.page import calendar, comparison, home, links, rendering, wording
 from sketchstream.serve.page.parts import FORMS, PageParts, further_question, span_of, with_files, zoom
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.service import NotFoundError, SeveralWindowsError
+from sketchstream.serve.service import SeveralWindowsError
 from sketchstream.stream.windows.calendar import iso
 
 if TYPE_CHECKING:
@@ -87,10 +88,10 @@ class Views(PageParts):
             raise ConfigError(f"days must be one of {', '.join(filter(None, home.RANGES))}, found {days!r:.40}")
         sketches, waiting = [], 0
         cards = home.CardMaker(self._service, self._drawn.get_or_make, metric, int(days or 0))
-        for sketch in self._service.sketches()["sketches"]:
+        for sketch in self._service.catalog.sketches()["sketches"]:
             name, counts = sketch["name"], sketch["counts"]
             plan = self._service.config.find(name)
-            zone = self._service.timezone(name)
+            zone = self._service.catalog.timezone(name)
             what, promise = wording.sentences_of_sketch(plan, self._service.config.names)
             parts = [wording.count_text(counts["windows"], "window is published", "windows are published")]
             parts += [
@@ -100,8 +101,8 @@ class Views(PageParts):
             ]
             card = cards.card(name)
             waiting += card.waiting if card.stored is not None else counts.get("pending", 0)
-            chosen = metric != home.CHOICES[0] and self._service.answers(name) == "profile"
-            follows = chosen and not self._service.patterns_alone(name) and metric in self._offered(name)
+            chosen = metric != home.CHOICES[0] and self._service.catalog.answers(name) == "profile"
+            follows = chosen and not self._service.catalog.patterns_alone(name) and metric in self._offered(name)
             sketches.append(
                 {
                     "name": name,
@@ -115,13 +116,13 @@ class Views(PageParts):
                     "next": self._next(plan, sketch["published_through"]),
                 }
             )
-        profiles = any(self._service.answers(sketch["name"]) == "profile" for sketch in sketches)
+        profiles = any(self._service.catalog.answers(sketch["name"]) == "profile" for sketch in sketches)
         return rendering.html(
             "sketches.html",
             title="Sketches",
             here="Sketches",
             sketches=sketches,
-            metrics=list(self._service.titles(home.CHOICES).items()) if profiles else [],
+            metrics=list(self._service.catalog.titles(home.CHOICES).items()) if profiles else [],
             metric=metric,
             ranges=list(home.RANGES.items()),
             days=days,
@@ -145,8 +146,8 @@ class Views(PageParts):
     def sketch(self, request: Request) -> Response:
         """One sketch: a number over time, the calendar of its windows."""
         name = self._name(request)
-        plan, query = self._service.plan(name), request.query_params
-        zone = self._service.timezone(name)
+        plan, query = self._service.catalog.plan(name), request.query_params
+        zone = self._service.catalog.timezone(name)
         since, until = links.day(query.get("from"), zone, "from"), links.day(query.get("to"), zone, "to", after=True)
         require_order(since, until, texts=(query.get("from"), query.get("to")))
         stored = self._service.store.windows(name, since, until, limit=WINDOWS_OF_A_PAGE + 1, newest=since is None)
@@ -197,7 +198,7 @@ class Views(PageParts):
     def window(self, request: Request) -> Response:
         """One window: its numbers, its pictures, its guarantee."""
         name, stored = self._chosen(request)
-        zone = self._service.timezone(name)
+        zone = self._service.catalog.timezone(name)
         described = self._service.describe(stored)
         group = self._group(name, request.query_params)
         answer, failure = self._answer(stored, group)
@@ -214,7 +215,7 @@ class Views(PageParts):
             "state": state if failure is None or state == "incident" else "failed",
             "failure": failure,
             "overlap": self._overlap_address(stored),
-            "groups": self._service.groups(name),
+            "groups": self._service.catalog.groups(name),
             "group": group,
             "action": f"{links.sketch_address(name)}/window",
             "where": links.ends(stored.window),
@@ -277,7 +278,7 @@ class Views(PageParts):
     def series_picture(self, request: Request) -> Response:
         """The chart of a series, alone."""
         name, query = self._name(request), request.query_params
-        zone = self._service.timezone(name)
+        zone = self._service.catalog.timezone(name)
         since, until = span_of(query)
         stored = self._service.store.windows(name, since, until, limit=WINDOWS_OF_A_PAGE, newest=since is None)
         values = self._series(name, zone, sorted(stored, key=lambda window: window.window), query)
@@ -288,7 +289,7 @@ class Views(PageParts):
     def open_picture(self, request: Request) -> Response:
         """A chart of positions that have closed, in a window that is still open, alone."""
         name, query = self._name(request), request.query_params
-        plan = self._service.plan(name)
+        plan = self._service.catalog.plan(name)
         windows = () if plan is None else self._open_windows(name, plan)
         drawn = (panel for start, _, answer in windows if start == query.get("from") for panel in answer[1])
         return _picture(request, drawn, "no position of this window has closed, or it has been sealed since")
@@ -297,7 +298,7 @@ class Views(PageParts):
     def compare(self, request: Request) -> Response:
         """Two windows, or two groups, and what differs between them."""
         name, query = self._name(request), request.query_params
-        zone = self._service.timezone(name)
+        zone = self._service.catalog.timezone(name)
         stored = self._service.store.windows(name, limit=WINDOWS_OF_A_PAGE, newest=True)
         chosen = comparison.choose(self._service, name, stored, query)
         address = f"{links.sketch_address(name)}/compare"
@@ -308,7 +309,7 @@ class Views(PageParts):
             "choices": [
                 (comparison.text(window.window), words.window_label(*window.window, zone)) for window in stored
             ],
-            "groups": self._service.groups(name),
+            "groups": self._service.catalog.groups(name),
             "notices": self._notices(request),
         }
         if chosen is not None:
@@ -321,11 +322,11 @@ class Views(PageParts):
     def overlap(self, request: Request) -> Response:
         """What the groups of a window have in common, and one set of them that is asked for."""
         name, stored = self._chosen(request)
-        zone = self._service.timezone(name)
+        zone = self._service.catalog.timezone(name)
         expression = request.query_params.get("query", "").strip()
         question = Question(overlap=True)
-        groups = self._service.combined(name)
-        self._service.require_sets(name, replace(question, sets=(expression,) if expression else ()))
+        groups = self._service.catalog.combined(name)
+        self._service.catalog.require_sets(name, replace(question, sets=(expression,) if expression else ()))
         where = links.ends(stored.window)
         described = self._service.describe(stored)
         label = words.window_label(*stored.window, zone)
@@ -367,7 +368,7 @@ class Views(PageParts):
         """The UpSet plot of a window, alone."""
         name, stored = self._chosen(request)
         question = Question(overlap=True)
-        self._service.require_sets(name, question)
+        self._service.catalog.require_sets(name, question)
         answer, failure = self._reply(stored, question, ask=True)
         drawn = [] if answer is None else [upset.picture(answer.to_dict())]
         return _picture(request, drawn, failure or "this window has no such picture yet: ask again")
@@ -397,7 +398,7 @@ class Views(PageParts):
         where = chosen.first.where, chosen.second.where
         values |= {
             "lead": comparison.lead(changes, labels, "" if apart else chosen.first.group or ""),
-            "note": comparison.note(changes, *chosen, self._service.plan(name), self._service.config.names),
+            "note": comparison.note(changes, *chosen, self._service.catalog.plan(name), self._service.config.names),
             "picture": None if picture is None else with_files(picture, f"{address}/differences", chosen.parameters),
             "table": comparison.table(changes, labels, name, *where),
         }
@@ -409,7 +410,7 @@ class Views(PageParts):
     def compare_picture(self, request: Request) -> Response:
         """The chart of a comparison, alone."""
         name = self._name(request)
-        zone = self._service.timezone(name)
+        zone = self._service.catalog.timezone(name)
         chosen = comparison.choose(self._service, name, (), request.query_params)
         picture = None if chosen is None else self._compared(request, name, chosen, zone, "").get("picture")
         return _picture(request, [] if picture is None else [picture], "these windows have no such picture yet")
