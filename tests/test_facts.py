@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 72_568, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 72_570, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -38,7 +38,7 @@ reads the history and prints what each of them brought. A limit is raised only w
   for its name: 143 (400 of the linear kinds, as each class names what it overrides)
 * the state of a sketch in a partition taken apart into objects, and early answers, closing positions, specs of windows
   and the pace of long work into files of their own 110; published evidence apart from that of open windows 28
-* reasons beside constants, in strings that count as code: 67; names that say what they hold, which take more lines 7
+* reasons beside constants, in strings that count as code: 67; names that say what they hold, which take more lines 9
 * names of the answers of all kinds in the public interface 21; times as users write them and fair queues in files of
   their own 6; handshakes that a listener without TLS ends 2; one road by which a request tells what may be seen 8;
   partitions that wait for a schema, which are stalled 23; data of commands that are made only where they are printed 3

@@ -54,7 +54,7 @@ class DeploymentOptions:
     noise: Literal["groups", "joint"] = "groups"
 
     @property
-    def given(self) -> bool:
+    def asked(self) -> bool:
         """Whether there is anything to say about groups or windows."""
         return self.groups is not None or self.window is not None
 
@@ -169,14 +169,14 @@ class PlannedDeployment:
         items: distinct items of a window that were planned for, in one group.
         parts: partitions that are stacked.
         merges: states that are merged.
-        given: windows of a sketch without groups, see `DeploymentOptions.windows`; None: it has no windows.
+        ungrouped: windows of a sketch without groups, see `DeploymentOptions.windows`; None: it has no windows.
     """
 
     spec: Any
     items: float
     parts: int
     merges: int
-    given: PlannedWindows | None
+    ungrouped: PlannedWindows | None
 
     @property
     def partitions(self) -> int:
@@ -186,7 +186,7 @@ class PlannedDeployment:
     @cached_property
     def windows(self) -> SketchPlan | None:
         """The windows of a worker."""
-        return None if self.given is None else replace(self.given[0], spec=self.spec)
+        return None if self.ungrouped is None else replace(self.ungrouped[0], spec=self.spec)
 
     @property
     def ledger(self) -> Any:
@@ -206,10 +206,10 @@ class PlannedDeployment:
         from sketchstream.stream.windows.calendar import hopping
         from sketchstream.stream.windows.plans import Memory, SketchPlan
 
-        if self.windows is None or self.given is None:
+        if self.windows is None or self.ungrouped is None:
             alone = SketchPlan("sketch", self.spec, hopping("1d")[0])
             return Memory(alone.window_bytes(self.partitions, checked=self._checked), 1, 0)
-        return self.windows.memory(self.given[1], self.partitions, checked=self._checked)
+        return self.windows.memory(self.ungrouped[1], self.partitions, checked=self._checked)
 
     @property
     def _checked(self) -> bool:

@@ -85,7 +85,7 @@ class Description:
         """Options of this command that were given."""
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
-    def given(self) -> list[str]:
+    def named_options(self) -> list[str]:
         """Names of the options that were given, `item_type` apart."""
         usual = {"open_domain": False}
         return [

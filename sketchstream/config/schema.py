@@ -46,7 +46,7 @@ def _name(value: str) -> str:
     return value
 
 
-Name = Annotated[str, AfterValidator(_name)]
+PlainName = Annotated[str, AfterValidator(_name)]
 
 
 def _idle(value: object) -> int | None:
@@ -182,10 +182,10 @@ class WorkerTable(ConfigTable):
 class NamesTable(ConfigTable):
     """`[names]`: what items and events are called in answers; plurals are the name and an s unless they are given."""
 
-    item: Name = "item"
-    items: Name | None = None
-    event: Name = "event"
-    events: Name | None = None
+    item: PlainName = "item"
+    items: PlainName | None = None
+    event: PlainName = "event"
+    events: PlainName | None = None
 
     def names(self) -> Names:
         """All four of them."""

@@ -61,7 +61,7 @@ SERIES: Final = ("window_start", "window_end", "complete", "answer", "value", "l
 """Columns of a series."""
 SERIES_TYPES: Final[Types] = {**WINDOW, "value": "float64", "low": "float64", "high": "float64"}
 
-Name = Annotated[
+SketchName = Annotated[
     str,
     Path(
         description="Name of the sketch.",
@@ -89,11 +89,11 @@ class Api:
         rows = [flat(row) for row in data["sketches"]]
         return respond(request, data, rows, query.format, types=tables.SKETCHES_TYPES, columns=tables.SKETCHES)
 
-    async def sketch(self, request: Request, name: Name, query: Annotated[Plain, Query()]) -> Response:
+    async def sketch(self, request: Request, name: SketchName, query: Annotated[Plain, Query()]) -> Response:
         """One sketch."""
         return respond(request, await run_in_threadpool(self._service.catalog.sketch, name))
 
-    async def windows(self, request: Request, name: Name, query: Annotated[WindowsQuery, Query()]) -> Response:
+    async def windows(self, request: Request, name: SketchName, query: Annotated[WindowsQuery, Query()]) -> Response:
         """Windows with their completeness, a page at a time."""
         data = await run_in_threadpool(
             self._service.windows,
@@ -109,21 +109,21 @@ class Api:
 
     # ------------------------------------------------------------------ answers
 
-    async def profile(self, request: Request, name: Name, query: Annotated[ProfileQuery, Query()]) -> Response:
+    async def profile(self, request: Request, name: SketchName, query: Annotated[ProfileQuery, Query()]) -> Response:
         """The profile of one window: what `sketchstream profile -c --format json` prints."""
         return await self._answer(request, name, query, query.question, "profile")
 
-    async def overlap(self, request: Request, name: Name, query: Annotated[OverlapQuery, Query()]) -> Response:
+    async def overlap(self, request: Request, name: SketchName, query: Annotated[OverlapQuery, Query()]) -> Response:
         """What the groups of one window have in common: what `sketchstream overlap -c --format json` prints."""
         question = query.question
         self._service.catalog.require_sets(name, question)
         return await self._kept(request, name, query, question, overlaps.TYPES)
 
-    async def estimate(self, request: Request, name: Name, query: Annotated[EstimateQuery, Query()]) -> Response:
+    async def estimate(self, request: Request, name: SketchName, query: Annotated[EstimateQuery, Query()]) -> Response:
         """The estimates of one window: what `sketchstream estimate -c --format json` prints."""
         return await self._answer(request, name, query, query.question, "estimate")
 
-    async def estimate_form(self, request: Request, name: Name) -> Response:
+    async def estimate_form(self, request: Request, name: SketchName) -> Response:
         """Estimates of items and rows that come in the form, where no log on the way has them."""
         form = await run_in_threadpool(read_form, await _body(request))  # a long one takes a tenth of a second
         if request.query_params:
@@ -193,7 +193,7 @@ class Api:
                 return answer
         return WindowAnswer(stored, computed, self._service.config.names)
 
-    async def estimates(self, request: Request, name: Name, query: Annotated[Ranged, Query()]) -> Response:
+    async def estimates(self, request: Request, name: SketchName, query: Annotated[Ranged, Query()]) -> Response:
         """The estimates of all windows in a range: what `sketchstream estimate -c --all` prints."""
         form = query.format
         self._require_kind(name, "estimate")
@@ -219,7 +219,7 @@ class Api:
 
         return await run_in_threadpool(written)
 
-    async def closed(self, request: Request, name: Name, query: Annotated[Ranged, Query()]) -> Response:
+    async def closed(self, request: Request, name: SketchName, query: Annotated[Ranged, Query()]) -> Response:
         """Series at positions published before their window is sealed."""
         answers = await run_in_threadpool(self._service.closed, name, query.since, query.until)
         data = {"sketch": name, "windows": [orjson.loads(answer.to_json()) for answer in answers]}
@@ -231,7 +231,7 @@ class Api:
             ]
         return respond(request, data, rows, query.format, types=types, columns=("window_start",))
 
-    async def series(self, request: Request, name: Name, query: Annotated[SeriesQuery, Query()]) -> Response:
+    async def series(self, request: Request, name: SketchName, query: Annotated[SeriesQuery, Query()]) -> Response:
         """A number by window, as far as it is computed."""
         columns = list(SERIES)
         metric = self._service.catalog.rows(name).usual_number if query.metric is None else query.metric
@@ -250,7 +250,9 @@ class Api:
             columns = ["group", *SERIES]
         return respond(request, data, rows, query.format, types=SERIES_TYPES, columns=columns)
 
-    async def difference(self, request: Request, name: Name, query: Annotated[DifferenceQuery, Query()]) -> Response:
+    async def difference(
+        self, request: Request, name: SketchName, query: Annotated[DifferenceQuery, Query()]
+    ) -> Response:
         """A number of one window minus that of another."""
         metric = self._service.catalog.rows(name).usual_number if query.metric is None else query.metric
         self._service.catalog.require_number(name, metric)
@@ -277,7 +279,7 @@ class Api:
         return respond(request, await run_in_threadpool(tables.list_tables, self._service, names))
 
     async def table(
-        self, request: Request, name: Name, table: tables.Name, query: Annotated[Span, Query()]
+        self, request: Request, name: SketchName, table: tables.TableName, query: Annotated[Span, Query()]
     ) -> Response:
         """One of them: windows, numbers of all answers, or the rows of all answers."""
         generation = self._service.store.generation

@@ -52,7 +52,7 @@ Metric = Annotated[
     str,
     WithJsonSchema({"type": "string", "pattern": r"^[a-z][a-z_]{0,30}(\.[0-9]{1,8}){0,2}$", "example": "exactly.1"}),
 ]
-Name = Annotated[str, Field(pattern="^[a-z][a-z_-]{0,20}$", examples=["auto"])]
+MethodName = Annotated[str, Field(pattern="^[a-z][a-z_-]{0,20}$", examples=["auto"])]
 
 METRIC: Final = (
     "A number of the answer: distinct, total, mean, entropy, at_least.K, exactly.K, quantile.Q, ... of profiles; sum "
@@ -154,7 +154,7 @@ class OverlapQuery(Ranged):
 class EstimateQuery(Ranged):
     """A question to one window of estimates that names neither items nor rows."""
 
-    method: Name = Field("auto", description="Estimator, of those that the kind has.")
+    method: MethodName = Field("auto", description="Estimator, of those that the kind has.")
     top: int | SkipJsonSchema[None] = Field(None, ge=1, le=100_000, description="The largest counts.")
     among: int | SkipJsonSchema[None] = Field(
         None, ge=2, le=MAX_LISTED_ROWS, description="Squared distances of all pairs of the first so many rows."

@@ -21,7 +21,7 @@ from sketchstream.serve.store.stored_windows import StoredWindow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Name = Literal["windows", "numbers", "answers"]
+TableName = Literal["windows", "numbers", "answers"]
 
 TOGETHER_BYTES: Final = 64 << 20
 """Most bytes of CSV of the windows of one response."""
@@ -58,7 +58,7 @@ NUMBER_COLUMNS: Final = (*FRONT, "metric", "title", "value", "low", "high")
 NUMBERS_TYPES: Final[Types] = {**WINDOW, **dict.fromkeys(("value", "low", "high"), "float64")}
 
 
-def columns(service: Service, sketch: str, table: Name) -> dict[str, str]:
+def columns(service: Service, sketch: str, table: TableName) -> dict[str, str]:
     """Names and types of the columns of a table."""
     if table == "answers":
         names, types = (*FRONT, *map(_own_column, service.catalog.rows(sketch).header)), _answer_types(service, sketch)
@@ -77,7 +77,7 @@ def list_tables(service: Service, names: list[str]) -> dict[str, Any]:
     return {"tables": listed}
 
 
-def make(service: Service, sketch: str, table: Name, since: int | None, until: int | None) -> pa.Table:
+def make(service: Service, sketch: str, table: TableName, since: int | None, until: int | None) -> pa.Table:
     """A table.
 
     Args:
@@ -151,7 +151,7 @@ def after(front: pa.Table, table: pa.Table) -> pa.Table:
     return table
 
 
-MADE: Final[dict[Name, Callable[[Service, str, list[StoredWindow]], Any]]] = {
+MADE: Final[dict[TableName, Callable[[Service, str, list[StoredWindow]], Any]]] = {
     "windows": _windows,
     "numbers": _numbers,
     "answers": _answers,

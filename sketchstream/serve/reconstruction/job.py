@@ -12,7 +12,7 @@ from sketchstream.query.sealed import Span
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.store.stored_windows import Computed, StoredWindow
 
-Name = tuple[str, Span, int, str]
+JobName = tuple[str, Span, int, str]
 """Sketch, window, version of the window, and text of a question."""
 
 
@@ -42,7 +42,7 @@ class ReconstructionJob:
         return self.stored.sketch, self.stored.window
 
     @property
-    def name(self) -> Name:
+    def name(self) -> JobName:
         """What identifies the job's result."""
         text = "guarantee" if self.question is None else self.question.text
         return self.stored.sketch, self.stored.window, self.stored.version, text

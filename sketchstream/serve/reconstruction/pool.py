@@ -25,7 +25,7 @@ from sketchstream.serve.clients.clients import CLIENT
 from sketchstream.serve.clients.fair_queue import FairQueue
 from sketchstream.serve.recent import RecentlyUsed
 from sketchstream.serve.reconstruction.child import AbandonedError, Child
-from sketchstream.serve.reconstruction.job import Name, ReconstructionJob
+from sketchstream.serve.reconstruction.job import JobName, ReconstructionJob
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.reconstruction.reconstruct import read_computed
 from sketchstream.serve.store.database import DamagedError
@@ -75,9 +75,9 @@ class Pool:
         self._changed = threading.Condition()
         self._asked = FairQueue[ReconstructionJob]()
         self._running: list[ReconstructionJob] = []
-        self._by_name: dict[Name, ReconstructionJob] = {}
+        self._by_name: dict[JobName, ReconstructionJob] = {}
         self._by_future: dict[Future[Computed], ReconstructionJob] = {}
-        self._unstored: OrderedDict[Name, tuple[ReconstructionJob, Computed]] = OrderedDict()
+        self._unstored: OrderedDict[JobName, tuple[ReconstructionJob, Computed]] = OrderedDict()
         self._refused = RecentlyUsed[tuple[bytes, str], str](REFUSED)
         self._retry_at = 0.0
         self._done: deque[float] = deque(maxlen=RECENT)

@@ -2,7 +2,8 @@
 
 In: what happened to it, times. Out: its status, decisions. Touches: nothing; the manager acts.
 
-Only this file changes an assigned partition's fields; the worker and the manager call its methods.
+The worker and the manager call its methods. Of its fields they set four: `job` and `saved_at` as tasks begin and end,
+`ended` and `schema_awaited` as the source says.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ class Job:
     """A task that another thread runs for a partition.
 
     Args:
-        kind: one of the jobs of `IoTasks`.
+        task: one of the tasks of `IoTasks`.
         future: result of the task.
         began: start time on the monotonic clock, seconds.
         n_bytes: size of the captured states that it holds.
     """
 
-    kind: Literal["take", "commit", "publish"]
+    task: Literal["take", "commit", "publish"]
     future: Future[Any] = field(repr=False)
     began: float
     n_bytes: int = 0
@@ -259,7 +260,7 @@ class AssignedPartition:
     def snapshot_age_s(self, now: float) -> float:
         """Seconds for which the present commit has been running; 0: none is."""
         job = self.job
-        return 0.0 if job is None or job.kind != "commit" else now - job.began
+        return 0.0 if job is None or job.task != "commit" else now - job.began
 
     def slow(self, now: float) -> str:
         """A sentence about a commit that takes long for the size of the state; empty if none does."""

@@ -323,7 +323,7 @@ class PartitionManager:
             error = job.future.exception()
             if error is not None:
                 self._job_failed(assigned, job, error)
-            elif job.kind == "take":
+            elif job.task == "take":
                 if assigned.status == "restoring":
                     self._taken(assigned, job.future.result(), self._clock.monotonic() - job.began)
             elif assigned.state is not None:
@@ -331,7 +331,7 @@ class PartitionManager:
 
     def _job_failed(self, assigned: AssignedPartition, job: Job, error: BaseException) -> None:
         """Drop the partition's state after a failed job; if the store lost its snapshots, write the state again."""
-        if job.kind == "commit":
+        if job.task == "commit":
             self._metrics.add("commit_failures")
             assigned.commit_failed(str(error) if isinstance(error, SketchstreamError) else type(error).__name__)
         if isinstance(error, SnapshotsGoneError) and assigned.state is not None:
@@ -347,7 +347,7 @@ class PartitionManager:
 
     def _saved(self, assigned: AssignedPartition, state: PartitionState, job: Job, done: Done) -> None:
         """Process a finished job: its snapshot, if any, is durable, and its outbox was published or not."""
-        if job.kind == "commit":
+        if job.task == "commit":
             self._committed(assigned, state, done)
         failed_before = assigned.publish_error is not None
         assigned.published(done.error, self._clock.monotonic(), anything=any(done.publications))

@@ -152,7 +152,7 @@ def command(
 
     if description.open_domain and description.slots is None and vary == "slots" and target is not None:
         description = replace(description, slots=MIN_SLOTS)
-    spec = _add_groups(deployment, description.spec(), description.given())
+    spec = _add_groups(deployment, description.spec(), description.named_options())
     windows_given = deployment.windows(spec)
     expected = {"items": deployment.items(items, spec.group_count), **expectation}
     if deployment.overlap:
@@ -175,7 +175,7 @@ def command(
 
     def data() -> dict[str, Any]:
         forecast = plain_forecast(plan.spec, lambda tried: ("distinct items", _distinct(tried, plan, expected)))
-        facts = forecast | plan.to_dict() | (planned.to_dict() if deployment.given else {})
+        facts = forecast | plan.to_dict() | (planned.to_dict() if deployment.asked else {})
         if early is not None and released is not None:
             numbers = {name: number.to_dict() for name, number in released.numbers.items()}
             facts["early"] = {"most": early.most, "epsilon": str(early.epsilon), "numbers": numbers}
@@ -196,7 +196,7 @@ def command(
     cost = units.spell_snapshots(size, partitions, settings.snapshot_every, settings.snapshot_rate)
     busy = "the busy window" if planned.overlap == 1 else f"the {planned.overlap} busy windows"
     click.echo(f"\nIn a worker, {partitions} partition{'s' * (partitions > 1)}: snapshots of {busy} write {cost}.")
-    if deployment.given:
+    if deployment.asked:
         _print_deployment(planned)
     if early is not None and released is not None:
         _print_early(early, plan, released)

@@ -86,7 +86,7 @@ def command(
 
 def _described_in(table: Path, description: Description, gaussian_options: Mapping[str, Any]) -> Any:
     """The spec of a file; options that say the same are refused."""
-    options = [*gaussian_options, *description.given()]
+    options = [*gaussian_options, *description.named_options()]
     context = click.get_current_context()
     if context.get_parameter_source("kind") is click.core.ParameterSource.COMMANDLINE:
         options.append("kind")
