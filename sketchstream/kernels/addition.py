@@ -1,6 +1,6 @@
 """Addition of weights to slots.
 
-In: items or slots, weights, a state. Out: the state and the counters beside it, in place. Touches: nothing else.
+In: items or slots, weights, a state. Out: the state and the counters besides it, in place. Touches: nothing else.
 
 The state is far larger than a cache, so an update is a cache miss, and speed depends on the number of concurrent
 misses. Hashed ints run through a pipeline: a group is hashed in vector registers while, spread evenly among its
@@ -255,7 +255,7 @@ def _sum(weights: Any, count: Any) -> Any:
 
 @kernel
 def _tally(counters: Ints, total: Any, count: Any, sign: Any) -> None:
-    """Add to the counters beside the slots, if present: weights applied, events counted; wrapping."""
+    """Add to the counters besides the slots, if present: weights applied, events counted; wrapping."""
     if len(counters) > 0:
         counters[0] += sign * total
     if len(counters) > 1:
@@ -428,7 +428,7 @@ def update_ints(
 ) -> Any:
     """Add a batch of ints, run by run; done[0] counts the events gone by. False: the next ones hold an invalid one.
 
-    counters: (0,), (1,) or (2,) sum of the weights applied, and number of events counted, kept beside the slots.
+    counters: (0,), (1,) or (2,) sum of the weights applied, and number of events counted, kept besides the slots.
     """
     n = len(items)
     piped = route.way == HASHED and route.per_level < VECTOR_LIMIT and weights.flags.c_contiguous

@@ -76,7 +76,7 @@ def kind_of(spec: object) -> Kind[Any]:
     """The kind of a spec.
 
     Raises:
-        SpecError: this is no spec.
+        SpecError: this is not a spec.
     """
     name = getattr(type(spec), "kind", None)
     if not isinstance(name, str):

@@ -66,7 +66,7 @@ class Accounting(ABC, Generic[S]):
 
     @abstractmethod
     def components(self, spec: S) -> tuple[Component, ...]:
-        """The slots, then the counters beside them."""
+        """The slots, then the counters besides them."""
 
     @abstractmethod
     def promise(self, spec: S) -> Promise:

@@ -108,7 +108,7 @@ class Answers(ABC):
         """(d,) lower and upper ends of the intervals.
 
         Args:
-            level: between 0 and 1, as has been checked.
+            level: between 0 and 1, already checked.
         """
 
     @abstractmethod
@@ -137,7 +137,7 @@ class Answers(ABC):
         return {}
 
     def more(self, level: float) -> dict[str, Any]:
-        """Further keys of the plain data, beside those that all kinds have.
+        """Further keys of the plain data, besides those that all kinds have.
 
         Args:
             level: level of the intervals.
@@ -146,7 +146,7 @@ class Answers(ABC):
 
     @property
     def bounded(self) -> bool:
-        """Whether the numbers have intervals: some methods have an error of no known law."""
+        """Whether the numbers have intervals: the law of the error is not known for every method."""
         return True
 
     # What all kinds share.

@@ -130,7 +130,7 @@ class SketchTable(ConfigTable):
     epsilon_early: Number | None = None
 
     def lists(self) -> Mapping[str, Path]:
-        """Keys of the block whose list lies in a file, beside that of its domain."""
+        """Keys of the block whose list lies in a file, besides that of its domain."""
         return {}
 
     def with_lists(self, lists: Mapping[str, tuple[str, ...]]) -> Self:
@@ -138,7 +138,7 @@ class SketchTable(ConfigTable):
         return self.model_copy(update=dict(lists))
 
     def fields(self) -> Mapping[str, str]:
-        """Role -> field of the records, for the roles that the kind needs beside item, weight and time."""
+        """Role -> field of the records, for the roles that the kind needs besides item, weight and time."""
         return {}
 
     def listed(self) -> Mapping[str, tuple[str, ...]]:
@@ -179,7 +179,7 @@ class SketchTable(ConfigTable):
         """The spec of this sketch.
 
         Args:
-            domain: domain of the sketch; None where that is wrong, and the rest is to be checked all the same, and for
+            domain: domain of the sketch; None where that is wrong, and only the rest is checked, and for
                 kinds whose blocks have none.
             context: the input.
 

@@ -32,7 +32,7 @@ Row = Mapping[str, Any]
 USUAL: Final[Types] = {"value": "float64", "stderr": "float64", "low": "float64", "high": "float64"}
 """Columns of answers of any kind, in their order; items, groups and labels stand before them."""
 WINDOW: Final[Types] = {"window_start": "time", "window_end": "time", "complete": "bool"}
-"""Columns of windows, beside those of answers."""
+"""Columns of windows, besides those of answers."""
 QUOTED: Final = re.compile(r'[",\r\n]')
 CELL: Final = re.compile(r'("[^"]*(?:""[^"]*)*"|[^",\r\n]*)(,|\n)')
 

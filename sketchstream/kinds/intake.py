@@ -24,7 +24,7 @@ class Intake(Generic[S]):
     """What a record may carry for this kind: "item"; "row", of kinds whose events are pairs; "weight"."""
 
     def roles(self, spec: S) -> tuple[str, ...]:
-        """Fields of a record that its events need beside item, weight and time: keys of `Events.columns`."""
+        """Fields of a record that its events need besides item, weight and time: keys of `Events.columns`."""
         return tuple(role for role in self.carries if role not in ("item", "weight"))
 
     def stretch_ms(self, spec: S) -> int | None:

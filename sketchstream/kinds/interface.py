@@ -138,7 +138,7 @@ class ItemIndex(Protocol):
             items: n items, as `Kind.items` made them.
             weights: (n,) weights, or None for ones.
             invalid: "error", "skip" or "noop" (law 5).
-            counters: values of the counters beside the slots that updates move, changed in place.
+            counters: values of the counters besides the slots that updates move, changed in place.
 
         Raises:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
@@ -162,7 +162,7 @@ class ItemIndex(Protocol):
             sums: (n,) sums of the weights of valid events, in lattice units where the spec has fractions.
             events: (n,) their numbers.
             invalid: what happens at a row outside the domain.
-            counters: counters beside the slots, as `apply` takes them.
+            counters: counters besides the slots, as `apply` takes them.
 
         Raises:
             ItemError, DomainError: nothing of the batch was applied.
@@ -256,7 +256,7 @@ class Kind(ABC, Generic[S]):
             source: what `Sketch.update` was given.
 
         Raises:
-            ItemError: it is no such batch.
+            ItemError: it is not such a batch.
         """
         return Items.of(source)
 
@@ -282,7 +282,7 @@ class Kind(ABC, Generic[S]):
         """
 
     def require_state(self, spec: S, slots: int, body: npt.NDArray[Any]) -> None:
-        """Refuse a body that is no state of this spec.
+        """Refuse a body that is not a state of this spec.
 
         Raises:
             FormatError: another shape or type.

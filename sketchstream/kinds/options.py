@@ -17,7 +17,7 @@ Method = Literal["likelihood", "circulant", "inverse", "monotone"]
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
 NormName = Literal["1", "2", "inf"]
 NORMS: Final[Mapping[str, float]] = dict(zip(get_args(NormName), (1, 2, math.inf), strict=True))
-"""Norms of the correction of method "circulant", by their names; the norm of a projection is no such option."""
+"""Norms of the correction of method "circulant", by their names; the norm of a projection is not such an option."""
 
 
 def require_method(method: object, known: Sequence[str]) -> None:
@@ -38,7 +38,7 @@ def require_options(
     Args:
         kind: name of the kind.
         options: names of the options that a caller gave.
-        known: options of the kind, beside `method`.
+        known: options of the kind, besides `method`.
         question: "profile" for the kind whose answers have this name.
 
     Raises:

@@ -62,7 +62,7 @@ class Presentation:
         tables: tables without a chart.
         title_of: a number in words, for kinds whose answers all call it the same; empty for others. Takes the spec
             (None: it is not known), the name of the number, and names of items.
-        bound_of: what a number is in every answer of a sketch of this spec, if it is no estimate.
+        bound_of: what a number is in every answer of a sketch of this spec, if it is not an estimate.
         chain_windows: answers of consecutive windows (ascending, one at least) as one series, for kinds whose answers
             run on from window to window.
         so_far: a sentence and pictures of a window that is still open, for kinds that publish positions when they
@@ -239,7 +239,7 @@ def over_time(
 
 
 def rows_of(answer: AnswerData) -> list[dict[str, Any]]:
-    """The rows of an answer: its labels, value, stderr, low and high; None for an interval that there is not.
+    """The rows of an answer: its labels, value, stderr, low and high; None where there is no interval.
 
     Args:
         answer: answer of any kind.

@@ -164,7 +164,7 @@ def _concentrated_loss(epsilon: float, delta: float) -> float:
 def _claimed_loss(spec: ConvolutionSpec, epsilon: float, delta: float) -> float:
     """The loss of a unit: mu, sqrt(2 rho) or epsilon.
 
-    A Gaussian counter beside the words leaves a variance of 1 for the integers: its noise is sized for less loss.
+    A Gaussian counter besides the words leaves a variance of 1 for the integers: its noise is sized for less loss.
     """
     if spec.measure == "epsilon":
         return epsilon

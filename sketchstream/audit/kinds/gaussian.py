@@ -133,7 +133,7 @@ def _squared_sensitivity(spec: GaussianSpec) -> int:
 
 
 def _sigma2(spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> float:
-    """Variance of a slot's noise: the total beside the slots has its share of mu^2."""
+    """Variance of a slot's noise: the total besides the slots has its share of mu^2."""
     return variance_of_unit(epsilon, delta) * _squared_sensitivity(spec) / float(1 - spec.total_share)
 
 

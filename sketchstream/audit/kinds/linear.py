@@ -100,7 +100,7 @@ def reach_of(spec: Any, matrix: Ints, power: int = 2) -> int:
 
 
 def law_beside_counter(sigma2: float, mu2: float, spec: Any) -> laws.DiscreteGaussian:
-    """Noise beside the events counted, which have a share of mu^2 and integers; without them it has this sigma2."""
+    """Noise besides the events counted, which have a share of mu^2 and integers; without them it has this sigma2."""
     share = float(spec.counted_share)
     return laws.DiscreteGaussian(Fraction(sigma2 * (1 + mu2 * share) / (1 - share)))
 

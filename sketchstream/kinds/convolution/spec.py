@@ -334,7 +334,7 @@ class ConvolutionSpec(ConvolutionFields):
         """The mu^2 that fits a promise, for Gaussian noise on the integers.
 
         It holds for what is left when a rounding is taken from each variance. The words have room for SMOOTHING; the
-        counter beside them has little noise, and a smaller rounding, further from the integers, can leave it more.
+        counter besides them has little noise, and a smaller rounding, further from the integers, can leave it more.
         """
         largest = Fraction(0)
         for rounding in COUNTER_ROUNDINGS if self.counted else (SMOOTHING,):

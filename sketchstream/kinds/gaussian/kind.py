@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 Variances = tuple[Fraction, ...]
 OPTIONS: Final = ("target", "nonnegative", "total", "whole", "items", "kept")
-"""Options that `estimate` takes beside the method."""
+"""Options that `estimate` takes besides the method."""
 
 
 class GaussianAccounting(LinearAccounting[GaussianSpec]):
-    """Costs are mu^2 of the slots and of the counters beside them."""
+    """Costs are mu^2 of the slots and of the counters besides them."""
 
     def noise_cost(self, spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         return spec.shift.cost(spec.calibrated(epsilon, delta).sigma2)

@@ -256,7 +256,7 @@ class GaussianSpec(LinearSpec):
 
     @property
     def mu2(self) -> Fraction:
-        """Squared sensitivity over variance, of the slots and the counters beside them: the cost of the first layer."""
+        """Squared sensitivity over variance, of the slots and the counters besides: the cost of the first layer."""
         return self.shift.cost(self.sigma2)
 
     @property

@@ -41,14 +41,14 @@ def member(groups: Sequence[str], name: str) -> Flags:
 
 
 def regions_of(text: str, groups: Sequence[str]) -> Flags:
-    """(2^m,) the patterns that an expression names; that of no group is never among them.
+    """(2^m,) the patterns that an expression names; the pattern of no group is never among them.
 
     Args:
         text: the expression.
         groups: names of groups in the order of the patterns' bits, the highest first.
 
     Raises:
-        SpecError: the text is no expression; the message names the place.
+        SpecError: the text is not an expression; the message names the place.
     """
     return _ExpressionReader(text, groups).whole()
 

@@ -209,7 +209,7 @@ class Groups(GroupRule):
         """Refuse a limit that has nothing to limit.
 
         Raises:
-            SpecError: an unknown limit, or a ranking of no groups or of all.
+            SpecError: an unknown limit, or a ranking that selects no group, or all of them.
         """
         require_choice(self.limit, "group_limit", get_args(GroupLimit))
         if self.limit == "promised":

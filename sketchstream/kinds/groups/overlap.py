@@ -72,10 +72,10 @@ class Overlap:
         groups: names of the groups, in the order of the patterns' bits, the highest first.
         counts: (2^m,) estimated number of items that are in exactly these groups, by pattern; not negative.
         free: (2^m,) the same, unbiased, some perhaps negative.
-        spread: covariance of `free` without that of no group.
+        spread: covariance of `free`, without the items in no group.
         epsilon: cost of the patterns.
         most: number of items in the domain; None for an open one.
-        notes: what readers must know beside the numbers.
+        notes: what readers must know besides the numbers.
     """
 
     groups: tuple[str, ...]
@@ -109,7 +109,7 @@ class Overlap:
             level: level of the interval.
 
         Raises:
-            SpecError: the expression is none, or names other groups.
+            SpecError: the text is not an expression, or names other groups.
         """
         return self._sum(regions_of(expression, self.groups), level)
 

@@ -69,7 +69,7 @@ class HierarchyIntake(Intake[HierarchySpec]):
         return spec.tree.levels
 
     def events(self, spec: HierarchySpec, given: Events) -> Events:
-        """Numbers of leaves; a record without a leaf is no event."""
+        """Numbers of leaves; a record without a leaf is not an event."""
         usual = super().events(spec, given)
         leaves = spec.tree.locate(given.columns)
         return usual.counted(Items.of(leaves), leaves >= 0)

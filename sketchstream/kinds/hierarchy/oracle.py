@@ -17,7 +17,7 @@ from sketchstream.kinds.hierarchy.spec import HierarchySpec
 
 @lru_cache(maxsize=1)
 def specs() -> Mapping[str, HierarchySpec]:
-    """Specs of both units, even and uneven trees, fresh and bare publications, with and without counters beside."""
+    """Specs of both units, even and uneven trees, fresh and bare publications, with and without further counters."""
     even = [(f"{at // 12}", f"{at // 4}", f"{at}") for at in range(48)]
     uneven = [("a", "b", f"{at}") for at in range(40)] + [("a", "c", "d"), ("e", "f", "g"), ("e", "f", "h")]
     published: dict[str, Any] = {"epsilon_publish": "3/4"}

@@ -50,7 +50,7 @@ class HierarchyTable(LinearTable):
             yield "levels name fields of records, and packed records have none"
         unknown = sorted(set(self.level_fields or {}) - set(self.levels))
         if unknown:
-            yield f"level_fields names {unknown[0]!r:.40}, which is no level"
+            yield f"level_fields names {unknown[0]!r:.40}, which is not a level"
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, context: TableContext) -> HierarchySpec:
         """See `HierarchySpec`."""

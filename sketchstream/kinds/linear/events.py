@@ -54,9 +54,9 @@ def place_indices(items: Items, places: int, find: Callable[[str], int] | None) 
 
 
 def in_units(lattice: Lattice, weights: object, n: int) -> tuple[Ints, Flags]:
-    """(n,) int64 weights in lattice units, 0 for what is no weight of an event; (n,) which of them are.
+    """(n,) int64 weights in lattice units, 0 for what cannot be the weight of an event; (n,) which of them can.
 
-    Where the lattice has no fraction bits, a weight with a fraction is none: cutting it would count something else.
+    Where the lattice has no fraction bits, a weight with a fraction is invalid: cutting it would count something else.
 
     Args:
         weights: integers, floats, Decimals, Fractions, texts of JSON numbers, `Units`, or None for ones.
@@ -153,7 +153,7 @@ class ColumnIndex(ABC):
         return Lattice(0, Fraction(self.spec.max_weight))
 
     def require_state(self, state: Ints) -> None:
-        """Refuse what is no state of the spec, as compiled loops look at no bounds."""
+        """Refuse what is not a state of the spec, as compiled loops do not check bounds."""
         if state.shape != (self.slots,) or state.dtype != np.int64 or not state.flags.c_contiguous:
             raise SpecError(f"the state must be a contiguous int64 array of {self.slots}, found shape {state.shape}")
 

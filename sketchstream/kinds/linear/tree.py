@@ -30,7 +30,7 @@ Levels = tuple[tuple[int, int], ...]
 WHOLE: Final = 256
 """Sum of the whole weights of a tree's levels, where the search asks for fine ones."""
 SMALL_SUMS: Final = (2, 3, 4, 5, 6, 8, 12)
-"""Smaller sums that the search tries beside `WHOLE`."""
+"""Smaller sums that the search tries besides `WHOLE`."""
 BRANCHINGS: Final = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 """Blocks of one level in a block of the next that are tried."""
 TREES_KEPT: Final = 4

@@ -58,7 +58,7 @@ def reach_steps(n: int) -> list[int]:
 
 
 def more(profile: ProfileNumbers, level: float) -> dict[str, Any]:
-    """Plain data of a profile, beside the keys that all kinds have.
+    """Plain data of a profile, besides the keys that all kinds have.
 
     Args:
         profile: what is exported.

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from sketchstream.published import Published, Release, SealedState
 
 OPTIONS = ("max_count", "norm", "beta")
-"""Options that `profile` takes beside the method."""
+"""Options that `profile` takes besides the method."""
 EDGES_VERSION = 1
 """Rule by which the edges of a published histogram follow from the spec."""
 

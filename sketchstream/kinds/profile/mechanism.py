@@ -36,7 +36,7 @@ LAWS: Final = {"event": DISCRETE_LAPLACE, "item": RANDOMIZED_RESPONSE}
 
 
 def components(spec: ProfileSpec) -> tuple[Component, ...]:
-    """The slots, then the counters beside them; the shares add up to one.
+    """The slots, then the counters besides them; the shares add up to one.
 
     An event moves the total by at most `max_weight`, an item by at most 2 `max_total`, as its payloads may be replaced
     by others of the same item. The number of records admitted is a function of envelopes and costs nothing. With groups

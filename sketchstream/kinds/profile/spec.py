@@ -59,7 +59,7 @@ UNIT_BINS = 20
 
 
 def require_spec(spec: object) -> None:
-    """Refuse what is no spec, for callers without a type checker."""
+    """Refuse what is not a spec, for callers without a type checker."""
     if not isinstance(spec, ProfileSpec):
         raise SpecError(f"spec must be a ProfileSpec, found {type(spec).__name__}")
 
@@ -259,7 +259,7 @@ class ProfileSpec:
         self._put(groups=groups, sample=sample, one_of=one_of, where=tuple(filters))
 
     def _put_counters(self, total_share: Rational | None, counted: bool | None, epsilon_records: Rational) -> None:
-        """Check and set the counters beside the slots."""
+        """Check and set the counters besides the slots."""
         usual = TOTAL_SHARE if self.unit == "event" or self.max_total is not None else Fraction(0)
         share = usual if total_share is None else exact_share(total_share, "total_share")
         if self.unit == "event" and self.max_total is not None:
@@ -424,7 +424,7 @@ class ProfileSpec:
         return np.array(edges, dtype=np.int64)
 
     def comparable(self) -> Self:
-        """See `Spec`: epsilons and the counters beside the slots may differ between parts."""
+        """See `Spec`: epsilons and the counters besides the slots may differ between parts."""
         twin = copy.copy(self)
         one, none = Fraction(1), Fraction(0)
         overlap = None if self.overlap is None else replace(self.overlap, epsilon=one)

@@ -4,8 +4,8 @@ In: layers and looks as they happen. Out: `SecretLoss`, plain data for headers. 
 Source: docs/theory/projection.md, theorems 4 and 5.
 
 Given the matrix, noise of parameter sigma2 has mu^2 = |z R|^2 / sigma2, whose mean over matrices is the cost: the
-squared norm of the unit's row, times k, times the variance of an entry, over sigma2. A loss is no single mu^2, so these
-losses do not add up with others: sums of them have no bound here, except over sketches with matrices of their own.
+squared norm of the unit's row, times k, times the variance of an entry, over sigma2. A loss is not a single mu^2, so
+these losses do not add up with others: sums of them have no bound here, except over sketches with other matrices.
 """
 
 from __future__ import annotations

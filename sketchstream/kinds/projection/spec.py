@@ -96,7 +96,7 @@ class ProjectionSpec(EventCountingSpec):
             this.
         max_norm: a promise of the source, for unit "item", that the sums of absolute weights by feature have at most
             this L2 norm for every user. With `max_total` too, the better of both is used.
-        max_features: a promise, beside max_norm, that no user touches more features than this.
+        max_features: a promise, besides max_norm, that no user touches more features than this.
         matrix: "gaussian", "rademacher" (best for events and max_total), "srht" (best for max_norm), or "identity":
             rows are not projected. `sketchstream plan` says which has the smallest error.
         matrix_seed: "public", or "secret": derived from the sketch's key; then less noise is enough for max_norm, no
@@ -305,7 +305,7 @@ class ProjectionSpec(EventCountingSpec):
             features: the list of features, likewise.
 
         Raises:
-            SpecError: the dictionary is none of ours, or a list is not the one the spec was made with.
+            SpecError: the dictionary does not describe such a spec, or a list is not the one it was made with.
         """
         fields = cls._read_fields(data)
         for name, listed in (("users", users), ("features", features)):

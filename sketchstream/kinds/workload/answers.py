@@ -113,7 +113,7 @@ class WorkloadAnswers(LinearAnswers):
         """The values of one table, one axis for each of its columns.
 
         Raises:
-            EstimateError: there is none of this name.
+            EstimateError: no table has this name.
         """
         for table in self.tables:
             if table.name == name:

@@ -396,7 +396,7 @@ def _losses_in_words(
 def not_protected(
     spec: CountingSpec, ledger: SketchHistory, context: Context, *, states: bool, bare: bool
 ) -> list[str]:
-    """What is not protected, beside what else a deployment publishes (`publications.tell_uncovered`).
+    """What is not protected, besides what else a deployment publishes (`publications.tell_uncovered`).
 
     Args:
         spec: spec of the sketch.

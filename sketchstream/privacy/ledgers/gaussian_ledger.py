@@ -29,7 +29,7 @@ ONE = UnitShift.of(1, 1)
 BISECTIONS = 40
 """Bisections by which the largest affordable release is found."""
 MAX_NOISE_STEPS = 12
-"""Steps by which noise is raised for counters beside the slots, at most: 1/4,096 first, each twice the last."""
+"""Steps by which noise is raised for counters besides the slots, at most: 1/4,096 first, each twice the last."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ def raise_noise(
 ) -> Fraction:
     """The parameter of the slots' noise, raised until the loss with one copy is within (epsilon, delta).
 
-    Counters beside the slots may have so little noise that the discreteness costs more there than a calibration of
+    Counters besides the slots may have so little noise that the discreteness costs more there than a calibration of
     the slots alone allows for.
 
     Args:

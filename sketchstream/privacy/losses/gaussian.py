@@ -69,7 +69,7 @@ class UnitShift:
     """How far one unit (an event, or an item) moves a state. Costs and noise parameters are computed from it.
 
     Args:
-        components: the slots, then the counters beside them that share their layers.
+        components: the slots, then the counters besides them that share their layers.
         shapes: every shift of the slots up to order and sign, if they can be listed; only for states of one component.
 
     Examples:

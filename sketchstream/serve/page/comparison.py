@@ -74,7 +74,7 @@ def choose(service: Service, name: str, stored: Sequence[StoredWindow], query: M
         query: parameters of the address.
 
     Raises:
-        ConfigError, NotFoundError: a window or a group that there is not, or one with itself.
+        ConfigError, NotFoundError: a window or a group does not exist, or is compared with itself.
     """
     groups = service.catalog.groups(name)
     group = query.get("group") or (groups[0] if groups else None)

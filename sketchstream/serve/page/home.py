@@ -234,7 +234,7 @@ class CardMaker:
         return title or self.service.catalog.titles([metric])[metric]
 
     def _settled(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> list[Point]:
-        """The numbers of the windows that have one; none of them while another may still come."""
+        """The numbers of the windows that have one; empty while another may still come."""
         points = over_time.computed(self.service, windows, metric, group)
         absent = (window for window, point in zip(windows, points, strict=True) if point is None)
         if any(self.service.lacks(window, Question(group=group)) for window in absent):

@@ -117,7 +117,7 @@ class PageParts:
         return self._reply(stored, Question(group=group), ask=compute)
 
     def _reply(self, stored: StoredWindow, question: Question, *, ask: bool) -> tuple[WindowAnswer | None, str | None]:
-        """The answer to a question, or why there is none; neither while it is computed, as it is if `ask` says so."""
+        """The answer to a question, or why there is none; neither while it is computed, which `ask` begins."""
         try:
             answer = self._service.ready(stored, question)
             if answer is None and ask:

@@ -250,7 +250,7 @@ class Ledgers:
         return self._shapes[number]
 
     def _read(self, places: Iterable[Place]) -> Iterator[Record]:
-        """The records of all publications in some places; of what cannot be read there is none."""
+        """The records of all publications in some places; without those that cannot be read."""
         readers: dict[str, Callable[[bytes], object]] = {"bodies": read_published, "instalments": Instalment.from_bytes}
         for place, (table, read_body) in product(places, readers.items()):
             rows = self._connection.execute(

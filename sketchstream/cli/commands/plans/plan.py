@@ -232,7 +232,7 @@ def _add_groups(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collec
 
 
 def _print_early(early: EarlyAnswers, final: planner.Plan, released: planner.Plan) -> None:
-    """Print what early answers cost, and their errors beside those of the final answer."""
+    """Print what early answers cost, and their errors besides those of the final answer."""
     click.echo(
         f"\nEarly answers: up to {early.most} of each window, at a cost of {early.epsilon} each, which the losses "
         "above hold. They say preliminary until the final answer replaces them. One standard error of each, at the "

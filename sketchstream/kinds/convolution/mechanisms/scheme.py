@@ -57,7 +57,7 @@ class NoiseLayer:
 
     Attributes:
         measure: "mu2" (Gaussian: squared sensitivity over variance), "rho" (zCDP) or "epsilon" (pure).
-        loss: loss in that measure, exact, never below the true loss; of the words and of the counter beside them.
+        loss: loss in that measure, exact, never below the true loss; of the words and of the counter besides them.
         epsilon: requested epsilon; None if only the loss is known.
     """
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 OPTIONS: Final = ("name", "level", "before")
-"""Options that `estimate` takes beside the method."""
+"""Options that `estimate` takes besides the method."""
 
 
 @dataclass(frozen=True)

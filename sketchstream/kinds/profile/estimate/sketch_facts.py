@@ -1,4 +1,4 @@
-"""Facts about a whole sketch that its profile needs, beside what was observed of its slots.
+"""Facts about a whole sketch that its profile needs, besides what was observed of its slots.
 
 In: facts. Out: `SketchFacts`, and from it the share of the items that counted. Touches: nothing.
 """

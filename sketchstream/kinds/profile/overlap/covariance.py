@@ -196,7 +196,7 @@ class SumCovariance:
 
 
 def information(scoring: Scoring) -> Floats:
-    """(2^m - 1, 2^m - 1) of the numbers of slots by pattern, those of no group left out: its lower triangle alone.
+    """(2^m - 1, 2^m - 1) of the numbers of slots by pattern, without the pattern of no group: only its lower triangle.
 
     Args:
         scoring: the likelihood near the likeliest numbers.

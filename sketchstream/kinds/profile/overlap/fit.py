@@ -27,7 +27,7 @@ from sketchstream.kinds.profile.overlap.covariance import (
 from sketchstream.kinds.profile.overlap.law import PatternLaw, Patterns, Scoring
 
 MIN_EMPTY_SHARE = 1e-4
-"""Share of empty slots below which in all levels nothing is told of how many items there are."""
+"""Share of empty slots: with less in every level, nothing shows how many items there are."""
 CLEAR = 3.0
 """Standard errors of empty slots that each group must have in some level beyond what full slots would show."""
 WITHIN = 0.5

@@ -37,7 +37,7 @@ PAST = 1.3
 
 
 class Expectation(TypedDict, total=False):
-    """What is expected of a stream and its windows beside the number of items: arguments of `plan`."""
+    """What is expected of a stream and its windows besides the number of items: arguments of `plan`."""
 
     mean: float
     law: str | Sequence[float]

@@ -29,7 +29,7 @@ from sketchstream.kinds.workload.queries.runs import Runs, require_few
 Product = tuple[Factor, ...]
 
 RUNS: Final = ("query", "low", "high", "coefficient")
-"""Arrays of a file of runs, beside the number of cells; the last may be missing."""
+"""Arrays of a file of runs, besides the number of cells; the last may be missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Workload:
                 arguments of `of_runs`, as `numpy.savez` writes it).
 
         Raises:
-            SpecError: the text is none of these.
+            SpecError: the text is not one of these.
         """
         if not isinstance(text, str):
             raise SpecError(f"a workload's text must be a string such as 'prefix:512', found {type(text).__name__}")

@@ -28,7 +28,7 @@ Metric = Literal["state", "answers", "both"]
 METRICS: Final = get_args(Metric)
 
 ANSWERS: Final = 0.3
-"""Weight of the distance of answers beside that of states in metric "both", each relative to what noise does to it."""
+"""Weight of the distance of answers besides that of states in metric "both", each relative to what noise does to it."""
 MAX_MOVED_SHARE: Final = 0.75
 """Share of their noise's sum of squares by which answers may move before metric "both" is taken."""
 POWERS: Final = 30

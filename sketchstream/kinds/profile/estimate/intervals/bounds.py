@@ -121,8 +121,8 @@ class Region:
 class Entropy:
     """Entropy, from its range over an ellipse around events and sum of t ln t, and from the number of items.
 
-    It is at most the logarithm of that number. Where few items are told from noise, the ellipse is no confidence set:
-    nothing is refused below the logarithm of the least number that is not refused.
+    It is at most the logarithm of that number. Where few items stand out from noise, the ellipse is no
+    confidence set: nothing is refused below the logarithm of the least number that is not refused.
 
     Args:
         centres: (c, 2) events and sums, a row for each possible position of the counts in wide cells.

@@ -117,7 +117,7 @@ def mark_bound(title: str, bound: str | None) -> str:
 
     Args:
         title: title of the number.
-        bound: the side on which the number bounds the truth, as `Bound` has it; None: it is no bound.
+        bound: the side on which the number bounds the truth, as `Bound` has it; None: it is not a bound.
     """
     words = {"lower": "lower bound", "upper": "upper bound", "modulo": "of counts modulo the modulus"}
     return title if bound is None else f"{title} ({words[bound]})"

@@ -33,7 +33,7 @@ HEAD = (1.0, 1e-1, 1e-2, 1e-3, 1e-5)
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Settings of the estimator beside the data: public parameters only.
+    """Settings of the estimator besides the data: public parameters only.
 
     Args:
         n: largest count resolved.

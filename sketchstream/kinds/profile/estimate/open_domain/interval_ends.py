@@ -23,7 +23,7 @@ class Reach(Mixed):
 
     Args:
         curves: curves of the parts.
-        most: upper limit of the number of items; None if there is none but the curves', and ends may be infinite.
+        most: upper limit of the number of items; None: only the curves limit it, and ends may be infinite.
     """
 
     curves: tuple[Curve, ...] = ()

@@ -285,7 +285,7 @@ class Residues:
 
         The law that fits best finds items in mere noise. So each number is as likely as under many first laws, and
         laws near them: a number that is too small by the mean likelihood over all laws, because the best of many laws
-        is no evidence; one that is too large, by the best law.
+        proves nothing; one that is too large, by the best law.
 
         Args:
             shape: shape of the law that fits best, around which likelihoods are expanded.

@@ -110,7 +110,7 @@ def linearise_at(levels: Sequence[Level], model: VarianceModel) -> Linear:
 
 
 def _of_joint(joint: residues.Joint) -> Linear:
-    """The numbers of residues, from the joint estimates at counts 1..p-1; the items above p-1 are none."""
+    """The numbers of residues, from the joint estimates at counts 1..p-1, without items above p-1."""
 
     def from_above(x: Floats, axis: int = 0) -> Floats:
         return np.flip(np.cumsum(np.flip(x, axis), axis), axis)
