@@ -327,6 +327,16 @@ class SealedState(_Part):
             sealed=True,
         )
 
+    def error_growth(self, part: SealedState) -> float | None:
+        """Factor by which the error of this merged state can exceed that of a part; None: its kind has no profiles."""
+        kind = self.kind
+        if not isinstance(kind, Reconstructing):
+            return None
+        after, before = (
+            kind.gain(self.spec, [float(layer.parameter) for layer in state.layers]) for state in (self, part)
+        )
+        return after / before
+
     @cached_property
     def digest(self) -> bytes:
         """Digest of the published numbers; seeds deterministic post-processing."""

@@ -25,7 +25,6 @@ from sketchstream.privacy.deployments.deployment import Deployment, Record, most
 from sketchstream.privacy.deployments.surroundings import OtherSketch
 from sketchstream.privacy.ledgers.sketch_history import worst_of
 from sketchstream.published import Release, SealedState, read_published, stack
-from sketchstream.query import profiles
 from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.estimates import EstimateAnswer, estimate, known_names
@@ -198,7 +197,7 @@ class PublishedWindows:
         return self.reader.before(window)
 
     def answer(
-        self, window: SealedWindow, reconstruct: Callable[[Published], Profile] = profiles.reconstruct
+        self, window: SealedWindow, reconstruct: Callable[[Published], Profile] = lambda published: published.profile()
     ) -> ProfileAnswer:
         """Compute the answer for a window, the same for all callers: its numbers, facts and guarantee.
 
@@ -392,7 +391,7 @@ class PublishedWindows:
         if not places:
             raise StoreError("no window is published in that range")
         sums = [merge(parts) for _, parts in sorted(places.items())]
-        growths = (profiles.growth(total, places[place][0]) for total, place in zip(sums, sorted(places), strict=True))
+        growths = (total.error_growth(places[place][0]) for total, place in zip(sums, sorted(places), strict=True))
         factor = max((growth for growth in growths if growth is not None), default=None)
         return (sums[0] if len(sums) == 1 else stack(sums)), factor
 

@@ -147,15 +147,18 @@ class Census(Deployment):
             losses = ((times, self._window_item(kind, loss, gaussian)) for kind, times in counts.items())
             return sum((times * lost for times, lost in losses if lost), Fraction(0))
 
+        misplaced = (times * self.misplaced_item(self.kinds[kind]) for kind, times in counts.items())
         return Total(
-            event(Record.event, False),
-            event(lambda record: rho_of_pure(record.event()), False),
-            item(Record.item, False),
-            item(lambda record: rho_of_pure(record.item()), False),
-            self._gaussian(counts, lambda loss: event(loss, True), lambda record: True),
-            self._gaussian(counts, lambda loss: item(loss, True), lambda record: record.ledger.unit == "item"),
-            self._record(windows),
-            sum((times * self.misplaced_item(self.kinds[kind]) for kind, times in counts.items()), Fraction(0)),
+            event=event(Record.event, False),
+            event_zcdp=event(lambda record: rho_of_pure(record.event()), False),
+            item=item(Record.item, False),
+            item_zcdp=item(lambda record: rho_of_pure(record.item()), False),
+            event_gaussian=self._gaussian(counts, lambda loss: event(loss, True), lambda record: True),
+            item_gaussian=self._gaussian(
+                counts, lambda loss: item(loss, True), lambda record: record.ledger.unit == "item"
+            ),
+            record=self._record(windows),
+            misplaced=sum(misplaced, Fraction(0)),
         )
 
     def _record(self, windows: Sequence[tuple[WindowClass, WindowSpan]]) -> Fraction:

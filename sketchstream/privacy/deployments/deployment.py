@@ -162,7 +162,7 @@ class Record:
             yield from replace(self, ledger=part_ledger, seal_id=UNKNOWN, positions=None).parts()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Total:
     """Total losses over a stretch of time.
 
@@ -284,17 +284,17 @@ class Deployment:
         pure = [record for record in chosen if not record.gaussian]
         gaussian = [record for record in chosen if record.gaussian]
         return Total(
-            event_sum(pure, Record.event, within),
-            event_sum(pure, lambda record: rho_of_pure(record.event()), within),
-            self._item_total(pure, Record.item),
-            self._item_total(pure, lambda record: rho_of_pure(record.item())),
-            gaussian_total(gaussian, lambda loss: event_sum(gaussian, loss, within)),
-            gaussian_total(
+            event=event_sum(pure, Record.event, within),
+            event_zcdp=event_sum(pure, lambda record: rho_of_pure(record.event()), within),
+            item=self._item_total(pure, Record.item),
+            item_zcdp=self._item_total(pure, lambda record: rho_of_pure(record.item())),
+            event_gaussian=gaussian_total(gaussian, lambda loss: event_sum(gaussian, loss, within)),
+            item_gaussian=gaussian_total(
                 [record for record in gaussian if record.ledger.unit == "item"],
                 lambda loss: self._item_total(gaussian, loss),
             ),
-            most_of_record(chosen, within, self.evidence),
-            self.misplaced_item(chosen),
+            record=most_of_record(chosen, within, self.evidence),
+            misplaced=self.misplaced_item(chosen),
         )
 
     def misplaced_item(self, records: Iterable[Record]) -> Fraction:

@@ -29,7 +29,6 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
       sketchstream merge site1.sealed site2.sealed -o both.sealed
     """
     from sketchstream.published import SealedState
-    from sketchstream.query.profiles import growth
     from sketchstream.sketch import merge
 
     sketches.require_free(output)
@@ -44,7 +43,6 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
     merged = merge(parts)
     write_durably(output, merged.to_bytes(), mode=PUBLIC)
     facts: dict[str, object] = {"file": str(output), "parts": len(parts), "layers": len(merged.layers)}
-    factor = growth(merged, parts[0])
-    if factor is not None:
+    if (factor := merged.error_growth(parts[0])) is not None:
         facts["error_factor"] = round(factor, 4)
     show.facts(facts, form)
