@@ -37,8 +37,8 @@ class SealedWindow:
         sketch: name of the sketch.
         revision: newest revision of the sketches.
         window: [start, end), ms since 1970.
-        of: number of partitions of the input, the largest in any frontier or header.
-        published: partitions that are done with this window.
+        partitions: number of partitions of the input, the largest in any frontier or header.
+        partitions_done: how many are done with this window.
         missing: partitions that are not done, ascending.
         partial: whether records may be missing, from before the start of some partition or after a loss.
         diverged: whether it may contain records of some partition that the log has lost since.
@@ -55,8 +55,8 @@ class SealedWindow:
     sketch: str
     revision: int
     window: Span
-    of: int
-    published: int
+    partitions: int
+    partitions_done: int
     missing: tuple[int, ...]
     partial: bool
     diverged: bool
@@ -186,7 +186,7 @@ class SealedWindow:
             "window_start": iso(self.window[0]),
             "window_end": iso(self.window[1]),
             "complete": self.complete,
-            "partitions": {"published": self.published, "of": self.of, "missing": list(self.missing)},
+            "partitions": {"published": self.partitions_done, "of": self.partitions, "missing": list(self.missing)},
             "revision": self.revision,
         }
         if self.table is not None:
@@ -210,12 +210,12 @@ class SealedWindow:
     def describe(self) -> str:
         """Completeness in words; it begins with what `complete` is, unless partitions are missing."""
         if self.as_of is not None:
-            return f"preliminary, as of {iso(self.as_of)}: {len(self.parts)} of {self.of} partitions"
+            return f"preliminary, as of {iso(self.as_of)}: {len(self.parts)} of {self.partitions} partitions"
         if self.missing:
             listed = ", ".join(map(str, self.missing[:8])) + (", ..." if len(self.missing) > 8 else "")
             why = ", deleted since" if self.deleted else ""
-            return f"{self.published} of {self.of} partitions (missing: {listed}{why})"
-        parts = [f"all {self.of} partitions"] if self.of > 1 else ["complete"] if self.complete else []
+            return f"{self.partitions_done} of {self.partitions} partitions (missing: {listed}{why})"
+        parts = [f"all {self.partitions} partitions"] if self.partitions > 1 else ["complete"] if self.complete else []
         parts += [] if self.table is None else [f"from table {self.table[0]}"]
         notes = {
             "counting began inside it or records were lost": self.partial,
@@ -475,8 +475,8 @@ class _Assembly:
             sketch=self.sketch,
             revision=revision,
             window=window,
-            of=len(numbers),
-            published=len(numbers) - len(missing),
+            partitions=len(numbers),
+            partitions_done=len(numbers) - len(missing),
             missing=tuple(missing),
             partial=any(frontier.partial.covers(window[1]) for frontier in own.values()),
             diverged=any(frontier.diverged.covers(window[1]) for frontier in own.values()),

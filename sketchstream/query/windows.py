@@ -293,7 +293,9 @@ class PublishedWindows:
         """
         worst, with_copy = worst_of([part.ledger for part in window.parts])
         plan = self.plan_of(window)
-        known = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
+        known = context(
+            self.config, plan, partitions=window.partitions, retention_ms=self.retention_ms, counts=window.counts
+        )
         published = self._other_sketches(window)
         names = {sketch.name for sketch in published}
         others = (*published, *(sketch for sketch in known.others if sketch.name not in names))

@@ -105,7 +105,7 @@ def test_absent_is_not_silent(tmp_path: Path) -> None:
     entries, frontiers = sealed(0, [1])
     publisher.publish(0, entries, frontiers)
     (window,) = reader(tmp_path).windows("minutes")
-    assert (window.published, window.of, window.missing, window.complete) == (1, 2, (1,), False)
+    assert (window.partitions_done, window.partitions, window.missing, window.complete) == (1, 2, (1,), False)
     said = PublishedEvidence(EvidenceNoise(Fraction(30), unkeyed=True))
     behind = Frontier("minutes", 0, 1, EPOCH, 2, 1, evidence=said)
     publisher.publish(1, (), [behind])
@@ -122,7 +122,7 @@ def test_windows_count_the_most_partitions_that_anything_speaks_of(tmp_path: Pat
     publisher.publish(1, *sealed(1, [2]))
     publisher.publish(0, (), [Frontier("minutes", 0, 0, EPOCH + HOUR, 5, 9)])
     (window,) = reader(tmp_path).windows("minutes")
-    assert (window.published, window.of, window.missing) == (2, 5, (2, 3, 4))
+    assert (window.partitions_done, window.partitions, window.missing) == (2, 5, (2, 3, 4))
     assert window.describe() == "2 of 5 partitions (missing: 2, 3, 4)"
 
 
@@ -313,7 +313,7 @@ def test_the_words_on_a_window_begin_with_whether_it_is_complete(
 ) -> None:
     DirectoryPublisher(tmp_path).publish(0, *sealed(0, [1], of=1))
     (window,) = reader(tmp_path).windows("minutes")
-    window = replace(window, partial=partial, of=of)
+    window = replace(window, partial=partial, partitions=of)
     window.__dict__["quality"] = Quality(verdict, "90% counted")
     assert window.describe() == said
     told = status_in_words({"status": said, "quality": {"reason": "90% counted"}})

@@ -33,12 +33,12 @@ def test_windows_hold_both_topics_once_over_restarts() -> None:
     two.send(0, 1, None, BASE + 2 * MINUTE)
     two.run()
     (window,) = two.windows().values()
-    assert (window.of, window.missing) == (3, (TOPIC_STRIDE,)), "one topic has not passed it"
+    assert (window.partitions, window.missing) == (3, (TOPIC_STRIDE,)), "one topic has not passed it"
     two.send(1, 0, None, BASE + 2 * MINUTE)
     two.run()
     (window,) = two.windows().values()
     assert window.whole
-    assert window.of == 3
+    assert window.partitions == 3
     assert not window.repartitioned
     assert [part.origin.partition for part in window.parts] == [0, 1, TOPIC_STRIDE]
     assert state_of(window) == truth.tolist()
@@ -84,7 +84,7 @@ def test_a_topic_that_grows_changes_no_number_and_no_window_of_the_other() -> No
     assert found[BASE].whole
     assert state_of(found[BASE])[:4] == [0, 1, 1, 0]
     assert state_of(found[BASE + MINUTE])[:4] == [0, 0, 0, 1]
-    assert found[BASE + MINUTE].of == 3
+    assert found[BASE + MINUTE].partitions == 3
 
 
 def test_metrics_name_the_topic_of_each_partition() -> None:

@@ -215,7 +215,7 @@ def test_one_bad_partition_halts_alone() -> None:
     assert gauges.ready, "others must not wait for a partition that waits for a person"
     assert "recover" in gauges.partitions[1].reason
     window = d.windows("minutes")[0]
-    assert (window.published, window.of, window.missing, window.complete) == (2, 3, (1,), False)
+    assert (window.partitions_done, window.partitions, window.missing, window.complete) == (2, 3, (1,), False)
     assert window.describe() == "2 of 3 partitions (missing: 1)"
 
 
@@ -495,7 +495,7 @@ def test_silent_partitions_follow_when_all_are_silent() -> None:
     d.advance(minutes=5)
     (window,) = d.windows("minutes")
     assert window.whole
-    assert window.published == 2
+    assert window.partitions_done == 2
 
 
 def test_a_silent_partition_follows_the_others_not_the_clock() -> None:

@@ -112,7 +112,7 @@ def counts(app: TwoTopics, windows: Sequence[int], of: int = 3) -> dict[int, Cou
         for window in published.every("seen", None, None):
             if window.window[0] in windows:
                 assert window.whole, (window.missing, window.partial, window.diverged)
-                assert window.of == of
+                assert window.partitions == of
                 merged: Any = published.result(window)
                 assert isinstance(merged, SealedState)
                 state = np.asarray(merged.state).astype(np.int64)

@@ -132,7 +132,7 @@ def test_partitions_of_a_killed_worker_add_up(noise: str) -> None:
             driver.kill()
     driver.run()
     first, second = driver.windows("hourly")[:2]
-    assert (first.of, first.missing, len(first.parts)) == (3, (), 3)
+    assert (first.partitions, first.missing, len(first.parts)) == (3, (), 3)
     before = ss.merge(list(first.parts))
     answer = ss.merge(list(second.parts)).estimate(before=before)
     stacked = ss.stack(second.parts).estimate(before=ss.stack(first.parts))
