@@ -35,6 +35,9 @@ from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 PUBLIC = {name: case for name, case in CASES.items() if name != "tally"}
 """All but the toy kind, whose answers are a list."""
+SHARED = {"epsilon", "delta", "unit", "epsilon_publish", "delta_publish", "intrusion", "max_weight", "max_total",
+          "capacity", "counted_share", "epsilon_records"}  # fmt: skip
+"""Parameters of specs of several kinds."""
 SAID = {"unit", "delta", "measure", "published", "published_and_one_copy", "total", "total_kept", "losses", "warning",
         "relation", "swap_factor", "no_privacy", "protects", "seen", "not_protected", "assumes"}  # fmt: skip
 
@@ -47,6 +50,22 @@ PLAN = {"quantity", "rmse", "noise", "alternatives", "advice"}
 MADE: dict[int, Any] = {}
 
 every_kind = pytest.mark.parametrize("case", PUBLIC.values(), ids=PUBLIC)
+
+
+def test_a_parameter_of_several_specs_is_described_in_the_same_words() -> None:
+    """Its description begins alike in all of them; what is the kind's own follows."""
+    described: dict[str, list[str]] = {}
+    for kind in dict.fromkeys(case.kind for case in PUBLIC.values()):
+        page = inspect.getdoc(kind.spec_type) or ""
+        block = page.partition("\nArgs:\n")[2].partition("\n\nRaises:")[0]
+        for entry in re.split(r"\n(?=    \w+: )", block):
+            name, _, text = " ".join(entry.split()).partition(": ")
+            described.setdefault(name, []).append(text)
+    shared = {name: texts for name, texts in described.items() if len(set(texts)) < len(texts) or name in SHARED}
+    assert set(shared) >= SHARED
+    for name, texts in shared.items():
+        begins = min(texts, key=len).rstrip(".")
+        assert all(text.startswith(begins) for text in texts), (name, texts)
 
 
 @pytest.fixture(autouse=True)

@@ -77,8 +77,8 @@ class ConvolutionSpec(ConvolutionFields):
         columns: declared columns instead of a group; position = cell.
         mode: "linear" (nothing wraps around; the default for a series) or "circular" (the only mode of other groups).
         origin: lag 0 is this place of the coefficients; above 0 an answer looks ahead.
-        epsilon: exact rational.
-        delta: exact rational in [1e-300, 0.5], or 0 for pure privacy.
+        epsilon: privacy of a layer; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
+        delta: exact rational from 1e-300 to 0.5, or 0 for pure privacy.
         noise: "gaussian", "laplace", "laplace_pure" (needs delta = 0; "auto" may choose it for any delta, which is not
             spent), "counts" (Laplace noise on the counts), for series "tree" (Laplace noise on sums of blocks) and
             "toeplitz" (Gaussian noise on the normalised square root of a filter; up to 131,072 positions), or "auto",
@@ -87,14 +87,16 @@ class ConvolutionSpec(ConvolutionFields):
             default "time" for series of more than 8,192 positions with a delta, else "fourier".
         floor: share of the budget that is spread evenly, in [0, 1); above 0 for layout "time".
         unit: unit of privacy: one "event", or all events of one "item" in this sketch.
-        max_weight: largest absolute weight of one event (unit "event").
-        max_total: promised bound of an item's absolute weights together (unit "item").
-        capacity: largest sum of absolute weights.
+        max_weight: largest absolute weight of one event.
+        max_total: unit "item": a promise of the source that the absolute weights of one item's events in one sketch,
+            over all parts and partitions, add up to at most this.
+        capacity: largest sum of absolute weights that the counters must hold.
         publish: "state", or "closed" to publish each position when it closes; noise is then "gaussian",
             "toeplitz" or "counts".
-        intrusion: True adds fresh noise at seal; "closed" needs False.
-        epsilon_publish: privacy of the fresh noise; default as epsilon.
-        delta_publish: privacy of the fresh noise; default as delta.
+        intrusion: True: `seal` adds fresh noise, and the guarantee holds with one copy of the open state. False: it
+            publishes the bare state, and the guarantee is void for events after any copy. "closed" needs False.
+        epsilon_publish: epsilon of the fresh noise at seal; default epsilon.
+        delta_publish: delta of the fresh noise at seal; default delta.
         weights: weight of each filter's error in the choice of the noise; default 1.
         step_ms: milliseconds of one position, of a series whose positions are event times, from the start of its window
             on; None: positions are whole numbers.

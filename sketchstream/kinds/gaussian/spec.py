@@ -48,23 +48,22 @@ class GaussianSpec(LinearSpec):
     """A vector of counts or sums, one for each item, under exact Gaussian noise.
 
     Args:
-        epsilon: privacy of the state, with delta; exact rational (str, int, Fraction, Decimal, or float by its shortest
-            repr), at least 0.
+        epsilon: privacy of a layer; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
         delta: exact rational from 1e-300 to 0.5.
         unit: unit of privacy: one "event", or all events of one "item" in this sketch. The bound determines what an
             item is: a person, a device.
         domain: ClosedDomain; one slot for each of its items, none left out by sampling.
-        max_weight: unit "event": largest absolute weight of one event. Default 1. Unit "item": optional,
-            the largest weight that is counted; default `max_per_slot`, or `max_total`.
-        max_total: unit "item", required: a promise of the source that the absolute weights of one item's events in
-            one sketch, over all parts and partitions, add up to at most this.
+        max_weight: largest absolute weight of one event. Default 1 for unit "event"; for unit "item" `max_per_slot`, or
+            `max_total`.
+        max_total: unit "item": a promise of the source that the absolute weights of one item's events in one sketch,
+            over all parts and partitions, add up to at most this.
         max_per_slot: unit "item": the same promise for each slot; default `max_total`.
         fraction_bits: f, from 0 to 40; weights are multiples of 2^-f, truncated toward zero.
-        capacity: largest sum of absolute weights that the counters can represent.
-        epsilon_publish: privacy of the fresh noise of `seal`, with delta_publish. Default epsilon.
-        delta_publish: delta of that noise; default delta.
-        intrusion: True (default): `seal` adds fresh noise, and the guarantee holds against one unannounced look at
-            the open state. False: `seal` publishes the bare state.
+        capacity: largest sum of absolute weights that the counters must hold.
+        epsilon_publish: epsilon of the fresh noise at seal; default epsilon.
+        delta_publish: delta of the fresh noise at seal; default delta.
+        intrusion: True: `seal` adds fresh noise, and the guarantee holds with one copy of the open state. False: it
+            publishes the bare state, and the guarantee is void for events after any copy.
         total_share: share of every layer's and every view's mu^2 that a counter of the total weight gets, in lattice
             units; exact rational below 1, 0 (default) for no such counter. The slots' noise is calibrated together with
             it.

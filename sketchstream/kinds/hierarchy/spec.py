@@ -37,23 +37,23 @@ class HierarchySpec(WholeWeightsSpec):
     Args:
         levels: names of the levels below the root, such as ("country", "region", "city"); or a `Tree` with its paths.
         paths: names on the way from the top to each leaf, ("DE", "Bayern", "Fürth"), or one text with tabs.
-        epsilon: privacy of a layer, with delta; exact rational.
+        epsilon: privacy of a layer; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
         delta: exact rational from 1e-300 to 0.5.
-        unit: unit of privacy: one "event", or all events of one "item", whose total weight the source bounds.
+        unit: unit of privacy: one "event", or all events of one "item" in this sketch.
         max_weight: largest absolute weight of one event.
-        max_total: a promise of the source, for unit "item": the absolute weights of an item's events over the sketch's
-            life add up to at most this.
+        max_total: unit "item": a promise of the source that the absolute weights of one item's events in one sketch,
+            over all parts and partitions, add up to at most this.
         signed: whether a true count may be below 0; if not, estimates are not negative either.
         multipliers: how finely the root and each level are counted: noise falls as one over it, and what a unit
             costs rises with the sum of the squares. 0: the level has no noise of its own, its counts are sums of those
             below. Default: 1 for each, within 2% of the smallest mean error of a level (docs/theory/hierarchy.md, 3).
         capacity: largest sum of absolute weights that the counters must hold.
-        epsilon_publish: privacy of the fresh layer at seal (default: epsilon).
-        delta_publish: delta of that layer (default: delta).
-        intrusion: True adds that layer; False publishes the bare state.
-        counted_share: unit "event": share of every layer's and every view's mu^2 that a counter of the events counted
-            gets; 0: none is kept.
-        epsilon_records: unit "event": epsilon of the noise of the number of records admitted; 0: none is kept.
+        epsilon_publish: epsilon of the fresh noise at seal; default epsilon.
+        delta_publish: delta of the fresh noise at seal; default delta.
+        intrusion: True: `seal` adds fresh noise, and the guarantee holds with one copy of the open state. False: it
+            publishes the bare state, and the guarantee is void for events after any copy.
+        counted_share: unit "event": share of every cost that a counter of the events counted gets; 0: none is kept.
+        epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
 
     Raises:
         SpecError: an argument that cannot be; the message names it.

@@ -90,11 +90,8 @@ class LinearSpec:
     """Base of specs that publish `A x + noise`. A subclass is a frozen dataclass with a constructor of its own.
 
     Attributes:
-        delta: privacy of a layer; 0 where the noise is pure, or need not be anything else.
-        epsilon_publish: privacy of the fresh layer at seal.
-        intrusion: whether `seal` adds that layer.
         epsilon_records: epsilon of the discrete Laplace noise of the number of records admitted (`Sketch.admit`), which
-            is a function of envelopes and outside the ledger; 0: none is kept.
+            is a function of envelopes and outside the ledger; 0: none is kept. All others: see the subclasses.
     """
 
     kind: ClassVar[str]

@@ -69,7 +69,7 @@ class ProfileSpec:
     """A noisy histogram of item counts, from which the profile is reconstructed.
 
     Args:
-        epsilon: privacy of the state; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
+        epsilon: privacy of a layer; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
         unit: unit of privacy: one "event", or all events of one "item" in this sketch.
         domain: ClosedDomain or OpenDomain.
         max_count: largest count that the profile resolves; larger ones are pooled. Default 300 (event) or
@@ -78,19 +78,21 @@ class ProfileSpec:
             that is more; noise grows with it, so choose the smallest that is above nearly all counts.
         max_weight: largest absolute weight of one event (unit "event").
         publish: what `seal` publishes: a noisy "histogram" of the counters, or the "state" for merging.
-        epsilon_publish: cost of that publication (default: epsilon).
-        intrusion: whether a fresh layer of noise is added at seal; with publish "state", where it is required. False
-            publishes the bare state.
+        epsilon_publish: epsilon of the fresh noise at seal; default epsilon. Of a histogram: the cost of its
+            publication.
+        intrusion: True: `seal` adds fresh noise, and the guarantee holds with one copy of the open state. False: it
+            publishes the bare state, and the guarantee is void for events after any copy. Publish "state" alone: a
+            histogram always has fresh noise.
         bits: width of the counters of unit "event", 32 or 64; they wrap.
         total_share: share of every layer and view that a counter of the total weight gets; exact rational below 1,
             0 for no such counter. Default 1/40 for unit "event" and for unit "item" with `max_total`, else 0.
         counted: whether the events are counted apart from their weights; that counter gets half of `total_share`.
             Default: where weights above 1 are possible, or a sample is kept of the domain. Ask for it where events
             may be deletions.
-        max_total: promise of the source for unit "item", that the weights of one item's events in one sketch add
-            up to at most this in absolute value. Without it an item may be all of the stream, and no total exists.
-        epsilon_records: epsilon, for unit "event", of the number of records admitted (`Sketch.admit`), from which the
-            share of records that were counted is judged; 0 (default) keeps no such number.
+        max_total: unit "item": a promise of the source that the absolute weights of one item's events in one sketch,
+            over all parts and partitions, add up to at most this. Without it an item may be all of the stream, and no
+            total exists.
+        epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
         groups: groups, each with a histogram, a total and a number of events of its own; an event names its group.
             `epsilon` and `epsilon_publish` are those of each group: an event pays them once, an item in each group that
             it may be in.

@@ -88,12 +88,12 @@ class ProjectionSpec(EventCountingSpec):
         features: what rows consist of, a ClosedDomain or their number.
         k: columns of the projection, 1 to 4096; each row of the state has k cells. With matrix "identity" the number
             of features, or None.
-        epsilon: privacy of the state; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
-        delta: a number from 1e-300 to 0.5; exact as epsilon.
-        unit: unit of privacy: one "event", or all events of one user (the "item") in this sketch.
-        max_weight: largest absolute weight of one event, for unit "event"; larger ones are no-ops. Default 1.
-        max_total: a promise of the source, for unit "item", that the absolute weights of one user add up to at most
-            this.
+        epsilon: privacy of a layer; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
+        delta: exact rational from 1e-300 to 0.5.
+        unit: unit of privacy: one "event", or all events of one "item" in this sketch; an item is a user.
+        max_weight: largest absolute weight of one event. Unit "event" alone; default 1.
+        max_total: unit "item": a promise of the source that the absolute weights of one item's events in one sketch,
+            over all parts and partitions, add up to at most this.
         max_norm: a promise of the source, for unit "item", that the sums of absolute weights by feature have at most
             this L2 norm for every user. With `max_total` too, the better of both is used.
         max_features: a promise, besides max_norm, that no user touches more features than this.
@@ -103,11 +103,11 @@ class ProjectionSpec(EventCountingSpec):
             release is possible, and streams must not react to publications of this sketch.
         seed: seed of a public matrix, 32 bytes or 64 hexadecimal digits. Default: the bytes 0 to 31.
         fraction_bits: f, 0 to 30; weights are kept in multiples of 2^-f.
-        capacity: largest sum of absolute weights of the whole sketch, user units; capacity 2^f is below 2^53.
-        epsilon_publish: epsilon of the noise that is added at the seal (default: epsilon).
-        delta_publish: delta of that noise (default: delta).
-        intrusion: whether that noise is added. False publishes the bare state, which voids the guarantee for events
-            after any copy of the open state.
+        capacity: largest sum of absolute weights that the counters must hold. In user units, times 2^f below 2^53.
+        epsilon_publish: epsilon of the fresh noise at seal; default epsilon.
+        delta_publish: delta of the fresh noise at seal; default delta.
+        intrusion: True: `seal` adds fresh noise, and the guarantee holds with one copy of the open state. False: it
+            publishes the bare state, and the guarantee is void for events after any copy.
         counted_share: unit "event": share of every cost that a counter of the events counted gets; 0: none is kept.
         epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
 

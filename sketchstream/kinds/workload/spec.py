@@ -55,22 +55,22 @@ class WorkloadSpec(WholeWeightsSpec):
 
     Args:
         workload: the queries: a `Workload`, its text ("prefix:512", "marginals:8:1,2", "a.npy"), or a matrix.
-        epsilon: privacy of a layer; exact rational.
-        delta: privacy of a layer, below 1/2; 0 selects pure epsilon privacy ("laplace", "l2ball").
+        epsilon: privacy of a layer; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
+        delta: exact rational from 1e-300 to 0.5, or 0 for pure epsilon privacy ("laplace", "l2ball").
         mechanism: "auto" (smallest predicted error), "gaussian" (the best covariance), "laplace", "l2ball" (rank up
             to 16), or for comparison "paper" and "plain".
-        unit: unit of privacy: one "event", or all events of one "item", whose total weight the source bounds.
-        max_weight: largest absolute weight of one event (unit "event").
-        max_total: a promise of the source, for unit "item": the absolute weights of an item's events over the sketch's
-            life add up to at most this.
+        unit: unit of privacy: one "event", or all events of one "item" in this sketch.
+        max_weight: largest absolute weight of one event.
+        max_total: unit "item": a promise of the source that the absolute weights of one item's events in one sketch,
+            over all parts and partitions, add up to at most this.
         n_bound: upper bound of the total weight of all events, none of them negative in sum; allows projection.
         objective: "total" (sum of the variances) or "max" (the largest).
         row_weights: (d,) importance of each query, positive; only with "total".
         capacity: largest sum of absolute weights that the counters must hold.
-        intrusion: True adds a fresh layer at seal; False publishes the bare state, and is void for events after any
-            copy of the open state.
-        epsilon_publish: epsilon of the fresh layer at seal (default: epsilon).
-        delta_publish: delta of the fresh layer at seal (default: delta).
+        intrusion: True: `seal` adds fresh noise, and the guarantee holds with one copy of the open state. False: it
+            publishes the bare state, and the guarantee is void for events after any copy.
+        epsilon_publish: epsilon of the fresh noise at seal; default epsilon.
+        delta_publish: delta of the fresh noise at seal; default delta.
         counted_share: unit "event": share of every cost that a counter of the events counted gets; 0: none is kept.
         epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
         universe: map from the fields of a record to a cell, with names of cells; its columns have the names
