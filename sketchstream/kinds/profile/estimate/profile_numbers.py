@@ -164,20 +164,21 @@ class ProfileNumbers(Profile):
         """See `Profile`."""
         return self._quantile(q, normal_quantile(LEVEL))
 
-    def interval(self, level: float | str | None = None, at: float | None = None) -> Any:
-        """(n+1, 2) ends of the intervals of `values`.
+    def interval(  # type: ignore[override]
+        self, named: float | str | None = None, /, level: float | None = None
+    ) -> Any:
+        """(n+1, 2) ends of the intervals of `values`; or a named number with its interval, as `number` gives it.
 
         Args:
-            level: level of the intervals. A text is the name of a number, whose new method is `number`; until the next
-                release it works here too, with the level as `at`.
-            at: level of the interval of a number that is named.
+            named: name of a number; or the level, as the intervals of other kinds take it.
+            level: level of the interval.
 
         Raises:
             EstimateError: a level outside, or an unknown name.
         """
-        if isinstance(level, str):
-            return self.number(level, LEVEL if at is None else at)
-        return super().interval(level)
+        if isinstance(named, str):
+            return self.number(named, LEVEL if level is None else level)
+        return super().interval(level if named is None else named)
 
     def _number(self, name: str, level: float) -> Estimate | Floats:
         z = normal_quantile(level)

@@ -188,8 +188,8 @@ class PublishedRows(LinearAnswers):
         squared_gaps(self.cells, self.cells, np.ravel(first), np.ravel(second), sums)
         step, excess = self.gap_steps(first, second, self), 2 * self.excess
         gaps = self.from_sums("distance", sums.reshape(first.shape), 2 * self.tau, level, excess=excess, step=step)
-        other = np.asarray(first != second, np.float64)
-        value, stderr, low, high = (numbers * other for numbers in (gaps.value, gaps.stderr, gaps.low, gaps.high))
+        four = (gaps.value, gaps.stderr, gaps.low, gaps.high)
+        value, stderr, low, high = (np.where(first != second, numbers, 0.0)[()] for numbers in four)
         return RowEstimates(value, low, high, None, stderr, "distance", level)
 
     def sq_norm(self, u: Who, level: float = LEVEL) -> RowEstimates:

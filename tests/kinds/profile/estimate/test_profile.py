@@ -80,7 +80,7 @@ def test_all_numbers_of_a_closed_profile_come_from_one_law(form, method):
     assert p.coverage.value == pytest.approx(1 - p.counts[1] / p.total.value)
     for name in ("distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage", "above", "at_least.3"):
         found = p.interval(name)
-        wider, narrower = p.interval(name, 0.99), p.interval(name, 0.5)
+        wider, narrower = p.interval(name, level=0.99), p.interval(name, 0.5)
         assert wider.low <= found.low <= narrower.low <= found.value <= narrower.high <= found.high <= wider.high
         assert wider.high - wider.low > found.high - found.low > narrower.high - narrower.low, name
     for name in ("fractions", "counts"):
