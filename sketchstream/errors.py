@@ -144,9 +144,18 @@ class BrokerError(SketchstreamError, ConnectionError):
 
 
 class FencedError(BrokerError):
-    """Another worker has taken over; this one must stop."""
+    """Another worker has taken over; this one must stop.
+
+    Args:
+        message: what happened.
+        whole_worker: whether it has taken over every partition, as it runs under the same group.instance.id.
+    """
 
     retriable = False
+
+    def __init__(self, message: str, *, whole_worker: bool = False) -> None:
+        super().__init__(message)
+        self.whole_worker = whole_worker
 
 
 class SchemaUnavailableError(BrokerError):

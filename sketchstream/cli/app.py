@@ -130,9 +130,9 @@ def _one_line(text: str) -> str:
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **also: Any) -> None:
     """Print one line on standard error for a warning of this package, without its code location; hide others."""
     text = _one_line(str(message))
-    # a warning that names a sketch of a configuration includes the warning of what it published
-    if category.__module__.startswith("sketchstream") and not any(former.endswith(text) for former in _SAID):
-        _SAID.add(text)
+    if category.__module__.startswith("sketchstream") and text not in _SAID:
+        # a warning about a sketch of a configuration says what that of its publications would
+        _SAID.update((text, _one_line(getattr(message, "text", text))))
         show.warn(text)
 
 

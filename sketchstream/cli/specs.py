@@ -5,7 +5,6 @@ In: options. Out: a spec. Touches: the list of a closed domain.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -163,8 +162,9 @@ def spec_of_table(path: Path, item_type: str) -> Any:
     Raises:
         ConfigError: one line for each mistake.
     """
-    from sketchstream.config.bounded_toml import read_toml_file
-    from sketchstream.config.loader import Config
+    from sketchstream.config.bounded_toml import in_toml, read_toml_file
+    from sketchstream.config.plans import plan_sketch
+    from sketchstream.config.validation import read_tables
 
     block = read_toml_file(path)
     foreign = sorted({"name", "window", "windows", "every", "timezone", "quality", "sketch", "input"} & set(block))
@@ -178,11 +178,13 @@ def spec_of_table(path: Path, item_type: str) -> Any:
     source = {"file": "-", "format": "jsonl", "item": "item", "time": "time", "item_type": "int" if ids else item_type}
     # the creator of the sketch knows whether a key is needed
     whole = {"input": source, "key": {"file": "key"}, "sketch": [{**block, "name": "sketch", "window": "1d"}]}
-    try:
-        return Config.from_data(whole, path).sketches[0].spec
-    except ConfigError as error:
-        prefix = re.compile(r'sketch "sketch"(: |\.)')
-        raise ConfigError(*(prefix.sub("", mistake) for mistake in error.mistakes)) from None
+    tables, mistakes, removed = read_tables(whole, named=False)
+    if tables is not None and not removed:
+        plans, wrong = plan_sketch(tables.sketch[0], tables, path.parent)
+        mistakes += [mistake.text for mistake in wrong]
+        if not mistakes:
+            return plans[0].spec
+    raise ConfigError(*(f"{path}: {in_toml(mistake)}" for mistake in mistakes))
 
 
 def describe_by_options(function: Callable[..., Any], *, required: bool = True) -> Callable[..., Any]:

@@ -236,7 +236,7 @@ def parse(epsilon: Fraction, per: str, calendars: Iterable[Calendar], delta: Fra
     """
     zones = {calendar.timezone for calendar in calendars}
     try:
-        width = Width.parse(per)
+        width = Width.parse(per, "a period")
     except ConfigError as error:
-        raise ConfigError(f"privacy.budget.per: {error}".replace("a window is", "a period is")) from None
+        raise ConfigError(f"privacy.budget.per: {error}") from None
     return Budget(epsilon, Calendar(width, zones.pop() if len(zones) == 1 else "UTC"), delta)

@@ -20,7 +20,7 @@ from sketchstream.stream.interfaces import MAX_COLUMNS
 from sketchstream.stream.windows.calendar import DAY_MS
 
 if TYPE_CHECKING:
-    from sketchstream.config.schema import FileTable
+    from sketchstream.config.schema import FileTable, InputTable
     from sketchstream.stream.windows.plans import SketchPlan
 
 NO_PARTITIONER = (
@@ -107,6 +107,11 @@ def file_format(named: str | None, file: str) -> str | None:
     path = Path(file)
     inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     return SUFFIXES.get(inner.suffix.lower())
+
+
+def input_format(block: InputTable) -> str | None:
+    """The format of the records of a topic or file; None for a file whose ending does not say it."""
+    return block.format or "json" if block.topic is not None else file_format(block.format, block.file or "")
 
 
 def split_topics(table: FileTable) -> tuple[list[FileTable], list[Mistake]]:
@@ -303,29 +308,26 @@ def _check_file(table: FileTable) -> Iterator[Mistake]:
         )
 
 
-def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[Mistake]:
-    """Check the fields that sketches need against the format of the input and each other."""
-    block = table.input
-    form = block.format or "json" if block.topic is not None else file_format(block.format, block.file or "")
+def check_fields(fields: Mapping[str, str], block: InputTable) -> Iterator[str]:
+    """Check the fields that a sketch needs against the format of the input.
+
+    Args:
+        fields: field of each role.
+        block: the input.
+    """
+    form = input_format(block)
+    if form == "jsonl" or (form in formats.names() and formats.by_name(form).named):
+        for role, field in fields.items():
+            if not all(field.split(".")):
+                yield f"{role} must be a dotted field such as user.id, found {field!r:.60}"
+    elif fields and form not in ("csv", "parquet", None):
+        role, field = next(iter(fields.items()))
+        yield f"{role} = {field!r:.60} names a field, and format = {form!r} has none"
+
+
+def check_columns(plans: Sequence[SketchPlan]) -> Iterator[Mistake]:
+    """Check the number of fields that sketches need."""
     fields = {field for plan in plans for field in plan.fields.values()}
-    dotted = form == "jsonl" or (form in formats.names() and formats.by_name(form).named)
-    if not dotted and form not in ("csv", "parquet", None):
-        for plan in plans:
-            if plan.fields:
-                role, field = next(iter(plan.fields.items()))
-                yield Mistake(
-                    f'sketch "{plan.name}": {role} = {field!r:.60} names a field, and format = {form!r} has none',
-                    "input.format",
-                )
-        return
-    if dotted:
-        for plan in plans:
-            for role, field in plan.fields.items():
-                if not all(field.split(".")):
-                    yield Mistake(
-                        f'sketch "{plan.name}": {role} must be a dotted field such as user.id, found {field!r:.60}',
-                        "input.format",
-                    )
     if len(fields) > MAX_COLUMNS:
         yield Mistake(
             f"all sketches together may name at most {MAX_COLUMNS} fields in addition to item, weight and time, "

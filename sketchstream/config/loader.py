@@ -146,9 +146,7 @@ class Config:
     @property
     def format(self) -> str:
         """Record format: see `sketchstream.stream.formats` (topics), `FILE_ONLY` and avro (files)."""
-        if self.from_kafka:
-            return self.input.format or "json"
-        return checks.file_format(self.input.format, self.input.file or "") or ""
+        return checks.input_format(self.input) or ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -451,7 +449,7 @@ def _assemble_one(table: schema.FileTable, path: Path, unclear: Collection[str])
         if f"sketch.{number}" in unclear:
             continue
         made, wrong = plan_sketch(block, table, path.parent)
-        mistakes += [f'sketch "{block.name}": {mistake}' for mistake in wrong]
+        found += (checks.Mistake(f'sketch "{block.name}": {mistake.text}', *mistake.keys) for mistake in wrong)
         plans += made
         blocks |= {plan.name: block for plan in made}
     for name in sorted({plan.name for plan in plans} - names):
@@ -464,7 +462,7 @@ def _assemble_one(table: schema.FileTable, path: Path, unclear: Collection[str])
         if number > 1 and name not in twice
     ]
     found += checks.check_payload(table)
-    found += checks.check_columns(table, plans)
+    found += checks.check_columns(plans)
     found += checks.check_store(table)
     found += checks.check_metrics(table)
     found += checks.check_serve(table)

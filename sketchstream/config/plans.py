@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sketchstream import kinds
 from sketchstream.config import checks
+from sketchstream.config.checks import Mistake
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.items.item_lists import read_items
 from sketchstream.kinds.capabilities import Reconstructing
@@ -35,22 +36,35 @@ MAX_EARLY = 100
 SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 
-def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[list[SketchPlan], list[str]]:
-    """Turn one block into a plan for each of its series of windows, or into a list of its mistakes."""
-    block_input = table.input
+class SketchWarning(NoPrivacyWarning):
+    """A warning about one sketch of a configuration.
+
+    Args:
+        sketch: name of the sketch.
+        text: the warning, as what the sketch publishes repeats it.
+    """
+
+    def __init__(self, sketch: str, text: str) -> None:
+        super().__init__(f'sketch "{sketch}": {text}')
+        self.text = text
+
+
+def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[list[SketchPlan], list[Mistake]]:
+    """Turn one block into a plan for each of its series of windows, or into mistakes, which do not name the sketch."""
     context = _context_of_tables(table, folder)
-    mistakes = list(block.check(context))
+    fields, listed = dict(block.fields()), dict(block.listed())
+    mistakes = [Mistake(text) for text in (*block.check(context), *checks.check_fields(fields, table.input))]
     series: list[_Series] = []
     domain: ClosedDomain | OpenDomain | None = None
     try:
         series = _series(block)
     except ConfigError as error:
-        mistakes.append(str(error))
+        mistakes.append(Mistake(str(error)))
     if block.domain is not None:
         try:
-            domain = _domain(block.domain, block_input.item_type, folder)
+            domain = _domain(block.domain, table.input.item_type, folder)
         except (ConfigError, SpecError) as error:
-            mistakes.append(str(error))
+            mistakes.append(Mistake(str(error), "input.item_type"))
     try:
         block = block.with_lists(
             {
@@ -59,7 +73,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
             }
         )
     except ConfigError as error:
-        mistakes.append(str(error))
+        mistakes.append(Mistake(str(error)))
     context = replace(context, windows=series[0][1] if series else None)
     early: EarlyAnswers | None = None
     with warnings.catch_warnings(record=True) as caught:
@@ -70,20 +84,19 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
                 None if (epsilon := getattr(block, name)) is None else exact_noise(epsilon, name)
                 for name in ("epsilon_refused", "epsilon_misplaced")
             )
-            mistakes += _misplaced_events(spec, misplaced)
+            mistakes += map(Mistake, _misplaced_events(spec, misplaced))
             if series:
                 early_options = block.emit_every, block.epsilon_early
-                early = early_answers(spec, series[0][1:3], *early_options, block_input.lateness, len(series))
+                early = early_answers(spec, series[0][1:3], *early_options, table.input.lateness, len(series))
         except (SpecError, ConfigError) as error:
-            mistakes.append(str(error))
+            mistakes.append(Mistake(str(error)))
     if mistakes:
         return [], mistakes
-    for caught_warning in caught:
-        warnings.warn(f'sketch "{block.name}": {caught_warning.message}', caught_warning.category, stacklevel=7)
-    warning = None if spec.no_privacy else kinds.kind_of(spec).guarantee(spec, kinds.initial_ledger(spec)).warning
-    if warning is not None:
-        warnings.warn(f'sketch "{block.name}": {warning}', NoPrivacyWarning, stacklevel=7)
-    fields, listed = dict(block.fields()), dict(block.listed())
+    told = [str(warning.message) for warning in caught]
+    if not spec.no_privacy and (text := kinds.kind_of(spec).guarantee(spec, kinds.initial_ledger(spec)).warning):
+        told.append(text)
+    for text in told:
+        warnings.warn(SketchWarning(block.name, text), stacklevel=7)
     plans = [
         SketchPlan(name, spec, calendar, steps, fields, stride, refused, misplaced, early, listed)
         for name, calendar, steps, stride in series
@@ -183,12 +196,11 @@ def _context_of_tables(table: FileTable, folder: Path) -> TableContext:
     from sketchstream.kinds.config_tables import TableContext
 
     block = table.input
-    form = block.format if block.topic is not None else checks.file_format(block.format, block.file or "")
     return TableContext(
         partitioned_by=block.partitioned_by,
         unchecked=block.topic is not None and block.partitioner == "unchecked",
         weights=block.weight is not None,
-        packed=form in ("packed", "msgpack"),
+        packed=checks.input_format(block) in ("packed", "msgpack"),
         folder=folder,
     )
 

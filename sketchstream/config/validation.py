@@ -63,8 +63,12 @@ EXPECTED: Final[Mapping[str, str]] = {
 """For each kind of error, what was expected."""
 
 
-def read_tables(written: Mapping[str, Any]) -> tuple[FileTable | None, list[str], set[str]]:
+def read_tables(written: Mapping[str, Any], *, named: bool = True) -> tuple[FileTable | None, list[str], set[str]]:
     """Read the valid parts of the file's tables.
+
+    Args:
+        written: plain data of the file.
+        named: whether mistakes name the sketch that has them, and not only its keys.
 
     Returns:
         The tables, None if they cannot be used; mistakes; the keys ("input.topic", "sketch.0") that were
@@ -87,7 +91,7 @@ def read_tables(written: Mapping[str, Any]) -> tuple[FileTable | None, list[str]
         unknown_keys = [error for error in errors if error["type"] == "extra_forbidden"]
         before = copy.deepcopy(data)
         for error in unknown_keys or errors:
-            text = _explain(error, written, before)
+            text = _explain(error, written, before, named=named)
             if text is not None and text not in mistakes:
                 mistakes.append(text)
             _mend(data, error["type"], error["loc"], unclear)
@@ -118,10 +122,10 @@ def _in_the_file(errors: Iterable[Any], data: Mapping[str, Any]) -> list[dict[st
     return placed
 
 
-def _explain(error: Any, written: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
+def _explain(error: Any, written: Mapping[str, Any], data: Mapping[str, Any], *, named: bool) -> str | None:
     """Describe a mistake in one line; None if it is a consequence of others."""
     kind, loc, value = error["type"], tuple(error["loc"]), error["input"]
-    path = _spell_place(loc, data)
+    path = _spell_place(loc if named else loc[2:], data)
     if kind == "extra_forbidden":
         if len(loc) == 3 and loc[0] == "sketch" and loc[2] in GROUP_KEYS:
             return f"{path} belongs to kind = 'profile'. {INSTEAD_OF_GROUPS}"
@@ -143,8 +147,7 @@ def _explain(error: Any, written: Mapping[str, Any], data: Mapping[str, Any]) ->
     if kind == "literal_error":
         return f"{path} must be {error['ctx']['expected']}{value_text}"
     if kind == "value_error":
-        message = str(error["msg"]).removeprefix("Value error, ")
-        return f"{path} {message.removeprefix('a duration ').removeprefix('a size ')}"
+        return f"{path} {error['ctx']['error']}"
     for limit, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
         if limit in error.get("ctx", {}):
             return f"{path} must be {words} {error['ctx'][limit]}{value_text}"

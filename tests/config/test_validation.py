@@ -75,6 +75,14 @@ def test_a_wrong_table_hides_no_mistake_that_uses_its_name_as_a_word(table: str)
     assert not any("needs a hash key" in line for line in found)
 
 
+def test_a_domain_of_ids_is_not_reported_where_the_type_of_items_is_wrong() -> None:
+    ids = ("slots = 1024, levels = 4", "size = 9")
+    (only,) = mistakes(('time = "ts"', 'time = "ts"\nitem_type = "number"'), ids)
+    assert only.startswith("input.item_type must be 'text', 'int' or 'bytes'")
+    (only,) = mistakes(ids)
+    assert "domain.size counts the ids" in only
+
+
 def test_mistakes_of_every_sketch_and_table_are_told() -> None:
     second = '[[sketch]]\nname = "Daily"\nunit = "event"\nwindow = "1d"\n'
     second += 'epsilon = 99\ndomain = { slots = 1 }\ntimezone = "Mars"\n'

@@ -163,6 +163,8 @@ def _columns(spec: Spec, batch: Any) -> tuple[npt.NDArray[np.int64], Any, Any, A
     Raises:
         FormatError: columns are missing, or have types from which no exact number or item follows.
     """
+    import pyarrow as pa
+
     kind = kinds.kind_of(spec)
     paired = "row" if "row" in kind.intake.carries else "group" if groups_of(spec) else None
     names = batch.schema.names
@@ -178,8 +180,12 @@ def _columns(spec: Spec, batch: Any) -> tuple[npt.NDArray[np.int64], Any, Any, A
                 f"rows have a column {name!r}, which only {PAIRED[name]} has: leave it out of the GROUP BY"
             )
     pairs = None if paired is None else _item_column(batch.column(paired), paired)
-    if pairs is not None and paired == "group" and "int" in str(pairs.type):  # names of groups are text
-        pairs = pairs.cast("large_string")
+    if (
+        pairs is not None
+        and paired == "group"
+        and (pa.types.is_integer(pairs.type) or pa.types.is_dictionary(pairs.type))
+    ):
+        pairs = pairs.cast("large_string")  # names of groups are text
     return (
         _starts(batch.column("window")),
         pairs,

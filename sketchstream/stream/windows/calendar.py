@@ -74,21 +74,21 @@ class Width:
         if letter in "mh":
             minutes = count * (60 if letter == "h" else 1)
             if minutes % 1440 == 0:
-                return cls._checked(minutes // 1440, "day", text)
+                return cls._checked(minutes // 1440, "day", text, name)
             if 1440 % minutes:
                 raise ConfigError(f"{expected}; {text!r:.40} does not divide a day")
             return cls(minutes, "minute")
         if letter in "dw":
-            return cls._checked(count * (7 if letter == "w" else 1), "day", text)
+            return cls._checked(count * (7 if letter == "w" else 1), "day", text, name)
         months = count * (12 if letter == "y" else 1)
         if 12 % months and months % 12:
             raise ConfigError(f"{name} of months divides a year or is whole years; found {text!r:.40}")
-        return cls._checked(months, "month", text)
+        return cls._checked(months, "month", text, name)
 
     @classmethod
-    def _checked(cls, count: int, unit: Literal["day", "month"], text: str) -> Width:
+    def _checked(cls, count: int, unit: Literal["day", "month"], text: str, name: str) -> Width:
         if count > (366 if unit == "day" else 120):
-            raise ConfigError(f"a window is at most ten years (or 366 days), found {text!r:.40}")
+            raise ConfigError(f"{name} is at most ten years (or 366 days), found {text!r:.40}")
         return cls(count, unit)
 
     def steps(self, every: Width) -> tuple[Width, int, int]:

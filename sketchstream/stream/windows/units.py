@@ -28,8 +28,12 @@ _MAX_DURATION_MS = 10 * 366 * _MS["d"]
 """Ten years: a longer duration is a mistake."""
 
 
-def duration_ms(text: object, name: str = "a duration") -> int:
+def duration_ms(text: object, name: str = "") -> int:
     """Milliseconds in "250ms", "30s", "10m", "1h", "1d" or "1w".
+
+    Args:
+        text: the duration.
+        name: what has it, the first words of an error.
 
     Raises:
         ConfigError: anything else, also a number without a unit.
@@ -40,15 +44,21 @@ def duration_ms(text: object, name: str = "a duration") -> int:
     """
     match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise ConfigError(f"{name} must be a number with a unit such as '30s', '10m', '1h' or '1d', found {text!r:.40}")
+        raise ConfigError(
+            f"{name} must be a number with a unit such as '30s', '10m', '1h' or '1d', found {text!r:.40}".lstrip()
+        )
     duration = int(match[1]) * _MS[match[2]]
     if duration > _MAX_DURATION_MS:
-        raise ConfigError(f"{name} must be at most ten years, found {text!r:.40}")
+        raise ConfigError(f"{name} must be at most ten years, found {text!r:.40}".lstrip())
     return duration
 
 
-def size_bytes(text: object, name: str = "a size") -> int:
+def size_bytes(text: object, name: str = "") -> int:
     """Bytes in "4GiB", "512MiB", "10MB" or a whole number of bytes.
+
+    Args:
+        text: the size.
+        name: what has it, the first words of an error.
 
     Raises:
         ConfigError: anything else, and zero.
@@ -60,7 +70,7 @@ def size_bytes(text: object, name: str = "a size") -> int:
     spelled = str(text) if isinstance(text, int) and not isinstance(text, bool) else text
     match = _SIZE.fullmatch(spelled.strip()) if isinstance(spelled, str) else None
     if match is None or int(match[1]) == 0:
-        raise ConfigError(f"{name} must be a size such as '4GiB' or '512MiB', found {text!r:.40}")
+        raise ConfigError(f"{name} must be a size such as '4GiB' or '512MiB', found {text!r:.40}".lstrip())
     return int(match[1]) * _BYTES[match[2] or "B"]
 
 

@@ -79,9 +79,7 @@ def translate_errors(action: str) -> Iterator[None]:
         raise FencedError(f"{action}: another worker has taken the partition over") from error
     except errors.FencedInstanceIdError as error:
         msg = f"{action}: another worker runs with the same group.instance.id"
-        fenced = FencedError(msg)
-        fenced.whole_worker = True  # type: ignore[attr-defined]
-        raise fenced from error
+        raise FencedError(msg, whole_worker=True) from error
     except errors.KafkaConfigurationError as error:
         raise ConfigError(f"{action}: {spell_error(error)}") from error
     except errors.AuthorizationError as error:

@@ -298,7 +298,7 @@ class KafkaStore:
             again |= self._blobs_to_rewrite(partition, fence, snapshot)
             fence.write(snapshot, again, about, self._member)
         except FencedError as error:
-            if getattr(error, "whole_worker", False):
+            if error.whole_worker:
                 self._member.mark_fenced(error)
             raise
         fence.broken = False
