@@ -214,8 +214,8 @@ def protobuf_rounds(rich_one: bool, records: int, few: int) -> dict[str, tuple[R
     from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
-    from sketchstream_connectors.decode.protobuf import wishes_of
     from sketchstream_connectors.decode.protobuf.finder import ProtobufFinder
+    from sketchstream_connectors.decode.protobuf.format import wishes_of
     from sketchstream_connectors.decode.protobuf.schema import read_files
 
     file, made = message_class(rich_one)

@@ -22,8 +22,8 @@ _HOMES = {
     "key": "sketchstream_connectors.decode.raw_values",
     "value": "sketchstream_connectors.decode.raw_values",
     "packed": "sketchstream_connectors.decode.packed_maps",
-    "avro": "sketchstream_connectors.decode.avro",
-    "protobuf": "sketchstream_connectors.decode.protobuf",
+    "avro": "sketchstream_connectors.decode.avro.format",
+    "protobuf": "sketchstream_connectors.decode.protobuf.format",
 }
 """Module of each format; its `FORMATS` holds the format under this name."""
 

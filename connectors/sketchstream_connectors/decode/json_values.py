@@ -19,8 +19,8 @@ from sketchstream.kernels import use_numpy_twin
 from sketchstream.kernels.tokens import ASK, DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, TOMBSTONE, UNREAD
 from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode import json_scanner, layouts
+from sketchstream_connectors.decode.memory_pool import int_rows
 from sketchstream_connectors.decode.named_fields import Found, NamedFormat, assemble, nest_fields, wanted_fields
-from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import column_times
 

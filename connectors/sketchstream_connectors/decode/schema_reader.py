@@ -19,8 +19,8 @@ from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import MISSING
 from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode import binary_kernels as kernels
+from sketchstream_connectors.decode.memory_pool import int_rows
 from sketchstream_connectors.decode.named_fields import Found, assemble
-from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import Records, read_only
 
 FRAMINGS: Final = {

@@ -21,7 +21,7 @@ from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode import time_kernels
-from sketchstream_connectors.decode.pools import int_rows
+from sketchstream_connectors.decode.memory_pool import int_rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 
 TO_MS: Final = {unit: Fraction(1000, per_s).as_integer_ratio() for unit, per_s in UNITS_PER_S.items()}

@@ -26,8 +26,9 @@ from sketchstream.files import reading
 from sketchstream.log_events import EventLog
 from sketchstream.stream.formats import RECORD_TIME, Fields
 from sketchstream.stream.interfaces import Chunk
-from sketchstream_connectors.decode.avro import AvroReader, tree
+from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.blocks import BlockSplitter
+from sketchstream_connectors.decode.avro.format import AvroReader
 from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
 from sketchstream_connectors.decode.named_fields import wanted_fields
 from sketchstream_connectors.files.blocks import chunk_of

@@ -24,7 +24,7 @@ from sketchstream.items.events import Events
 from sketchstream.log_events import EventLog
 from sketchstream.stream.input.sampling import PARSED, Sample, Wanted
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, Source, SourceEvent
-from sketchstream_connectors.decode import pools
+from sketchstream_connectors.decode import memory_pool
 from sketchstream_connectors.files import blocks, compression, containers, rows
 from sketchstream_connectors.files.layout import Layout
 
@@ -128,7 +128,7 @@ class FileSource(Source):
             self._chunks = None
             return [PartitionError(0, _halting(error))]
         if chunk is None:
-            pools.clear_pools()
+            memory_pool.clear_pools()
             return []
         if self._wanted is not None:
             self._check_sample(chunk, first=begin == 0)

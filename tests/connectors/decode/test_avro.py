@@ -26,7 +26,8 @@ from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.items.columns import Choices
 from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode import binary_kernels as kernels
-from sketchstream_connectors.decode.avro import AvroReader, tree
+from sketchstream_connectors.decode.avro import tree
+from sketchstream_connectors.decode.avro.format import AvroReader
 from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import leaf_names, parse
 from sketchstream_connectors.decode.decoder import Decoder

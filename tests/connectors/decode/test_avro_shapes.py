@@ -20,7 +20,7 @@ import pytest
 from helpers.binary_payloads import fields_of, items_of, records_of
 from sketchstream.items.columns import Choices
 from sketchstream.stream.windows.calendar import NO_TIME
-from sketchstream_connectors.decode.avro import AvroReader
+from sketchstream_connectors.decode.avro.format import AvroReader
 from sketchstream_connectors.decode.avro.schema import leaf_names, parse
 
 DAY_MS = 86_400_000

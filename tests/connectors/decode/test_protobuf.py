@@ -22,8 +22,8 @@ from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.items.columns import Choices
 from sketchstream.stream.windows.calendar import NO_TIME
 from sketchstream_connectors.decode.decoder import Decoder
-from sketchstream_connectors.decode.protobuf import FORMATS, ProtobufReader
 from sketchstream_connectors.decode.protobuf.finder import unpack_indexes
+from sketchstream_connectors.decode.protobuf.format import FORMATS, ProtobufReader
 from sketchstream_connectors.decode.protobuf.plan import leaf_names
 from sketchstream_connectors.decode.protobuf.schema import from_registry, read_files
 

@@ -26,10 +26,11 @@ from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream.stream.formats import UNITS_PER_S as PER_S
 from sketchstream.stream.formats import TimeUnit
 from sketchstream.stream.windows.calendar import NO_TIME
-from sketchstream_connectors.decode.avro import AvroReader, tree
+from sketchstream_connectors.decode.avro import tree
+from sketchstream_connectors.decode.avro.format import AvroReader
 from sketchstream_connectors.decode.avro.schema import parse
 from sketchstream_connectors.decode.decoder import Decoder
-from sketchstream_connectors.decode.protobuf import ProtobufReader
+from sketchstream_connectors.decode.protobuf.format import ProtobufReader
 from sketchstream_connectors.decode.protobuf.schema import read_files
 from sketchstream_connectors.decode.slots import slots_of
 from sketchstream_connectors.decode.times import column_times, in_ms, text_times

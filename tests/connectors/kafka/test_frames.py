@@ -40,8 +40,8 @@ from kafka.protocol.parser import KafkaProtocol
 from kafka.structs import TopicPartition
 
 from helpers.kafka.batches import Batch, Log, Record
-from sketchstream_connectors.decode import pools
-from sketchstream_connectors.decode.pools import MemoryPool
+from sketchstream_connectors.decode import memory_pool
+from sketchstream_connectors.decode.memory_pool import MemoryPool
 from sketchstream_connectors.kafka.fetch import fetch_patch, frames, read_ahead
 from sketchstream_connectors.kafka.fetch.fetch_ahead import FetchAhead
 from sketchstream_connectors.kafka.fetch.fetch_responses import FLEXIBLE, VERSIONS, read_response
@@ -430,7 +430,7 @@ def test_waiting_memory_is_bounded_and_overwritten_when_it_rests(monkeypatch: py
     assert sum(bool(root.any()) for root in roots) == pool.kept
     pool.rest()
     assert pool.waiting > 0  # frames come
-    monkeypatch.setattr(pools, "IDLE_S", 0.0)
+    monkeypatch.setattr(memory_pool, "IDLE_S", 0.0)
     pool.rest()
     assert pool.waiting == 0
     assert not any(root.any() for root in roots)
@@ -442,7 +442,7 @@ def test_waiting_memory_is_bounded_and_overwritten_when_it_rests(monkeypatch: py
 
 def test_short_frames_are_in_memory_of_their_own() -> None:
     pool = MemoryPool()
-    view = pool.take(pools.MAX_FRESH_BYTES)
+    view = pool.take(memory_pool.MAX_FRESH_BYTES)
     del view
     assert pool.waiting == 0
 
@@ -458,17 +458,17 @@ def test_a_small_request_leaves_a_large_piece_alone() -> None:
 
 
 def test_arrays_of_two_chunks_never_share_memory() -> None:
-    first = pools.int_rows(6, 50_000)
+    first = memory_pool.int_rows(6, 50_000)
     first[:] = 1
     row = first[3][5:7]
     del first
-    second = pools.int_rows(6, 50_000)
+    second = memory_pool.int_rows(6, 50_000)
     second[:] = 2
     assert row.tolist() == [1, 1]
     address = second.ctypes.data
     del second
-    assert pools.int_rows(6, 50_000).ctypes.data == address
-    assert pools.int_rows(2, 0).shape == (2, 0)
+    assert memory_pool.int_rows(6, 50_000).ctypes.data == address
+    assert memory_pool.int_rows(2, 0).shape == (2, 0)
 
 
 # ------------------------------------------------------------------------------------------------- fetching ahead
@@ -863,7 +863,7 @@ def test_idle_polls_let_the_memory_of_past_records_go(monkeypatch: pytest.Monkey
     pool = MemoryPool()
     view = pool.take(LONG)
     del view
-    monkeypatch.setattr(pools, "IDLE_S", 0.0)
+    monkeypatch.setattr(memory_pool, "IDLE_S", 0.0)
     FetchAhead(ahead.fetcher, pool, ReadAhead()).fetch_records(10)
     assert pool.waiting == 0
 

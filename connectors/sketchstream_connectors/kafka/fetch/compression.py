@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sketchstream.errors import CorruptRecordError, MissingExtraError
-from sketchstream_connectors.decode.pools import PAYLOADS
+from sketchstream_connectors.decode.memory_pool import PAYLOADS
 
 Buffer = bytes | bytearray | memoryview
 

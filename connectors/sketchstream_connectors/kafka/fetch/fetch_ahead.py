@@ -22,8 +22,8 @@ from functools import cache
 from typing import Any
 
 from sketchstream.config import kafka_settings
-from sketchstream_connectors.decode import pools
-from sketchstream_connectors.decode.pools import MemoryPool
+from sketchstream_connectors.decode import memory_pool
+from sketchstream_connectors.decode.memory_pool import MemoryPool
 from sketchstream_connectors.kafka.fetch.read_ahead import ReadAhead, Reading, read_committed
 from sketchstream_connectors.kafka.fetch.record_batch import end_of
 
@@ -148,7 +148,7 @@ class FetchAhead:
         """Return, as the client does, records by partition, and whether there is nothing to wait for."""
         fetcher = self._fetcher
         self._pool.rest()
-        pools.clear_pools()
+        memory_pool.clear_pools()
         self._asked_ahead = False
         self._answered.clear()  # before the drain: an answer that comes after it ends the wait
         records, more = fetcher.fetched_records(max_records, update_offsets=update_offsets)

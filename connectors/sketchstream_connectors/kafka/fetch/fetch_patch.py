@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 from sketchstream.errors import ConfigError, CorruptRecordError, MissingExtraError
-from sketchstream_connectors.decode.pools import MemoryPool
+from sketchstream_connectors.decode.memory_pool import MemoryPool
 from sketchstream_connectors.decode.records import ClientRecord, Records, from_client_records
 from sketchstream_connectors.kafka.fetch import fetch_ahead, fetch_responses, frames
 from sketchstream_connectors.kafka.fetch.read_ahead import ReadAhead, read_committed

@@ -17,7 +17,7 @@ import struct
 import weakref
 from typing import Any, cast
 
-from sketchstream_connectors.decode.pools import MemoryPool
+from sketchstream_connectors.decode.memory_pool import MemoryPool
 from sketchstream_connectors.kafka.fetch.fetch_responses import FETCH, VERSIONS, read_response
 
 WINDOW = 1 << 16

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import CorruptRecordError, MissingExtraError
-from sketchstream_connectors.decode.pools import PAYLOADS, int_rows
+from sketchstream_connectors.decode.memory_pool import PAYLOADS, int_rows
 from sketchstream_connectors.decode.records import Records, from_client_records, no_records, read_only
 from sketchstream_connectors.kafka.fetch import record_kernels as kernels
 from sketchstream_connectors.kafka.fetch.compression import Buffer, Decompressor
