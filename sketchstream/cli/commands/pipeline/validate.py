@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sketchstream_connectors.kafka.input.sample import TopicSample
 
 MANY_PARTITIONS: Final = 256
+SAMPLE: Final = 20_000
+"""Newest records that are read to find the partitioner, where no number is given."""
 MEANS: Final = (2, 5, 10, 20)
 """Mean counts at which the share of heavy-tailed items beyond a modulus is said."""
 WRAPPED: Final = 0.1
@@ -39,7 +41,7 @@ WRAPPED: Final = 0.1
 @click.option(
     "--sample",
     type=click.IntRange(1_000, 10_000_000),
-    default=20_000,
+    default=SAMPLE,
     show_default=True,
     help="Newest records that are read to find the partitioner.",
 )
@@ -62,6 +64,33 @@ def command(
       sketchstream validate -c sketchstream.toml
       sketchstream validate -c sketchstream.toml --write
       sketchstream validate -c sketchstream.toml --online --format json
+    """
+    check(config_file, online=online, write=write, sample=sample, partitions=partitions, form=form)
+
+
+def check(
+    config_file: Path,
+    *,
+    online: bool | None = None,
+    write: bool = False,
+    sample: int = SAMPLE,
+    partitions: int | None = None,
+    form: show.Format = "table",
+) -> None:
+    """Check a configuration, and print what follows from it.
+
+    Args:
+        config_file: path of the configuration.
+        online: whether the broker is asked; None: unless `partitions` is given.
+        write: whether a partitioner that is found is put into the file.
+        sample: number of newest records that are read to find it.
+        partitions: number of partitions of the input.
+        form: how facts are printed.
+
+    Raises:
+        ConfigError: one line for each mistake.
+        BrokerError: no broker answers.
+        StoreError: the key or a folder cannot be read.
     """
     config = clusters.load(config_file)
     if online or write:

@@ -404,9 +404,7 @@ def _find_partitioner(output: Path) -> None:
     from sketchstream.cli.commands.pipeline import validate
 
     try:
-        click.get_current_context().invoke(
-            validate.command, config_file=output, online=None, write=True, sample=20_000, partitions=None, form="table"
-        )
+        validate.check(output, write=True)
     except ConfigError as error:
         raise ConfigError(
             *error.mistakes, f"{output} is written; correct this, then: sketchstream validate -c {output} --write"
