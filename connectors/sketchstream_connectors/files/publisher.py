@@ -22,8 +22,9 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from sketchstream import files
 from sketchstream.errors import ConfigError, DataLossError, FormatError
@@ -177,24 +178,36 @@ class DirectoryPublisher:
         """Nothing is held."""
 
 
+class Closable(Protocol):
+    """What holds something open."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
 class AllPublishers:
     """A `Publisher` that publishes to a topic and to a folder.
 
     Args:
         publishers: publishers in order of publication; frontiers are read from the first one.
+        settle: adds claims to the boundary of a history; None: the first publisher does.
+        companions: what is closed before the publishers, last one first.
     """
 
-    def __init__(self, publishers: Sequence[Publisher]) -> None:
+    def __init__(
+        self,
+        publishers: Sequence[Publisher],
+        settle: Callable[[str, int, Claim], Boundary] | None = None,
+        companions: Sequence[Closable] = (),
+    ) -> None:
         self._publishers = tuple(publishers)
+        self.settle = settle or publishers[0].settle
+        self._companions = tuple(companions)
 
     def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
         """Publish to each."""
         for publisher in self._publishers:
             publisher.publish(partition, entries, frontiers)
-
-    def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
-        """Claims at the first publisher."""
-        return self._publishers[0].settle(sketch, revision, claim)
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Frontiers of the first publisher."""
@@ -202,8 +215,8 @@ class AllPublishers:
 
     def close(self) -> None:
         """Close each."""
-        for publisher in self._publishers:
-            publisher.close()
+        for part in (*reversed(self._companions), *self._publishers):
+            part.close()
 
 
 def read_boundary(folder: Path) -> tuple[int, Boundary]:

@@ -21,13 +21,12 @@ from sketchstream.stream.input import partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink, Source, StateStore
 from sketchstream.stream.state.checkpoint import capture
 from sketchstream.stream.state.partition import PartitionState
-from sketchstream.stream.windows.boundary import Boundary, Claim
 from sketchstream.stream.worker.settings import Settings
 from sketchstream.stream.worker.status import Progress
 from sketchstream.stream.worker.worker import Worker
 from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.files.publisher import AllPublishers, DirectoryPublisher
+from sketchstream_connectors.files.publisher import AllPublishers, Closable, DirectoryPublisher
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.topics import state_topics
 from sketchstream_connectors.kafka.input import sample as kafka_sample
@@ -185,16 +184,13 @@ def _open_publisher(
         first: source of the first topic: its owner of partition 0 publishes results.
     """
     publishers: list[Publisher] = [*topics] if len(topics) < 2 else [Publishers(topics)]
-    if config.history_topic is not None:
-        history = KafkaHistory(connection, config.history_topic)
-        publishers[0] = _PublisherWith(history, publishers[0], settle=history.settle)
     if config.sealed_directory is not None:
         publishers.append(DirectoryPublisher(config.sealed_directory))
-    publisher = publishers[0] if len(publishers) == 1 else AllPublishers(publishers)
+    history = None if config.history_topic is None else KafkaHistory(connection, config.history_topic)
+    companions: list[Closable] = [] if history is None else [history]
     if config.output.results_topic and config.sealed_topic is not None:
-        results = KafkaResults(connection, config, lambda: first.owns(0))
-        publisher = _PublisherWith(results, publisher, settle=publisher.settle)
-    return publisher
+        companions.append(KafkaResults(connection, config, lambda: first.owns(0)))
+    return AllPublishers(publishers, None if history is None else history.settle, companions)
 
 
 def newest_revision(connections: Sequence[Connection], config: Config) -> int | None:
@@ -241,27 +237,3 @@ def _note_timestamps(connection: Connection, topic: str) -> None:
         event_log.warning("timestamps", topic=topic, type=kind, ahead_ms="unlimited")
     else:
         event_log.info("timestamps", topic=topic, type=kind, ahead_ms=ahead)
-
-
-class _PublisherWith:
-    """A publisher with a history or results, which are closed together.
-
-    Args:
-        companion: the history, or the results.
-        publisher: publisher of the worker's windows.
-        settle: adds claims to the boundary.
-    """
-
-    def __init__(
-        self,
-        companion: KafkaHistory | KafkaResults,
-        publisher: Publisher,
-        settle: Callable[[str, int, Claim], Boundary],
-    ) -> None:
-        self._parts = companion, publisher
-        self.publish, self.frontiers, self.settle = publisher.publish, publisher.frontiers, settle
-
-    def close(self) -> None:
-        """Close both."""
-        for part in self._parts:
-            part.close()
