@@ -164,7 +164,7 @@ def _written(state: PartitionState, buffers: Buffers | None) -> Snapshot:
         "newest": state.newest,
         "partitions": state.counts.now,
         "former_counts": [[count, until] for count, until in state.counts.former.items()],
-        "partial": state._partial,
+        "partial": state.lost.missing,
         "idled": [list(span) for span in state._watermark.idled],
         "fingerprint": state.rules.fingerprint,
         "begins": state.lifecycle.specs.begins,

@@ -9,9 +9,9 @@ caller asks the cluster and resumes it with the answer. It also stops before lon
 of one of many, its seal, a copy of thousands), which its caller may leave to another thread; until it is resumed,
 nothing else may change the state.
 
-Its parts have one duty each: `Watermark` judges records, `RecordCounter` counts them, `WindowLifecycle` claims, opens
-and seals windows, `EarlyReleases` and `ClosingPositions` publish from open ones, and the `Outbox` holds what is to be
-published.
+Its parts have one duty each: `Watermark` judges records, `RecordCounter` counts them, `LostRecords` marks the windows
+that lack some, `WindowLifecycle` claims, opens and seals windows, `EarlyReleases` and `ClosingPositions` publish from
+open ones, and the `Outbox` holds what is to be published.
 
 Laws (tests/stream/test_partition.py):
 1. The division of a record sequence into chunks does not matter: windows get the same events, the same records are
@@ -26,23 +26,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
-from sketchstream.array_types import Ints
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream import kernels
 from sketchstream.stream.input.partition_counts import CountNeeded, PartitionCounts, Steps, run_without_cluster
 from sketchstream.stream.interfaces import Chunk, Frontier, Peer, SealedEntry
 from sketchstream.stream.published.evidence import EvidenceNoise
 from sketchstream.stream.state.domain_lists import DomainLists
 from sketchstream.stream.state.evidence import Evidence
+from sketchstream.stream.state.lost_records import LostRecords
 from sketchstream.stream.state.outbox import Outbox
 from sketchstream.stream.state.outcome import Outcome
 from sketchstream.stream.state.record_counter import RecordCounter
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.sketch_state import OpenWindow, PartitionGrowth, SketchState
-from sketchstream.stream.state.watermark import Admission, Watermark
+from sketchstream.stream.state.watermark import Watermark
 from sketchstream.stream.state.window_lifecycle import WindowLifecycle
 from sketchstream.stream.state.window_specs import boundary
 from sketchstream.stream.windows.calendar import EARLIEST_MS, LATEST_MS, NO_TIME
@@ -75,7 +71,7 @@ class PartitionState:
         self.lifecycle = WindowLifecycle(rules, partition, revision, self.counts, self.outbox)
         self._counter = RecordCounter(self.lifecycle, self._ask_partitions)
         self._watermark = Watermark(rules.quorum, rules.lateness_ms)
-        self._partial = False
+        self.lost = LostRecords(self.sketch_states, rules.lateness_ms)
         self._rewound = False
         self._changed = True
 
@@ -109,7 +105,7 @@ class PartitionState:
         state = cls(rules, partition, position, partitions, revision)
         state.counts.restore(former_counts or {})
         state.counts.passed(position)
-        state._partial = partial
+        state.lost.missing = partial
         if any(peer.spec_fingerprint != rules.fingerprint for peer in peers):
             state.lifecycle.specs.begins = boundary(peers, rules.fingerprint, NO_TIME)
         for name, through in (sealed_elsewhere or {}).items():
@@ -189,13 +185,13 @@ class PartitionState:
             admission = self._watermark.admit(events.times, chunk.timestamps, future_after, advances)
             outcome.note_admission(admission)
             if admission.future + admission.unreadable < n:
-                self._note_partial(watermark_before, admission, chunk.timestamps, future_after)
+                self.lost.note_moves(watermark_before, admission, chunk.timestamps, future_after, self.newest)
                 self.newest = max(self.newest, admission.high)
                 yield from self._counter.count(self.sketch_states.values(), events, admission, outcome)
-            self._note_unplaced(chunk, admission.verdict)
+            self.lost.refuse(chunk, admission.verdict, self.newest)
             outcome.sealed += yield from self._seal()
             outcome.note_refused(events, admission)
-            self._note_contradictions(chunk, advances)
+            self.lost.contradict(chunk, advances, self._watermark.idled)
         elif advances:
             for _, watermark in advances:
                 self.advance(watermark)
@@ -209,39 +205,6 @@ class PartitionState:
         """Begin a computation, which asks for partition counts anew and has done no long work yet."""
         self.counts.forget_answers()
         self.lifecycle.pace.begin()
-
-    def _note_unplaced(self, chunk: Chunk, verdict: npt.NDArray[np.uint8]) -> None:
-        """Count future records, and those of an unreadable time, for the windows in which they were meant to be.
-
-        A record whose event time cannot be read is counted for the windows that hold its own timestamp; if it has
-        none, for those that hold the newest event time. A tombstone is meant for no window.
-        """
-        lost = verdict == kernels.UNREADABLE
-        if chunk.tombstones is not None:
-            lost &= ~chunk.tombstones
-        future = verdict == kernels.FUTURE
-        if not lost.any() and not future.any():
-            return
-        stamps = chunk.timestamps
-        meant = np.full(verdict.size, self.newest, np.int64)
-        if stamps is not None:
-            meant = np.where(stamps >= 0, stamps, meant)
-        times = np.concatenate([chunk.events.times[future], meant[lost]])
-        times = times[(times >= EARLIEST_MS) & (times < LATEST_MS)]
-        for state in self.sketch_states.values():
-            state.evidence.refuse(times, state.holding(times), state.progress.through)
-
-    def _note_contradictions(self, chunk: Chunk, advances: Sequence[tuple[int, int]]) -> None:
-        """Mark the windows that idleness closed although records were written in them that come only now.
-
-        The records' own timestamps decide, nothing in their payloads.
-        """
-        if not self._watermark.idled or chunk.timestamps is None:
-            return
-        first = max((index for index, _ in advances), default=0)
-        stamps = chunk.timestamps[first:]
-        for state in self.sketch_states.values():
-            state.evidence.contradict(stamps, self._watermark.idled, self.rules.lateness_ms)
 
     def _require_between(self, chunk: Chunk) -> None:
         """Refuse a chunk with records outside of its positions, or with more records than these can have.
@@ -292,13 +255,8 @@ class PartitionState:
         those of the newest record until then, of that record's own timestamp, and of times up to the lateness beyond
         them.
         """
-        self._partial = True
-        for state in self.sketch_states.values():
-            if state.windows:
-                before = state.partial
-                state.mark_partial(max(window.end for window in state.windows.values()))
-                if state.partial != before:
-                    self._announce(state)
+        for state in self.lost.begin():
+            self._announce(state)
 
     def rewind(self, position: int) -> None:
         """Continue at an earlier position, where the log was truncated: open windows may hold records that it has lost.
@@ -323,27 +281,6 @@ class PartitionState:
         self.counts.passed(position)
         self._watermark.forget_votes()
         self._changed = True
-
-    def _note_partial(self, before: int, admission: Admission, stamps: Ints | None, future_after: int) -> None:
-        """Note whether the watermark has moved in this chunk, after missing records; see `mark_missing_records`.
-
-        A delayed record can move it where a quorum is one record, but its timestamp says until when records were lost.
-        A timestamp beyond `future_after` says nothing: its clock was wrong.
-        """
-        if not self._partial:
-            return
-        after = np.append(admission.before[1:], admission.mark)
-        moved = int(np.argmax(after > before))
-        if after[moved] <= before:
-            return
-        self._partial = False
-        read = admission.times[: moved + 1][admission.verdict[: moved + 1] == 0]
-        newest = int(read.max(initial=max(self.newest, int(after[moved]))))
-        if stamps is not None and stamps[moved] <= future_after:
-            newest = max(newest, int(stamps[moved]))
-        for state in self.sketch_states.values():
-            if state.plan is not None:
-                state.mark_partial(state.plan.last_end(min(newest + self.rules.lateness_ms, LATEST_MS - 1)))
 
     # ------------------------------------------------------------------------------------------- sealing
 
@@ -427,7 +364,7 @@ class PartitionState:
                 if window.end <= through:
                     yield from self.lifecycle.sealing(state, window)
                     n += 1
-            if self._partial:
+            if self.lost.missing:
                 state.mark_partial(through)
             state.evidence.seal(state.plan, state.progress.through, through)
             state.progress.through = state.progress.published = through
