@@ -61,6 +61,32 @@ class Votes(NamedTuple):
     slices: U64
 
 
+class Judged(NamedTuple):
+    """What `admit` found, beside the watermark and the verdict of each record.
+
+    Args:
+        watermark: watermark after the last record.
+        top: how many targets have votes then.
+        low: smallest admitted time; meaningless if none was.
+        high: largest admitted time; meaningless if none was.
+        future: number of future records.
+        unreadable: number of unreadable records.
+        early: number of records that vouch for more than the watermark + lateness.
+        jumps: number of moves by more than the lateness.
+        jumped_at: index of the record that caused the last one; -1 if there was none.
+    """
+
+    watermark: int
+    top: int
+    low: int
+    high: int
+    future: int
+    unreadable: int
+    early: int
+    jumps: int
+    jumped_at: int
+
+
 @kernel
 def _distinct_slices(mask: Any) -> Any:
     """Number of bits set in a uint64."""
@@ -162,10 +188,7 @@ def admit(
         verdict: (n,) filled with ADMITTED, FUTURE or UNREADABLE; only admitted records have a vote.
 
     Returns:
-        The watermark after the last record, how many targets have votes then, the smallest and the largest admitted
-        time (meaningless if none was), the numbers of future, of unreadable and of early records (that vouch for more
-        than the watermark + lateness), the number of moves by more than the lateness, and the index of the record that
-        caused the last such move.
+        A `Judged`.
     """
     earliest, latest, lateness, slice_ms, quorum, most = rule
     scores, lowest, slices = votes
@@ -261,7 +284,7 @@ def admit(
                     base_slice = moved
                     first = (base_slice + 1) * slice_ms
                     break
-    return watermark, top, low, high, n_future, n_unreadable, n_early, n_jumps, jumped_at
+    return Judged(watermark, top, low, high, n_future, n_unreadable, n_early, n_jumps, jumped_at)
 
 
 @kernel

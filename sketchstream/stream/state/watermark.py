@@ -155,7 +155,7 @@ class Watermark:
 
         if begin == end:
             return
-        value, top, low, high, future, unreadable, early, jumps, jumped_at = kernels.admit(
+        judged = kernels.admit(
             times[begin:end],
             _NO_STAMPS if stamps is None else stamps[begin:end],
             future_after,
@@ -166,14 +166,14 @@ class Watermark:
             out.before[begin:end],
             out.verdict[begin:end],
         )
-        self.value, self._top = int(value), int(top)
-        out.low, out.high = min(out.low, int(low)), max(out.high, int(high))
-        out.future += int(future)
-        out.unreadable += int(unreadable)
-        out.early += int(early)
-        out.jumps += int(jumps)
-        if jumps:
-            out.jumped_at = begin + int(jumped_at)
+        self.value, self._top = int(judged.watermark), int(judged.top)
+        out.low, out.high = min(out.low, int(judged.low)), max(out.high, int(judged.high))
+        out.future += int(judged.future)
+        out.unreadable += int(judged.unreadable)
+        out.early += int(judged.early)
+        out.jumps += int(judged.jumps)
+        if judged.jumps:
+            out.jumped_at = begin + int(judged.jumped_at)
 
     def advance(self, value: int) -> bool:
         """Move without votes, for an idle partition; votes for later times stay. True if it moved."""
