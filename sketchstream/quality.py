@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Counter, find_counter, sum_counters
 from sketchstream.kinds.estimates import Estimate
@@ -55,7 +55,8 @@ class Rule:
 
 
 DEFAULT = Rule()
-NEVER = "with unit = 'item' no share of records can be published; the worker's own counts are the check"
+REPORTED: Final = ("warning", "incomplete", "unknown")
+"""Verdicts whose reasons are part of what is said of a window's completeness."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Quality:
         misplaced: number of events (or items) in partitions where they do not belong; None if unknown.
         tolerated: number that may be refused, or misplaced, without a report: the rule's share of the records admitted,
             of which there are more only with a third of the probability of a false alarm.
+        unavailable: whether sketches of this unit never publish the share.
     """
 
     verdict: Verdict
@@ -82,11 +84,12 @@ class Quality:
     refused: Estimate | None = None
     misplaced: Estimate | None = None
     tolerated: float = 0.0
+    unavailable: bool = False
 
     @property
     def is_mentioned(self) -> bool:
         """Whether answers mention the quality of a single file: its share is known, or is known to be unavailable."""
-        return self.share is not None or self.reason == NEVER
+        return self.share is not None or self.unavailable
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -108,7 +111,8 @@ def judge(parts: Sequence[Release | SealedState], rule: Rule = Rule()) -> Qualit
     is at most s, the probability of a report is at most `alarm`.
     """
     if any(part.spec.unit == "item" for part in parts):
-        return Quality("unknown", NEVER)
+        reason = "with unit = 'item' no share of records can be published; the worker's own counts are the check"
+        return Quality("unknown", reason, unavailable=True)
     counters = sum_counters([part.counters for part in parts]) if parts else ()
     admitted = find_counter(counters, ADMITTED)
     apart = any(getattr(part.spec, "counted", False) for part in parts)

@@ -203,7 +203,7 @@ def no_less(value: Fraction | float) -> float:
 
 def _losses_as_text(total: Total, unit: str) -> str:
     """The losses of a total as text; those of an item only where all sketches bound it."""
-    losses = [f"{name} {value}" for name, value in total.to_dict().items() if isinstance(value, str)]
-    if unit == "event":
-        losses = [loss for loss in losses if not loss.startswith("item")] + ["no bound on what an item loses"]
-    return ", ".join(losses)
+    unbounded = ("item", "item_zcdp") if unit == "event" else ()
+    fields = {name: value for name, value in total.to_dict().items() if name not in unbounded}
+    losses = [f"{name} {value}" for name, value in fields.items() if isinstance(value, str)]
+    return ", ".join([*losses, *["no bound on what an item loses"] * (unit == "event")])

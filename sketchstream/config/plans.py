@@ -53,7 +53,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
     """Turn one block into a plan for each of its series of windows, or into mistakes, which do not name the sketch."""
     context = _context_of_tables(table, folder)
     fields, listed = dict(block.fields()), dict(block.listed())
-    mistakes = [Mistake(text) for text in (*block.check(context), *checks.check_fields(fields, table.input))]
+    mistakes = [*map(Mistake, block.check(context))]
     series: list[_Series] = []
     domain: ClosedDomain | OpenDomain | None = None
     try:
@@ -90,7 +90,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
                 early = early_answers(spec, series[0][1:3], *early_options, table.input.lateness, len(series))
         except (SpecError, ConfigError) as error:
             mistakes.append(Mistake(str(error)))
-    if mistakes:
+    if mistakes := mistakes or [Mistake(text, "input.format") for text in checks.check_fields(fields, table.input)]:
         return [], mistakes
     told = [str(warning.message) for warning in caught]
     if not spec.no_privacy and (text := kinds.kind_of(spec).guarantee(spec, kinds.initial_ledger(spec)).warning):

@@ -16,7 +16,7 @@ from sketchstream.errors import DataLossError, FormatError, IncidentError, Merge
 from sketchstream.kinds.capabilities import Reconstructing, SlotsOfItems
 from sketchstream.provenance import partition_counts
 from sketchstream.published import Published, Release, SealedState, read_published, stack
-from sketchstream.quality import DEFAULT, Quality, Rule, judge
+from sketchstream.quality import DEFAULT, REPORTED, Quality, Rule, judge
 from sketchstream.query.evidence import PartitionEvidence, partition_evidence, weigh
 from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
@@ -221,7 +221,7 @@ class SealedWindow:
             "counting began inside it or records were lost": self.partial,
             "it may hold records that the log has lost": self.diverged,
             "partitions were added inside it: no intervals": self.repartitioned,
-            self.quality.reason: self.quality.verdict in ("warning", "incomplete", "unknown"),
+            self.quality.reason: self.quality.verdict in REPORTED,
         }
         text = ", but ".join(filter(None, [", ".join(parts), "; ".join(note for note, true in notes.items() if true)]))
         if self.complete:

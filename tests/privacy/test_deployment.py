@@ -161,7 +161,9 @@ def test_items_have_no_bound_in_sketches_of_events_and_the_table_says_so() -> No
         'one item loses at most 1/5 by what it does in one UTC day and 1/5 over everything published of unit "item"\n'
         in text
     )
-    assert "day: no bound on what one item loses: somebody with m events loses up to m times an event's loss" in text
+    assert "no bound on what one item loses to day: somebody with m events loses up to m times an event's loss" in text
+    assert text.splitlines()[3:] == found.sentences()
+    assert "the limit privacy.max_epsilon is 3" in found.sentences()
     assert "over everything published\n" in str(Deployment.from_records(hourly("item", 2, 1)))
     assert "not counted: other deployments" in text
     assert "privacy.max_epsilon is 3" in text

@@ -316,7 +316,7 @@ def test_the_words_on_a_window_begin_with_whether_it_is_complete(
     window = replace(window, partial=partial, partitions=of)
     window.__dict__["quality"] = Quality(verdict, "90% counted")
     assert window.describe() == said
-    told = status_in_words({"status": said, "quality": {"reason": "90% counted"}})
+    told = status_in_words({**window.fields(), "status": said})
     assert told.count("90% counted") == 1
 
 

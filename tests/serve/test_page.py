@@ -198,9 +198,12 @@ def test_windows_that_wait_say_so(tmp_path):
         assert client.get(window(1).replace("/window?", "/window/reach.svg?")).status_code == 404
 
 
-@pytest.mark.parametrize(("text", "said"), [("12mo", "one year"), ("120mo", "10 years"), ("18mo", "18 months")])
-def test_years_are_years(text, said):
-    assert wording.duration(text) == said
+@pytest.mark.parametrize(
+    ("count", "unit", "said"),
+    [(12, "month", "one year"), (120, "month", "10 years"), (18, "month", "18 months"), (60, "minute", "one hour")],
+)
+def test_lengths_are_said_in_the_largest_unit(count, unit, said):
+    assert wording.duration(count, unit) == said
 
 
 def test_a_service_without_windows_says_what_will_happen(tmp_path):
@@ -321,9 +324,7 @@ def test_the_ledger_is_the_command_lines(site):
     for row in rows:
         assert " ".join(row.split()) in page
     assert "One event loses at most" in page
-    assert "minutes: no bound on what one item loses: somebody with m events" in page, (
-        "a sketch is called what it is called"
-    )
+    assert "No bound on what one item loses to minutes: somebody with m events" in page
     assert "By day (UTC) of what a unit did" in page, "not of the days on which windows begin"
 
 

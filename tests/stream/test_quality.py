@@ -19,7 +19,7 @@ from helpers.streams import MINUTE, Oracle, plan, published, rules, spec, stream
 from sketchstream.components import ADMITTED, TOTAL, Counter, Noise, find_counter
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError
-from sketchstream.quality import NEVER, Rule, Tolerance, judge, threshold
+from sketchstream.quality import Rule, Tolerance, judge, threshold
 from sketchstream.query.evidence import partition_evidence, weigh
 from sketchstream.stream.interfaces import Frontier, Restored
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers
@@ -300,7 +300,7 @@ def test_an_item_unit_has_no_share_but_a_number_of_misplaced_items() -> None:
     (good,) = lossy(text, lost=0.0, events=600).windows("hourly")
     assert good.complete is True
     assert (good.quality.verdict, good.quality.share) == ("good", None)
-    assert judge(good.parts).reason == NEVER
+    assert judge(good.parts).unavailable
     (silent,) = lossy(text.replace("epsilon_misplaced = 2", "epsilon_misplaced = 0"), lost=0.5).windows("hourly")
     assert silent.complete is None
     assert silent.fields()["quality"]["verdict"] == "unknown"

@@ -237,10 +237,7 @@ def tables(data: Mapping[str, Any]) -> list[report.ReportTable]:
 def card(profile: Profile) -> str:
     """The profile in the output of a notebook's cell: k+ numbers, their curve, one line of guarantee."""
     data, said = {**profile.to_dict(), **profile.names.facts()}, profile.guarantee
-    note = ""
-    if said is not None:
-        looked = said["published_and_one_copy"]
-        note = summary(said["unit"], said["published"], looked, said.get("warning"))
+    note = "" if said is None else summary(said)
     return report.card(
         headline(data),
         tables=[reach_table(data)],

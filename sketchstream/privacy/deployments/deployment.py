@@ -108,10 +108,18 @@ class Record:
         """
         origin = published.origin
         publications.require_listed(counter.name for counter in getattr(published, "counters", ()))
-        place = origin.name, origin.revision, origin.window, origin.partition, origin.partition_counts
         ledger: Any = published.ledger
-        positions = getattr(published, "positions", None)
-        return cls(*place, ledger, published.seal_id, publications.cost_of_record(published.spec), positions)
+        return cls(
+            name=origin.name,
+            revision=origin.revision,
+            window=origin.window,
+            partition=origin.partition,
+            counts=origin.partition_counts,
+            ledger=ledger,
+            seal_id=published.seal_id,
+            records=publications.cost_of_record(published.spec),
+            positions=getattr(published, "positions", None),
+        )
 
     @property
     def place(self) -> tuple[str, int, WindowSpan | None, int | None]:
@@ -256,7 +264,15 @@ class Deployment:
         budget: Periods | None = None,
         evidence: Mapping[str, FrontierNoise] | None = None,
     ) -> Deployment:
-        """Make a deployment from records."""
+        """Make a deployment from records.
+
+        Args:
+            records: in any order; those of one state, and copies of one, may occur several times.
+            keyed: whether all records of an item lie in one partition, and that is checked.
+            limit: `privacy.max_epsilon`; None: there is none.
+            budget: `privacy.budget`; None: there is none.
+            evidence: noise of the numbers in a sketch's frontiers, by its name.
+        """
         parts = [part for record in records for part in record.parts()]
         distinct: list[Record] = []
         named = [(part.ledger.history.without_copies(), part.seal_id) for part in parts]
@@ -283,16 +299,14 @@ class Deployment:
         chosen = self.records if records is None else records
         pure = [record for record in chosen if not record.gaussian]
         gaussian = [record for record in chosen if record.gaussian]
+        of_items = [record for record in gaussian if record.ledger.unit == "item"]
         return Total(
             event=event_sum(pure, Record.event, within),
             event_zcdp=event_sum(pure, lambda record: rho_of_pure(record.event()), within),
             item=self._item_total(pure, Record.item),
             item_zcdp=self._item_total(pure, lambda record: rho_of_pure(record.item())),
             event_gaussian=gaussian_total(gaussian, lambda loss: event_sum(gaussian, loss, within)),
-            item_gaussian=gaussian_total(
-                [record for record in gaussian if record.ledger.unit == "item"],
-                lambda loss: self._item_total(gaussian, loss),
-            ),
+            item_gaussian=gaussian_total(of_items, lambda loss: self._item_total(gaussian, loss)),
             record=most_of_record(chosen, within, self.evidence),
             misplaced=self.misplaced_item(chosen),
         )
@@ -300,7 +314,7 @@ class Deployment:
     def misplaced_item(self, records: Iterable[Record]) -> Fraction:
         """Loss of an item to the numbers of misplaced items of these sketches, if it is misplaced in every window.
 
-        It is noted in one partition beside its own, or in one for each number of partitions.
+        It is noted in one partition besides its own, or in one for each number of partitions.
         """
         windows: dict[Any, set[int]] = {}
         costs: dict[Any, Fraction] = {}
@@ -402,14 +416,16 @@ class Deployment:
                 raise BudgetError(msg, asked=price, spent=spent, limit=self.budget.epsilon)
         if self.limit is None:
             return
-        recount = [Record("", 0, None, None, (), ledger) for ledger in ledgers]
+        recount = [
+            Record(name="", revision=0, window=None, partition=None, counts=(), ledger=ledger) for ledger in ledgers
+        ]
         total, more = self.total(), event_sum(recount, Record.event)
         spent = total.event_at(_DELTA).epsilon if total.event_gaussian.mu2 else total.event
         if spent + more > self.limit:
             msg = (
                 f"events have lost up to {loss_number(spent)} by what was published, and would lose "
-                f"{loss_number(more)} more by "
-                f"being counted again, above privacy.max_epsilon = {self.limit}: count only new events, or raise it"
+                f"{loss_number(more)} more by being counted again, above privacy.max_epsilon = {self.limit}: count "
+                "only new events, or raise it"
             )
             price = more if isinstance(more, Fraction) else self.limit
             raise BudgetError(msg, asked=price, spent=spent, limit=self.limit)
@@ -448,25 +464,43 @@ class Deployment:
         }
 
     def __str__(self) -> str:
-        """Text with tables for people."""
+        """Text for people: the table of `rows`, then the sentences."""
         rows = self.rows()
         names = ["sketch", "revision", "unit", "windows", "partitions", "one window", "all windows"]
         wide = {name: max(len(name), *(len(row[name]) for row in rows)) if rows else len(name) for name in names}
         lines = ["  ".join(name.ljust(wide[name]) for name in names).rstrip()]
         lines += ["  ".join(row[name].ljust(wide[name]) for name in names).rstrip() for row in rows]
-        total, unbounded = self.total(), self.unbounded_for_items()
-        of_items = ' of unit "item"' if unbounded else ""  # what the bounds of an item are of
-        mixed = " of pure epsilon" if any(record.gaussian for record in self.records) else ""
-        lines.append(f"one event loses at most {loss_number(total.event)} in all sketches{mixed} together")
-        days = self.by_day()
-        if any(record.ledger.unit == "item" and not record.gaussian for record in self.records):
-            worst = max(days.values(), key=lambda day: day.item)
-            less = to_approximate(total.item_zcdp, DELTA) < total.item
+        return "\n".join([*lines, *self.sentences()])
+
+    def sentences(self) -> list[str]:
+        """The totals, limits and incidents as sentences that begin with a small letter and have no full stop."""
+        total = self.total()
+        of_items = ' of unit "item"' if self.unbounded_for_items() else ""  # what the bounds of an item are of
+        lines = [*self._tell_losses(total, of_items), *self._tell_limits(of_items), *self._tell_incidents()]
+        if total.record:
             lines.append(
-                f"one item loses at most {loss_number(worst.item)} by what it does in one UTC day and "
-                f"{loss_number(total.item)} over "
-                f"everything published{of_items}" + (f" ({approximate(total.item_zcdp)} by zCDP)" if less else "")
+                f"one record loses at most {loss_number(total.record)} to the published numbers of records, which is "
+                "in none of the numbers above"
             )
+        if total.misplaced:
+            lines.append(
+                "one item with records in partitions where it does not belong loses at most "
+                f"{loss_number(total.misplaced)} more to the published numbers of such items, which is in none of the "
+                "numbers above"
+            )
+        return [*lines, publications.not_counted()]
+
+    def _tell_losses(self, total: Total, of_items: str) -> Iterator[str]:
+        """Sentences on the total losses of an event and of an item."""
+        mixed = " of pure epsilon" if any(record.gaussian for record in self.records) else ""
+        yield f"one event loses at most {loss_number(total.event)} in all sketches{mixed} together"
+        if any(record.ledger.unit == "item" and not record.gaussian for record in self.records):
+            worst = max(self.by_day().values(), key=lambda day: day.item)
+            less = to_approximate(total.item_zcdp, DELTA) < total.item
+            yield (
+                f"one item loses at most {loss_number(worst.item)} by what it does in one UTC day and "
+                f"{loss_number(total.item)} over everything published{of_items}"
+            ) + (f" ({approximate(total.item_zcdp)} by zCDP)" if less else "")
         for unit, loss, together, pure in (
             ("event", total.event_gaussian, total.event_at, total.event),
             ("item", total.item_gaussian, total.item_at, total.item),
@@ -474,52 +508,39 @@ class Deployment:
             if loss.mu2:
                 which = f" and{of_items}" if of_items and unit == "item" else ""
                 text = f"mu^2 {loss_number(loss.mu2)}, {loss.at(_DELTA)}" if loss.mu2 != math.inf else "no bound"
-                lines.append(f"one {unit} loses at most {text} in all sketches counted in mu^2{which} together")
+                yield f"one {unit} loses at most {text} in all sketches counted in mu^2{which} together"
                 if pure:
-                    lines.append(f"one {unit} loses at most {together(_DELTA)} in all sketches of both measures{which}")
-        for name in unbounded:
-            lines.append(
-                f"{name or 'the sketch'}: no bound on what one item loses: somebody with m events loses up to m times "
-                "an event's loss"
+                    yield f"one {unit} loses at most {together(_DELTA)} in all sketches of both measures{which}"
+        for name in self.unbounded_for_items():
+            yield (
+                f"no bound on what one item loses to {name or 'the sketch'}: somebody with m events loses up to m "
+                "times an event's loss"
             )
+
+    def _tell_limits(self, of_items: str) -> Iterator[str]:
+        """Sentences on the limit and the budget, with the losses in one period of it."""
         if self.limit is not None:
-            lines.append(f"privacy.max_epsilon is {self.limit}")
+            yield f"the limit privacy.max_epsilon is {self.limit}"
         if self.budget is not None:
             event, item = self.period()
             over = ": ABOVE THE BUDGET" if max(event, item) > self.budget.epsilon else ""
-            lines.append(
-                f"privacy.budget is {self.budget}; in one period one event lost at most {loss_number(event)}, one "
-                "item at "
-                f"most {loss_number(item)}{of_items}{over}"
+            yield (
+                f"the limit privacy.budget is {self.budget}; in one period one event lost at most "
+                f"{loss_number(event)}, one item at most {loss_number(item)}{of_items}{over}"
             )
+
+    def _tell_incidents(self) -> Iterator[str]:
+        """Sentences on places with several states, and on copies of one state."""
         for record in self.conflicts():
-            lines.append(
-                f"INCIDENT: {record.name}, revision {record.revision}, window {record.window}, partition "
-                f"{record.partition}: {record.conflicts + 1} states were published under one name"
-            )
+            yield f"INCIDENT: {_place_text(record)}: {record.conflicts + 1} states were published under one name"
         for record in self.copied():
             lost = record.mu.mu2 if record.gaussian else record._copied()
             measure = "mu^2 " if record.gaussian else ""
-            place = f"{record.name}, revision {record.revision}, window {record.window}, partition {record.partition}"
-            lines.append(
-                f"INCIDENT: {place if record.name else 'a sketch'}: {len(record.copies) + 1} copies of one state were "
-                f"published; together they cost an {record.ledger.unit} "
+            yield (
+                f"INCIDENT: {_place_text(record) if record.name else 'a sketch'}: {len(record.copies) + 1} copies of "
+                f"one state were published; together they cost an {record.ledger.unit} "
                 f"{'without a bound' if lost == math.inf else measure + loss_number(lost)}"
             )
-        if total.record:
-            lines.append(
-                f"one record loses at most {loss_number(total.record)} to the published numbers of records, which is "
-                "in none "
-                "of the numbers above"
-            )
-        if total.misplaced:
-            lines.append(
-                "one item with records in partitions where it does not belong loses at most "
-                f"{loss_number(total.misplaced)} "
-                "more to the published numbers of such items, which is in none of the numbers above"
-            )
-        lines.append(publications.not_counted())
-        return "\n".join(lines)
 
     def _budget_fields(self) -> dict[str, Any] | None:
         """The budget and how much of it was spent, as plain data."""
@@ -566,6 +587,11 @@ def table_row(name: str, revision: int, records: Sequence[Record], *, windows: i
         "one window": worst,
         "all windows": every,
     }
+
+
+def _place_text(record: Record) -> str:
+    """The place of a record, for a sentence."""
+    return f"{record.name}, revision {record.revision}, window {record.window}, partition {record.partition}"
 
 
 def _record_fields(record: Record) -> dict[str, Any]:

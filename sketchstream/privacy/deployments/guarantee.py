@@ -12,8 +12,7 @@ all.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal, Protocol
@@ -34,7 +33,7 @@ from sketchstream.privacy.ledgers.sketch_history import SketchHistory
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.privacy.losses.gaussian import GaussianLoss
 from sketchstream.privacy.losses.history import Loss
-from sketchstream.privacy.losses.loss_numbers import loss_number
+from sketchstream.privacy.losses.loss_numbers import loss_number, rounded_up
 from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY, no_privacy_warning
 
@@ -219,8 +218,7 @@ class Guarantee:
     @property
     def summary(self) -> str:
         """The statement in one sentence."""
-        texts = loss_text(self.published, self.delta), loss_text(self.published_and_one_copy, self.delta)
-        return summary(self.unit, texts[0], texts[1] if self.table is None else NOT_CLAIMED, self.warning)
+        return summary(self.to_dict())
 
     def _repr_html_(self) -> str:
         """HTML for notebooks."""
@@ -258,33 +256,31 @@ PACKED: Final = (
 )
 NOT_CLAIMED: Final = "not claimed: the source is kept"
 """Text instead of the loss against a copy of the open state, where raw data are kept."""
-STATED: Final = re.compile(r"\(epsilon ([^,]+), delta ([^;)]+)")
-"""Beginning of the text of `loss_text` for a loss that is not pure."""
 
 
-def summary(unit: str, published: str, with_copy: str, warning: str | None = None) -> str:
-    """A guarantee in one sentence.
+def summary(said: Mapping[str, Any]) -> str:
+    """A guarantee in one sentence, which begins with its warning if it has one.
 
     Args:
-        unit: "event" or "item".
-        published: largest loss to what is published, as text.
-        with_copy: the same with one copy of the open state.
-        warning: NO PRIVACY, and against whom; the sentence begins with it.
+        said: plain data of the guarantee, see `Guarantee.to_dict`.
     """
-    text = f"The loss of one {unit} {_bound_text(published)} against readers of what is published; "
-    if with_copy == NOT_CLAIMED:
+    losses = said["losses"]
+    text = f"The loss of one {said['unit']} {_bound_text(losses['published'])} against readers of what is published; "
+    if "table" in said:
         text += "nothing is claimed against who can read the table that was counted."
     else:
-        text += f"against somebody who also copied the open state once, it {_bound_text(with_copy)}."
-    return text if warning is None else f"{warning}. {text}"
+        with_copy = _bound_text(losses["published_and_one_copy"])
+        text += f"against somebody who also copied the open state once, it {with_copy}."
+    return text if said["warning"] is None else f"{said['warning']}. {text}"
 
 
-def _bound_text(text: str) -> str:
-    """A loss, as `loss_text` puts it, in a sentence: its epsilon, at its delta if it has one."""
-    if text == UNLIMITED:
+def _bound_text(loss: Mapping[str, Any]) -> str:
+    """A loss, as `_in_full` gives it, in a sentence: its epsilon, at its delta if it has one."""
+    if "pure" in loss:
+        return "has no bound" if loss["pure"] == UNLIMITED else f"is at most epsilon {loss['pure']}"
+    if loss["epsilon"] is None:
         return "has no bound"
-    stated = STATED.match(text)
-    return f"is at most epsilon {text if stated is None else f'{stated[1]} at delta {stated[2]}'}"
+    return f"is at most epsilon {rounded_up(loss['epsilon'])} at delta {loss['delta']:g}"
 
 
 def _early_publications(context: Context) -> Iterator[str]:

@@ -49,9 +49,9 @@ def loss_words(loss: AnyLoss, delta: Fraction | float = 0) -> str:
     """A loss for a sentence: as `loss_text`, and '3/2 (1.5)' for fractions."""
     text = loss_text(loss, delta)
     value = loss.pure if isinstance(loss, Losses) else loss
-    return (
-        f"{text} ({float(value):.4g})" if isinstance(value, Fraction) and text == str(value) and "/" in text else text
-    )
+    if isinstance(value, Fraction) and value.denominator != 1 and text == str(value):
+        return f"{text} ({float(value):.4g})"
+    return text
 
 
 def cost_text(ledger: SketchHistory, cost: Fraction, delta: Fraction | float = 0) -> str:

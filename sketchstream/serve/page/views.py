@@ -139,7 +139,7 @@ class Views(PageParts):
         zone = ZoneInfo(plan.calendar.timezone)
         end_time = datetime.fromtimestamp(end / 1000, zone)
         minutes = config.input.lateness // 60_000
-        late = f"about {wording.duration(f'{minutes}m')}" if minutes else "moments"
+        late = f"about {wording.duration(minutes, 'minute')}" if minutes else "moments"
         return f"The next window is published {late} after {end_time:%Y-%m-%d %H:%M}, when events pass that time."
 
     @guard_view
@@ -428,13 +428,12 @@ class Views(PageParts):
         losses = [(day, loss_number(loss.event), loss_number(loss.item)) for day, loss in days[:31]]
         item = 'one item, unit "item"' if deployment.unbounded_for_items() else "one item"
         by_day = report.ReportTable(caption, ("day", "one event", item), losses)
-        text = str(deployment).splitlines()[1 + len(rows) :] if rows else ["Nothing is published yet."]
-        named = tuple(f"{row['sketch']}: " for row in rows)  # a sketch's name keeps its first letter
+        sentences = deployment.sentences() if rows else ["nothing is published yet"]
         return rendering.html(
             "ledger.html",
             title="Ledger",
             here="Ledger",
-            sentences=[f"{line if line.startswith(named) else line[:1].upper() + line[1:]}." for line in text],
+            sentences=[f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences],
             tables=[table, by_day] if rows else [],
             lists=[("What the columns mean", [f"{name}: {words.LEDGER_COLUMNS[name]}" for name in _EXPLAINED])],
             line=f"sketchstream ledger -c {self._service.config.path.name} --format json",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream import kinds
 from sketchstream.kinds import groups_of, presentation
+from sketchstream.quality import REPORTED
 from sketchstream.query import words
 from sketchstream.serve.page import calendar
 from sketchstream.texts.naming import USUAL, Names
@@ -79,29 +80,36 @@ def on_groups(plan: SketchPlan | None, say: Names, most: int) -> str:
 
 def width(plan: SketchPlan) -> str:
     """The length of windows in words: "one month", "7 days, one beginning every day"."""
-    length, _, step = plan.window.partition(" every ")
-    text = duration(length)
-    return f"{text}, one beginning every {duration(step).removeprefix('one ')}" if step else text
-
-
-def duration(text: str) -> str:
-    """A duration of a configuration in words."""
-    number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyz"), text.lstrip("0123456789.")
-    names = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week"}
-    names |= {"mo": "month", "y": "year"}
-    if unit not in names or not number:
+    step = plan.calendar.width
+    text = duration(step.count * plan.steps, step.unit)
+    if plan.steps == 1:
         return text
-    if unit == "mo" and int(number) % 12 == 0:
-        number, unit = str(int(number) // 12), "y"
-    return f"one {names[unit]}" if number == "1" else f"{number} {names[unit]}s"
+    every = plan.starts.width
+    return f"{text}, one beginning every {duration(every.count, every.unit, one='')}"
+
+
+def duration(count: int, unit: str, one: str = "one ") -> str:
+    """A number of minutes, days or months in words, as hours or years if it is whole ones.
+
+    Args:
+        count: how many.
+        unit: "minute", "day" or "month".
+        one: what stands before the unit for the number 1.
+    """
+    for larger, of, number in (("hour", "minute", 60), ("year", "month", 12)):
+        if unit == of and count % number == 0:
+            count, unit = count // number, larger
+    return f"{one}{unit}" if count == 1 else f"{count} {unit}s"
 
 
 def status_in_words(described: Mapping[str, Any]) -> str:
     """Sentences on the completeness of a window and the share counted."""
-    text = str(described["status"])
-    sentence = f"This window is {text}." if text == "complete" else f"{text[:1].upper()}{text[1:]}."
-    reason = (described.get("quality") or {}).get("reason")
-    return f"{sentence} Quality: {reason}." if reason and reason not in text else sentence
+    text, quality = str(described["status"]), described.get("quality") or {}
+    alone = bool(described.get("complete")) and described["partitions"]["of"] == 1
+    sentence = f"This window is {text}." if alone else f"{text[:1].upper()}{text[1:]}."
+    unfinished = described.get("preliminary") or (described.get("partitions") or {}).get("missing")
+    told = quality.get("verdict") in REPORTED and not unfinished  # see `SealedWindow.describe`
+    return sentence if told or not quality else f"{sentence} Quality: {quality['reason']}."
 
 
 def still_open(closed: int, positions: int) -> str:

@@ -8,15 +8,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-
-class Closable(Protocol):
-    """What can be closed."""
-
-    def close(self) -> None:
-        """Close."""
-
+from sketchstream_connectors.files.publisher import Closable
 
 Reader = TypeVar("Reader", bound=Closable)
 
