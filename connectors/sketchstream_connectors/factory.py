@@ -7,9 +7,11 @@ for a topic, connections).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sketchstream import kinds
+from sketchstream.config import resources
 from sketchstream.config.loader import Config
 from sketchstream.stream.formats import RECORD_TIME
 from sketchstream.stream.input.sampling import Wanted
@@ -64,7 +66,7 @@ def settings(config: Config) -> Settings:
         refused_payload=config.input.dead_letter_payload,
         give_up_after=5 if files else None,
         durable_within_s=max(config.worker.durable_within, 3 * config.store.snapshot_every) / 1000,
-        fits=None if files else config.fits_memory,
+        fits=None if files else partial(resources.fits_memory, config),
     )
 
 

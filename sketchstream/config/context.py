@@ -41,7 +41,7 @@ def context(
         plan,
         retention_ms=retention_ms,
         partitions=partitions if config.from_kafka else None,
-        keyed=config.checked,
+        keyed=config.checks_partitions,
         counts=counts,
         diagnostics=config.privacy.diagnostics,
         store="kafka" if config.from_kafka else "dir",

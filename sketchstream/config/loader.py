@@ -29,9 +29,7 @@ from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.quorum import Quorum
-from sketchstream.stream.windows.units import spell_bytes, spell_snapshots
 from sketchstream.texts.naming import Names
-from sketchstream.topics import MAX_PARTITIONS
 
 if TYPE_CHECKING:
     from sketchstream.config import schema
@@ -276,24 +274,9 @@ class Config:
         """The sketch of a name; None: it was removed or renamed, or never was one."""
         return next((plan for plan in self.sketches if plan.name == name), None)
 
-    def memory_bytes(self, partitions: int, total: int | None = None) -> int:
-        """Largest memory of open windows of that many partitions in one worker, including one snapshot.
-
-        Args:
-            partitions: number of the worker's partitions.
-            total: number of the input's partitions; default: the worker has all of them.
-        """
-        behind = self.input.lateness + self.input.quorum_time
-        memories = [plan.memory(behind, total or partitions, checked=self.checked) for plan in self.sketches]
-        return sum(memory.for_partitions(partitions) for memory in memories)
-
-    def input_bytes(self, partitions: int) -> int:
-        """Memory of reading that many partitions of a topic from one broker; 0 for a file."""
-        return kafka_settings.input_bytes(self.kafka, partitions) if self.from_kafka else 0
-
     @property
-    def checked(self) -> bool:
-        """Whether an item's partition can be recomputed."""
+    def checks_partitions(self) -> bool:
+        """Whether the partition of each item is computed again, and compared with the one that the record is in."""
         return self.partitioner is not None
 
     @property
@@ -333,44 +316,6 @@ class Config:
         """
         if self.lacks_partitioner:
             raise ConfigError(f"{self.path}: {checks.NO_PARTITIONER}")
-
-    def fits_memory(self, partitions: int, total: int) -> bool:
-        """Whether open windows and input of this number of partitions stay below `worker.memory_limit`."""
-        limit = self.worker.memory_limit
-        return limit is None or self.memory_bytes(partitions, total) + self.input_bytes(partitions) <= limit
-
-    def snapshot_cost(self, partitions: int) -> str:
-        """Line on the bytes that snapshots of that many partitions write, while windows of one instant are busy."""
-        window = sum(plan.overlap * plan.window_bytes(partitions, checked=self.checked) for plan in self.sketches)
-        return spell_snapshots(window, partitions, self.store.snapshot_every, self.store.snapshot_rate)
-
-    def check_memory(self, partitions: int, total: int | None = None, *, here: bool = False) -> str:
-        """Line on the memory of open windows and of the input; ConfigError if it is above `worker.memory_limit`.
-
-        Args:
-            partitions: number of one worker's partitions.
-            total: number of the input's partitions; default: the worker has all of them.
-            here: whether they will be open on this machine: without a limit, its own memory is the limit.
-        """
-        if max(partitions, total or 0) > MAX_PARTITIONS:
-            raise ConfigError(
-                f"the input has {max(partitions, total or 0):,} partitions, and readers accept {MAX_PARTITIONS:,}"
-            )
-        windows, read = self.memory_bytes(partitions, total), self.input_bytes(partitions)
-        limit = self.worker.memory_limit
-        name = "worker.memory_limit"
-        if limit is None and here:
-            name, limit = "this machine's memory", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        text = f"open windows of {partitions} partitions need up to {spell_bytes(windows)}"
-        if read:
-            text += f", reading them up to {spell_bytes(read)}"
-        if limit is not None and windows + read > limit:
-            raise ConfigError(
-                f"{text}, more than {name} = {spell_bytes(limit)}: use fewer slots or groups, a shorter "
-                "input.lateness, longer windows, or fewer of them that overlap"
-                + (", or a smaller fetch.max.bytes" if read else "")
-            )
-        return text
 
     @property
     def budget(self) -> Budget | None:

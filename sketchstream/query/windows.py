@@ -407,7 +407,7 @@ class PublishedWindows:
         ]
         parts += self._closed(since, until)
         parts += self._early(since, until)
-        keyed = self.config.checked or not self.config.from_kafka
+        keyed = self.config.checks_partitions or not self.config.from_kafka
         most = None if limit is None else Fraction(limit)
         evidence = noise_of_frontiers((frontier.sketch, frontier.evidence) for frontier in self.source.frontiers())
         records = map(Record.of, parts)

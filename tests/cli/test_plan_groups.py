@@ -16,6 +16,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.commands import Run
+from sketchstream.config import resources
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.kinds import initial_ledger
@@ -69,7 +70,7 @@ def test_memory_losses_and_sentences_are_those_of_the_configuration(
         f'group_by = "campaign"\ngroups = ["a", "b", "c"]\nother_group = true\n{block}'
     )
     plan = config.sketches[0]
-    assert found["memory"]["all_partitions"] == config.memory_bytes(4)
+    assert found["memory"]["all_partitions"] == resources.memory_bytes(config, 4)
     assert found["memory"]["states"] == found["memory"]["window"] * found["memory"]["open_windows"]
     assert found["memory"]["window"] == 4 * 8192 * (4 if unit == "event" else 2)
     says = statement(plan.spec, initial_ledger(plan.spec), context(config, plan))

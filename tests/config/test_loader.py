@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.configurations import HOURLY_TOPIC
+from sketchstream.config import resources
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.items.item_lists import read_items
@@ -49,7 +50,7 @@ def test_defaults_of_a_topic() -> None:
     assert config.quorum == Quorum(records=10, time_ms=150_000, most=10_000)
     assert config.input.idle_topic == 3_600_000
     assert config.store.snapshot_every == 30_000
-    assert config.checked
+    assert config.checks_partitions
 
 
 def test_defaults_of_a_file() -> None:
@@ -60,7 +61,7 @@ def test_defaults_of_a_file() -> None:
     assert config.sealed_directory == Path("/etc/reach/sealed")
     assert config.sealed_topic is None
     assert config.plan("daily").spec.domain == ClosedDomain(size=100)
-    assert not config.checked
+    assert not config.checks_partitions
     assert parse(FILE.replace("events.jsonl", "-").replace("item =", 'format = "json"\nitem =')).input_file is None
 
 
@@ -203,7 +204,7 @@ def test_item_units_need_a_checked_partitioner() -> None:
 def test_there_is_no_default_partitioner() -> None:
     config = parse(TOPIC.replace('partitioner = "murmur2"', ""))
     assert config.lacks_partitioner
-    assert not config.checked
+    assert not config.checks_partitions
     with pytest.raises(ConfigError, match="validate -c FILE --write"):
         config.require_partitioner()
     with pytest.raises(ConfigError, match="partitioner is missing"):
@@ -260,27 +261,29 @@ def test_memory_is_estimated_and_limited() -> None:
     assert small != TOPIC
     config = parse(small.replace("[key]", f'[worker]\nmemory_limit = "{(64 << 10) + 2 + 100}KiB"\n[key]'))
     # 1,024 slots of 4 bytes, 3 windows open at once, and one partition's copy
-    assert config.memory_bytes(4) == 1024 * 4 * 3 * 5
+    assert resources.memory_bytes(config, 4) == 1024 * 4 * 3 * 5
     minutes = parse(TOPIC.replace('window = "1h"', 'window = "1m"'))  # 10 min of lateness and 2.5 of quorum_time
-    assert minutes.memory_bytes(4) == 1024 * 4 * 15 * 5
-    assert "60.0 KiB, reading them up to 64.0 MiB" in config.check_memory(4)
+    assert resources.memory_bytes(minutes, 4) == 1024 * 4 * 15 * 5
+    assert "60.0 KiB, reading them up to 64.0 MiB" in resources.check_memory(config, 4)
     with pytest.raises(ConfigError, match="memory_limit"):
-        config.check_memory(16)
-    assert [config.fits_memory(n, 16) for n in (1, 7, 8)] == [True, True, False]
+        resources.check_memory(config, 16)
+    assert [resources.fits_memory(config, n, 16) for n in (1, 7, 8)] == [True, True, False]
     ids = TOPIC.replace("domain = { slots = 1024, levels = 4 }", "domain = { size = 4096 }")
     assert ids != TOPIC
     closed = parse(ids.replace('item = "user_id"', 'item = "user_id"\nitem_type = "int"'))
-    assert closed.memory_bytes(1, total=4) == 1024 * 4 * 3 * 2, "a partition has slots for its own items only"
+    of_one = resources.memory_bytes(closed, 1, total=4)
+    assert of_one == 1024 * 4 * 3 * 2, "a partition has slots for its own items only"
 
 
 def test_memory_of_the_input_is_two_responses_and_what_is_read_ahead() -> None:
     ahead = 64 << 20
-    assert parse(TOPIC).input_bytes(5) == 2 * 5 * (4 << 20) + ahead
-    assert [parse(TOPIC).input_bytes(few) for few in (1, 2, 4)] == [2 * (16 << 20) + ahead] * 3, "few share as much"
-    assert parse(TOPIC).input_bytes(100) == 2 * (50 << 20) + ahead, "one response is bounded too"
+    assert resources.input_bytes(parse(TOPIC), 5) == 2 * 5 * (4 << 20) + ahead
+    of_few = [resources.input_bytes(parse(TOPIC), few) for few in (1, 2, 4)]
+    assert of_few == [2 * (16 << 20) + ahead] * 3, "few share as much"
+    assert resources.input_bytes(parse(TOPIC), 100) == 2 * (50 << 20) + ahead, "one response is bounded too"
     for name in ("max.partition.fetch.bytes", "consumer.max.partition.fetch.bytes"):
         less = parse(TOPIC.replace("[kafka]", f'[kafka]\n"{name}" = 1000'))
-        assert less.input_bytes(3) == 6000 + ahead
+        assert resources.input_bytes(less, 3) == 6000 + ahead
 
 
 def test_durations_and_sizes() -> None:

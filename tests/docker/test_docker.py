@@ -18,6 +18,7 @@ import yaml
 from helpers.images import instructions
 from helpers.paths import ROOT
 from sketchstream.cli.app import COMMANDS
+from sketchstream.config import resources
 from sketchstream.config.loader import Config
 from sketchstream.files import require_private
 from sketchstream.items.key import Key
@@ -90,10 +91,10 @@ def test_configurations_are_valid(tmp_path: Path) -> None:
         folder.mkdir()
         config = checked(text, folder)
         assert config.from_kafka
-        assert config.checked
+        assert config.checks_partitions
         assert (config.privacy.diagnostics, config.privacy.diagnostics_public) == ("off", False)
         assert config.privacy.max_epsilon == "1"
-        config.check_memory(4)
+        resources.check_memory(config, 4)
 
 
 def test_compose_topics_are_those_of_the_configuration(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def accounted(service, folder, parts):
             published.append(Instalment.from_bytes(entry.body))
     assert len(places) == parts
     evidence = noise_of_frontiers((one.sketch, one.evidence) for one in source.frontiers())
-    keyed = service.config.checked or not service.config.from_kafka
+    keyed = service.config.checks_partitions or not service.config.from_kafka
     wanted = Deployment.from_records(map(Record.of, published), keyed=keyed, evidence=evidence)
     assert service.deployment().summary() == wanted.summary()
     assert service.deployment().rows() == wanted.rows()

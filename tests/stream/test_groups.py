@@ -21,6 +21,7 @@ import sketchstream as ss
 from helpers.configurations import KEYED_TOPIC
 from helpers.workers import published_windows
 from sketchstream import image, kernels
+from sketchstream.config import resources
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DomainError, EstimateError, ItemError, MergeError, SpecError, WeightError
@@ -513,17 +514,17 @@ def test_so_many_groups_are_refused_with_their_memory_before_anything_is_made(tm
     (tmp_path / "groups.txt").write_text("\n".join(f"g{i}" for i in range(10_000)))
     config = Config.parse(KEYED_TOPIC + BLOCK + 'groups = "groups.txt"\n', tmp_path / "c.toml", {})
     assert config.sketches[0].spec.group_count == 10_000
-    assert config.memory_bytes(1) == (16 + 1) * 3 * 10_000 * 4096 * 4 // 16, "a snapshot copies none of it"
+    assert resources.memory_bytes(config, 1) == (16 + 1) * 3 * 10_000 * 4096 * 4 // 16, "a snapshot copies none of it"
     with pytest.raises(
         ConfigError,
         match=r"need up to 457.8 GiB, reading .*, more than this machine's memory = .*fewer slots or groups",
     ):
-        config.check_memory(1000, here=True)
+        resources.check_memory(config, 1000, here=True)
     limited = Config.parse(
         KEYED_TOPIC + '[worker]\nmemory_limit = "384MiB"\n' + BLOCK + 'groups = "groups.txt"\n', tmp_path / "c.toml", {}
     )
     with pytest.raises(ConfigError, match=r"more than worker.memory_limit = 384.0 MiB"):
-        limited.check_memory(1)
+        resources.check_memory(limited, 1)
 
 
 def test_a_changed_list_begins_with_new_windows() -> None:

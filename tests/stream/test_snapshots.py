@@ -10,6 +10,7 @@ import pytest
 from helpers.streams import EPOCH, MINUTE, rules, stream
 from helpers.workers import STATE, config, driver, send
 from sketchstream import wire
+from sketchstream.config import resources
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError
 from sketchstream.items.key import Key
@@ -208,10 +209,10 @@ def test_the_configuration_says_what_snapshots_cost() -> None:
     big = config(
         STATE.replace("{ size = 40 }", "{ slots = 67108864 }").replace("[store]", '[key]\nfile = "k"\n[store]')
     )
-    assert big.snapshot_cost(4) == spell_snapshots(2 * (256 << 20), 4, 1000, 16 << 20)
-    assert "snapshot_rate makes it 128 s" in big.snapshot_cost(4)
+    assert resources.snapshot_cost(big, 4) == spell_snapshots(2 * (256 << 20), 4, 1000, 16 << 20)
+    assert "snapshot_rate makes it 128 s" in resources.snapshot_cost(big, 4)
     fast = Config.parse(STATE.replace("[store]", '[store]\nsnapshot_rate = "1GiB"'))
-    assert "snapshot_rate" not in fast.snapshot_cost(4)
+    assert "snapshot_rate" not in resources.snapshot_cost(fast, 4)
     with pytest.raises(Exception, match="snapshot_rate must be at least 64KiB"):
         Config.parse(STATE.replace("[store]", '[store]\nsnapshot_rate = "1KiB"'))
 

@@ -24,7 +24,6 @@ import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from sketchstream import files
 from sketchstream.errors import ConfigError, DataLossError, FormatError
@@ -178,31 +177,24 @@ class DirectoryPublisher:
         """Nothing is held."""
 
 
-class Closable(Protocol):
-    """What holds something open."""
-
-    def close(self) -> None:
-        """Release it."""
-
-
 class AllPublishers:
     """A `Publisher` that publishes to a topic and to a folder.
 
     Args:
         publishers: publishers in order of publication; frontiers are read from the first one.
         settle: adds claims to the boundary of a history; None: the first publisher does.
-        companions: what is closed before the publishers, last one first.
+        before_close: called in this order before the publishers are closed.
     """
 
     def __init__(
         self,
         publishers: Sequence[Publisher],
         settle: Callable[[str, int, Claim], Boundary] | None = None,
-        companions: Sequence[Closable] = (),
+        before_close: Sequence[Callable[[], None]] = (),
     ) -> None:
         self._publishers = tuple(publishers)
         self.settle = settle or publishers[0].settle
-        self._companions = tuple(companions)
+        self._before_close = tuple(before_close)
 
     def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
         """Publish to each."""
@@ -215,8 +207,8 @@ class AllPublishers:
 
     def close(self) -> None:
         """Close each."""
-        for part in (*reversed(self._companions), *self._publishers):
-            part.close()
+        for close in (*self._before_close, *(publisher.close for publisher in self._publishers)):
+            close()
 
 
 def read_boundary(folder: Path) -> tuple[int, Boundary]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from sketchstream.config import resources
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.kernels import compile_first
 from sketchstream.log_events import EventLog
@@ -26,7 +27,7 @@ from sketchstream.stream.worker.status import Progress
 from sketchstream.stream.worker.worker import Worker
 from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.files.publisher import AllPublishers, Closable, DirectoryPublisher
+from sketchstream_connectors.files.publisher import AllPublishers, DirectoryPublisher
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.topics import state_topics
 from sketchstream_connectors.kafka.input import sample as kafka_sample
@@ -166,7 +167,7 @@ def open_worker(
         sink: Sink | None = None
         if config.input.late_topic or config.input.dead_letter_topic:
             sink = Sinks(sinks) if config.other_topics else sinks[0]
-        config.check_memory(1, total=len(source.numbers()), here=True)
+        resources.check_memory(config, 1, total=len(source.numbers()), here=True)
         stack.pop_all()
     settings = replace(settings, threads=max(settings.threads, THREADS))
     return Worker(rules, source, store, publisher, settings=settings, sink=sink, metrics=metrics, progress=progress)
@@ -187,10 +188,11 @@ def _open_publisher(
     if config.sealed_directory is not None:
         publishers.append(DirectoryPublisher(config.sealed_directory))
     history = None if config.history_topic is None else KafkaHistory(connection, config.history_topic)
-    companions: list[Closable] = [] if history is None else [history]
+    results: KafkaResults | None = None
     if config.output.results_topic and config.sealed_topic is not None:
-        companions.append(KafkaResults(connection, config, lambda: first.owns(0)))
-    return AllPublishers(publishers, None if history is None else history.settle, companions)
+        results = KafkaResults(connection, config, lambda: first.owns(0))
+    before_close = [part.close for part in (results, history) if part is not None]
+    return AllPublishers(publishers, None if history is None else history.settle, before_close)
 
 
 def newest_revision(connections: Sequence[Connection], config: Config) -> int | None:

@@ -209,7 +209,7 @@ class Ledgers:
         return Census.count(
             windows,
             alike,
-            keyed=config.checked or not config.from_kafka,
+            keyed=config.checks_partitions or not config.from_kafka,
             limit=None if limit is None else Fraction(limit),
             budget=config.budget,
             evidence=noise_of_frontiers((frontier.sketch, frontier.evidence) for frontier in frontiers),

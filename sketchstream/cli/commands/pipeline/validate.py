@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sketchstream.cli import clusters, config_file, options, show
-from sketchstream.config import checks
+from sketchstream.config import checks, resources
 from sketchstream.errors import BrokerError, ConfigError
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def check(
             show.warn(text)
     if partitions is not None:
         facts["partitions"] = partitions
-        facts["memory"] = config.check_memory(partitions)
-        facts["snapshots"] = config.snapshot_cost(partitions)
+        facts["memory"] = resources.check_memory(config, partitions)
+        facts["snapshots"] = resources.snapshot_cost(config, partitions)
         if partitions > MANY_PARTITIONS:
             show.warn(f"{partitions} partitions: a worker keeps a producer for each; run several workers above 256")
     facts["sketches"] = [_sketch(config, plan, partitions, retention_ms) for plan in config.sketches]

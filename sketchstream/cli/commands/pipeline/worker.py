@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sketchstream.cli import clusters, options, progress
+from sketchstream.config import resources
 from sketchstream.log_events import EventLog, begin
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str, log
     logging.getLogger("kafka").setLevel(logging.WARNING if log_level == "debug" else logging.CRITICAL)
     config = clusters.load(config_file)
     if not config.from_kafka:
-        config.check_memory(partitions=1, here=True)
+        resources.check_memory(config, partitions=1, here=True)
     run(config, fail_fast=fail_fast, leave=leave)
 
 
