@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SchemaUnavailableError
+from sketchstream.errors import BrokerError, DataLossError, FencedError, SchemaUnavailableError
 from sketchstream.items.events import Events
 from sketchstream.log_events import EventLog
 from sketchstream.stream.interfaces import (
@@ -28,8 +28,9 @@ from sketchstream.stream.interfaces import (
     SchemaAwaited,
     SourceEvent,
 )
-from sketchstream_connectors.kafka.cluster.client import Admin, Connection, spell_error, translate_errors
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection, translate_errors
 from sketchstream_connectors.kafka.fetch import fetch_patch
+from sketchstream_connectors.kafka.input.consumer import open_consumer, require_accepted
 from sketchstream_connectors.kafka.input.growth import former_numbers
 from sketchstream_connectors.kafka.input.offset_validation import DoubtedPositions
 from sketchstream_connectors.kafka.input.positions import UNKNOWN, Position, Positions
@@ -51,8 +52,6 @@ RECREATE_EVERY_S = 120.0
 """Least time between two replacements of the consumer, seconds."""
 TRUNCATED_AFTER_S = 30.0
 """Seconds for which brokers must say that a position does not exist: a replica that lags says so for a moment."""
-METADATA_TIMEOUT_S = 20.0
-"""Longest wait for the partitions of the input, seconds."""
 SCHEMA_PAUSE_S, SCHEMA_LOGGED_EVERY_S = 0.1, 10.0
 LOGGED_FAILURES, LOGGED_EVERY = 5, 60
 """Of polls that fail in a row, the first 5 are logged, and then every 60th."""
@@ -112,32 +111,10 @@ class KafkaSource:
     # ------------------------------------------------------------------------------------------- the consumer
 
     def _open(self) -> None:
-        """A new consumer with a new assignor, subscribed."""
-        from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-
-        consumer = self._connection.consumer(
-            group_id=self._connection.group, partition_assignment_strategy=[StickyPartitionAssignor()]
+        """A new consumer, subscribed."""
+        self._consumer, self.path = open_consumer(
+            self._connection, self.topic, self._wanted_path, self._on_assigned, self._on_lost
         )
-        try:
-            self.path = fetch_patch.attach(consumer, self._wanted_path)
-            _finish_rebalances(consumer)
-            consumer.subscribe([self.topic], listener=_listener(self))
-            self._await_metadata(consumer)
-        except BaseException:
-            consumer.close(autocommit=False, timeout_ms=2000)
-            raise
-        self._consumer = consumer
-
-    def _await_metadata(self, consumer: KafkaConsumer) -> None:
-        """Wait for metadata: a group leader that does not know the topic's partitions assigns none of them."""
-        deadline = time.monotonic() + METADATA_TIMEOUT_S
-        with translate_errors(f"asking for the partitions of {self.topic!r}"):
-            while not consumer.partitions_for_topic(self.topic):
-                if time.monotonic() > deadline:
-                    raise BrokerError(
-                        f"no broker said which partitions {self.topic!r} has within {METADATA_TIMEOUT_S:.0f} s"
-                    )
-                time.sleep(0.1)
 
     @property
     def consumer(self) -> KafkaConsumer:
@@ -380,18 +357,7 @@ class KafkaSource:
         if isinstance(error, errors.UnknownBrokerIdError):
             self._recreate = "a broker was unknown to the client"  # else the client would never fetch from it again
             return []
-        never = errors.InvalidSessionTimeoutError | errors.InconsistentGroupProtocolError | errors.InvalidGroupIdError
-        if isinstance(error, never):
-            timeout = self._connection.option("session.timeout.ms")
-            advice = (
-                f'"session.timeout.ms" = {timeout} is outside of what the brokers allow (group.min.session.timeout.ms '
-                "to group.max.session.timeout.ms)"
-                if isinstance(error, errors.InvalidSessionTimeoutError)
-                else "another application may use this group.id"
-            )
-            raise ConfigError(
-                f"group {self._connection.group!r} takes no member with these settings: {advice}: {spell_error(error)}"
-            ) from error
+        require_accepted(error, self._connection)
         if isinstance(error, errors.KafkaError):
             self._failing += 1
             if self._failing <= LOGGED_FAILURES or self._failing % LOGGED_EVERY == 0:
@@ -593,38 +559,3 @@ def _raw(records: Records) -> Callable[[int], RawRecord]:
         )
 
     return record
-
-
-def _finish_rebalances(consumer: KafkaConsumer) -> None:
-    """Let a leader whose poll ended in the middle of a rebalance take up its assignment in a later one.
-
-    Where nothing but new partitions made it join, kafka-python 3.0 forgets the join as soon as the partitions are
-    dealt: the member sends no heartbeats, keeps what it had, and is evicted.
-    """
-    coordinator = consumer._coordinator
-    wanted = coordinator.need_rejoin
-
-    def need_rejoin() -> bool:
-        automatic = coordinator._subscription.partitions_auto_assigned()
-        return bool(wanted() or (coordinator.rejoining and automatic))
-
-    coordinator.need_rejoin = need_rejoin
-
-
-def _listener(source: KafkaSource) -> object:
-    """The client's listener. Its methods run on the client's own thread while the worker waits in `poll`."""
-    from kafka import ConsumerRebalanceListener
-
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        """Passes on what concerns positions."""
-
-        def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-            """Do nothing: what was revoked follows from the new assignment."""
-
-        def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-            source._on_assigned(assigned)
-
-        def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-            source._on_lost(lost)
-
-    return Listener()
