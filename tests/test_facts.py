@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 72_604, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 72_721, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -52,7 +52,8 @@ reads the history and prints what each of them brought. A limit is raised only w
   the variance of noise of a few whole numbers 8, mistakes of configurations with the keys that they are about 80,
   notes on losses apart from others 3; provenance and instalments in files of their own 67
   (7 of the linear kinds), the sketches of a service apart from its windows 29;
-  nothing that is decided by the words of texts 45
+  nothing that is decided by the words of texts 45; stores of
+  services, settings of workers and consumers of sources in files of their own 116
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

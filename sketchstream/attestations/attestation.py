@@ -42,7 +42,7 @@ Span = tuple[int | None, int | None]
 
 
 def make_key(path: Path) -> Path:
-    """Write a new signing key, mode 0600, and its public key beside it.
+    """Write a new signing key, mode 0600, and its public key next to it.
 
     Args:
         path: path of the private key, PEM; the public one has ".pub" behind it.
@@ -127,7 +127,7 @@ def statement_of(bodies: Mapping[str, bytes], deployment: Mapping[str, object] |
 
 
 def of_deployment(ledger: Deployment, frontiers: Sequence[Frontier], stretch: Span) -> dict[str, object]:
-    """What is stated of a deployment beside its bodies: how far it is published, and all losses together.
+    """What is stated of a deployment besides its bodies: how far it is published, and all losses together.
 
     The small verifier does not compute these totals, which need more of the rules than it has.
 

@@ -79,7 +79,7 @@ def require_noise(header: dict[str, Any]) -> None:
     require(checkable, "merges, secret matrices, and measures beyond LAWS are not known here")
     layers = [[layer["law"], layer["lineage"].hex(), ledger["max_weight"]] for layer in header["layers"]]
     require(layers and layers == [[row[1], *row[3:]] for row in drawn], "its noise layers are not those of its ledger")
-    require(all(row[0].endswith(LAWS[measure]) for row in layers), f"its noise law is none of the measure {measure!r}")
+    require(all(row[0].endswith(LAWS[measure]) for row in layers), f"its noise law is not of the measure {measure!r}")
     require(ledger["unit"] == spec.get("unit", ledger["unit"]), "the ledger protects another unit than the spec")
     if header["kind"] == "release":
         view = ["publication" if header["final"] else "release", header["cost"]]

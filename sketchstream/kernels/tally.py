@@ -18,15 +18,15 @@ from sketchstream.kernels.compilation import kernel, use_numpy_twin
 
 Counters = npt.NDArray[np.signedinteger[Any]]
 
-_WIDTH = 1 << 17
+_FIRST_TABLE_WIDTH = 1 << 17
 """Counters around 0 that are counted value by value in a first pass."""
 _MAX_TABLE_RANGE = 1 << 22
 """Range of counters that `value_counts` counts in a table where many lie far from 0; beyond it sorts."""
-_OUTSIDE_PART = 16
+_LARGEST_OUTSIDE_PART = 16
 """If more than one counter in 16 lies outside the first table, a table that fits them all is tried."""
-_TWIN = 16
+_COUNTERS_PER_TWIN_ELEMENT = 16
 """Counters that numpy counts in the time of an element of `use_numpy_twin`."""
-_PAIR = 1 << 22
+_FEWEST_FOR_TWO_THREADS = 1 << 22
 """Counters from which on two threads count a half each: one alone does not draw what the memory gives."""
 
 
@@ -106,12 +106,12 @@ def _count_values(state: Counters, low: int, width: int, edges: Ints) -> tuple[I
     def part(some: Counters) -> tuple[Ints, Ints]:
         table, outer = np.zeros((4, width), np.int64), np.zeros(len(edges) + 1, np.int64)
         arguments = (some, low, table, edges, outer)
-        if use_numpy_twin(_tally, lambda: len(some) // _TWIN, some.dtype, arguments):
+        if use_numpy_twin(_tally, lambda: len(some) // _COUNTERS_PER_TWIN_ELEMENT, some.dtype, arguments):
             return _sorted_tally(some, low, width, edges)
         _tally(*arguments)
         return table.sum(axis=0), outer
 
-    if len(state) < _PAIR:
+    if len(state) < _FEWEST_FOR_TWO_THREADS:
         return part(state)
     with ThreadPoolExecutor(1, "sketchstream-tally") as other:
         second = other.submit(part, state[: len(state) // 2])
@@ -122,7 +122,7 @@ def _count_values(state: Counters, low: int, width: int, edges: Ints) -> tuple[I
 
 def _first_table_range(size: int) -> tuple[int, int]:
     """Lowest value and width of the first table for this number of counters."""
-    width = min(_WIDTH, 1 << max(8, size.bit_length()))
+    width = min(_FIRST_TABLE_WIDTH, 1 << max(8, size.bit_length()))
     return -(width // 2), width
 
 
@@ -181,7 +181,7 @@ def value_counts(state: Counters) -> tuple[Ints, Ints]:
     nowhere = np.empty(0, np.int64)
     low, width = _first_table_range(len(flat))
     inner, outer = _count_values(flat, low, width, nowhere)
-    if outer[0] > len(flat) // _OUTSIDE_PART:
+    if outer[0] > len(flat) // _LARGEST_OUTSIDE_PART:
         low, high = int(flat.min()), int(flat.max())
         width = min(high - low + 1, _MAX_TABLE_RANGE, max(1 << 10, 4 * len(flat)))
         if width < high - low + 1:

@@ -218,7 +218,7 @@ def over_time(
     """
     series = charts.ChartSeries("", *ends(points), firm=np.array(firm, bool), spell=spell)
     caption = "One dot for each window, its 95% interval as a bar; hollow dots are windows that are not complete."
-    if len(points) > charts.MANY:
+    if len(points) > charts.MAX_DOTTED_WINDOWS:
         caption = "A line of estimates with the band of their 95% intervals; gaps are windows without a number."
     chart = wide = None
     if np.isfinite(series.value).any():

@@ -36,40 +36,38 @@ Times = npt.NDArray[np.datetime64]
 BLUE: Final = "#1f5fa8"
 INK: Final = "#1d2733"
 GREY: Final = "#55616e"
-LINE: Final = "#e3e7eb"
-SERIES: Final = (BLUE, "#14755f", "#a8560a", "#8b3f8f")
+GRID_LINE: Final = "#e3e7eb"
+SERIES_COLORS: Final = (BLUE, "#14755f", "#a8560a", "#8b3f8f")
 PAGE_COLORS: Final = {
     BLUE: "--blue",
     INK: "--ink",
     GREY: "--muted",
-    LINE: "--line",
-    SERIES[1]: "--green",
-    SERIES[2]: "--orange",
-    SERIES[3]: "--violet",
+    GRID_LINE: "--line",
+    SERIES_COLORS[1]: "--green",
+    SERIES_COLORS[2]: "--orange",
+    SERIES_COLORS[3]: "--violet",
     "#000000": "--ink",
 }
-"""Names under which a page says what a color of a chart is."""
-MANY: Final = 40
+"""The CSS variable of a page that stands for each color of a chart."""
+MAX_DOTTED_WINDOWS: Final = 40
 """Most windows that are drawn as dots with bars; more of them are drawn as a line with its band."""
-LABELS: Final = 12
+MAX_LABELS: Final = 12
 """Most windows that have a label."""
-WRITTEN: Final = (24, 8)
+MAX_WRITTEN_CELLS: Final = (24, 8)
 """Most rows, and most columns, of a table whose numbers are written into the heat map."""
-LETTER, MARGIN = 0.075, 0.6
-"""Inches that a letter in a cell of a heat map takes, and inches of what stands beside the cells and their names."""
-HEADING: Final = 0.085
+CELL_LETTER_INCHES, MARGIN_INCHES = 0.075, 0.6
+"""Inches that a letter in a cell of a heat map takes, and inches of the margins around the cells and their names."""
+TITLE_LETTER_INCHES: Final = 0.085
 """Inches that a letter of a title takes."""
-NARROW: Final = (5.2, 3.9)
-WIDE: Final = (11.0, 4.2)
-TREND: Final = (5.2, 1.1)
-"""Width and height of a chart of a trend, in inches."""
-LETTERS: Final = (26, 60)
+NARROW_INCHES, WIDE_INCHES, TREND_INCHES = (5.2, 3.9), (11.0, 4.2), (5.2, 1.1)
+"""Width and height of charts for narrow screens, for wide ones, and of small charts of a trend."""
+MAX_NAME_LETTERS: Final = (26, 60)
 """Most letters of a bar's name, on narrow charts and on wide ones."""
-COLUMNS: Final = 400
+PIXEL_COLUMNS: Final = 400
 """Columns of pixels: of more than twice as many numbers, the least and the largest of each column are drawn."""
-POINTS: Final = 2000
+MAX_POINTS: Final = 2000
 """Most numbers of a chart that it also has as words; of more, only its table has them."""
-TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
+COUNT_TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 _ONE_DRAWS: Final = threading.Lock()
 
 
@@ -95,7 +93,7 @@ class CountsCurve:
 
     def spoken(self, name: str) -> str:
         """The curve's shape in a sentence, for screen readers."""
-        chosen = [index for index, k in enumerate(self.k) if int(k) in TICKS]
+        chosen = [index for index, k in enumerate(self.k) if int(k) in COUNT_TICKS]
         parts = [f"k = {self.k[at]}: {self.value[at]:z,.0f}" for at in chosen]
         return f"{name}. " + ", ".join(parts) + "."
 
@@ -246,7 +244,7 @@ def series_chart(
             note = " (not complete)" if hollow[at] else ""
             if math.isfinite(line.value[at]):
                 places.append((float(at), float(line.value[at]), f"{windows[at]}{name}: {text}{note}"))
-    size = WIDE if wide else NARROW
+    size = WIDE_INCHES if wide else NARROW_INCHES
     return _chart(lambda axes: _draw_series(axes, series, windows, title, axis), spoken, caption, places, size)
 
 
@@ -265,14 +263,14 @@ def band_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = 
     places = _place_words(np.arange(len(words)), bars.value, words)
     caption += _columns(len(words))
     ends = _ends(bars) if np.any(bars.high > bars.low) else None
-    size = WIDE if wide else NARROW
+    size = WIDE_INCHES if wide else NARROW_INCHES
     return _chart(
         lambda axes: draw_band(axes, title, bars.names, bars.value, ends, axis), spoken, caption, places, size
     )
 
 
 def trend_chart(bars: Bars, title: str) -> Chart:
-    """A small line with the band of its intervals, without axes: how a number went lately.
+    """A small line with the band of its intervals, without axes: how a number changed lately.
 
     Args:
         bars: the numbers, the newest last.
@@ -293,7 +291,7 @@ def trend_chart(bars: Bars, title: str) -> Chart:
         axes.axhline(0.0, color=GREY, lw=0.6)
         axes.set_axis_off()
 
-    return _chart(draw, spoken, caption, _place_words(at, bars.value, words), TREND)
+    return _chart(draw, spoken, caption, _place_words(at, bars.value, words), TREND_INCHES)
 
 
 def bar_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = False) -> Chart:
@@ -308,9 +306,9 @@ def bar_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = F
     """
     words = bars.words()
     places = [(float(value), float(at), text) for at, (value, text) in enumerate(zip(bars.value, words, strict=True))]
-    size = (WIDE[0] if wide else NARROW[0], 1.1 + 0.24 * len(bars.names))
+    size = (WIDE_INCHES[0] if wide else NARROW_INCHES[0], 1.1 + 0.24 * len(bars.names))
     spoken = f"{title}. {len(words)} bars. " + ". ".join(words[:3]) + "."
-    letters = LETTERS[wide]
+    letters = MAX_NAME_LETTERS[wide]
     return _chart(lambda axes: _draw_bars(axes, bars, title, axis, letters), spoken, caption, places, size)
 
 
@@ -334,7 +332,7 @@ def heat_chart(grid: GridChart, title: str, axes_names: tuple[str, str], caption
         f"{grid.spell(float(np.nanmax(grid.value)))}."
     )
     height = min(1.2 + 0.3 * len(grid.rows), 6.0)
-    width = WIDE[0] if wide else NARROW[0]
+    width = WIDE_INCHES[0] if wide else NARROW_INCHES[0]
     size = (width, max(height, 2.2))
     return _chart(lambda axes: _draw_heat(axes, grid, title, axes_names, width), spoken, caption, places, size)
 
@@ -468,7 +466,7 @@ def draw_band(
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator: Any = AutoDateLocator(maxticks=LABELS)  # type: ignore[no-untyped-call]
+    locator: Any = AutoDateLocator(maxticks=MAX_LABELS)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.set_xlabel(axis, color=GREY)
@@ -476,16 +474,16 @@ def draw_band(
 
 
 def _line(axes: Axes, at: npt.NDArray[Any], value: Floats, ends: tuple[Floats, Floats] | None, color: str) -> None:
-    """Draw a line with the band of its intervals; of too many numbers for the pixels, what lies in each column.
+    """Draw a line with the band of its intervals; of too many numbers, the range of each column of pixels.
 
     Positions or times are (n,), ascending; values, NaN where there is none, and ends of intervals are (n,) too.
     """
-    if value.size <= 2 * COLUMNS:
+    if value.size <= 2 * PIXEL_COLUMNS:
         if ends is not None:
             axes.fill_between(at, *ends, color=color, alpha=0.2, lw=0)
         axes.plot(at, value, color=color, lw=1.5)
         return
-    first = np.linspace(0, value.size, COLUMNS, endpoint=False).astype(np.int64)
+    first = np.linspace(0, value.size, PIXEL_COLUMNS, endpoint=False).astype(np.int64)
     if ends is not None:
         low, high = np.fmin.reduceat(ends[0], first), np.fmax.reduceat(ends[1], first)
         axes.fill_between(at[first], low, high, color=color, alpha=0.2, lw=0)
@@ -495,9 +493,9 @@ def _line(axes: Axes, at: npt.NDArray[Any], value: Floats, ends: tuple[Floats, F
 
 def _columns(count: int) -> str:
     """Sentence on a chart of more numbers than pixels; empty for fewer."""
-    if count <= 2 * COLUMNS:
+    if count <= 2 * PIXEL_COLUMNS:
         return ""
-    width = -(-count // COLUMNS)
+    width = -(-count // PIXEL_COLUMNS)
     return f" Each column of the picture shows the least and the largest of some {width} neighbouring numbers."
 
 
@@ -517,11 +515,11 @@ def draw_table(
     image = axes.imshow(values, aspect="auto", cmap="Blues", interpolation="nearest")
     axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, format="{x:,.0f}").outline.set_visible(False)
     for axis, labels, name in ((axes.yaxis, rows, names[0]), (axes.xaxis, columns, names[1])):
-        step = -(-len(labels) // (LABELS if axis is axes.xaxis else 2 * LABELS))
+        step = -(-len(labels) // (MAX_LABELS if axis is axes.xaxis else 2 * MAX_LABELS))
         axis.set_ticks(np.arange(len(labels))[::step], list(labels)[::step])
         axis.set_label_text(name, color=GREY)
     _turn_long_labels(axes, columns)
-    if values.shape[0] <= WRITTEN[0] and values.shape[1] <= WRITTEN[1]:
+    if values.shape[0] <= MAX_WRITTEN_CELLS[0] and values.shape[1] <= MAX_WRITTEN_CELLS[1]:
         dark = float(np.nanmax(values) + np.nanmin(values)) / 2
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
@@ -534,7 +532,7 @@ def draw_table(
 
 def _finish_named(axes: Axes, title: str, names: Sequence[str], axis: str) -> None:
     """Put names along the lower axis, as many as are legible."""
-    step = -(-len(names) // LABELS) if sum(map(len, names)) > 4 * LABELS else 1
+    step = -(-len(names) // MAX_LABELS) if sum(map(len, names)) > 4 * MAX_LABELS else 1
     axes.set_xticks(np.arange(len(names))[::step], list(names)[::step])
     _turn_long_labels(axes, names)
     axes.set_xlabel(axis, color=GREY)
@@ -543,7 +541,7 @@ def _finish_named(axes: Axes, title: str, names: Sequence[str], axis: str) -> No
 
 def _turn_long_labels(axes: Axes, names: Sequence[str]) -> None:
     """Slant labels that would overlap."""
-    if sum(map(len, names)) > LABELS * 3 and max(map(len, names)) > 2:
+    if sum(map(len, names)) > MAX_LABELS * 3 and max(map(len, names)) > 2:
         _slant(axes, 40)
 
 
@@ -606,7 +604,7 @@ def _chart(
     spoken: str,
     caption: str,
     places: Sequence[Placed],
-    size: tuple[float, float] = NARROW,
+    size: tuple[float, float] = NARROW_INCHES,
 ) -> Chart:
     """A figure of one panel for a page; see `chart_of`."""
 
@@ -623,7 +621,7 @@ def chart_of(
     spoken: str,
     caption: str,
     places: Sequence[Placed],
-    size: tuple[float, float] = NARROW,
+    size: tuple[float, float] = NARROW_INCHES,
 ) -> Chart:
     """A figure of one or more panels for a page.
 
@@ -638,7 +636,7 @@ def chart_of(
     axes = draw(figure)
     svg = _element(figure, spoken)
     points: tuple[Point, ...] = ()
-    if 0 < len(places) <= POINTS:  # the table contains all of them
+    if 0 < len(places) <= MAX_POINTS:  # the table contains all of them
         at = axes.transData.transform(np.array([(x, y) for x, y, _ in places], np.float64))
         x, y = (figure.transFigure.inverted().transform(at)).T
         points = tuple(
@@ -701,7 +699,7 @@ def _draw_reach(axes: Axes, curve: CountsCurve, title: str, label: str) -> None:
     if curve.truth is not None:
         axes.plot(curve.k, curve.truth, "o", color=INK, ms=3.2, mfc="none", mew=0.9, label="truth")
     axes.set_xscale("log")
-    ticks = [k for k in TICKS if curve.k[0] <= k <= curve.k[-1]]
+    ticks = [k for k in COUNT_TICKS if curve.k[0] <= k <= curve.k[-1]]
     axes.set_xticks(ticks, [f"{k:,}" for k in ticks])
     axes.minorticks_off()
     axes.set_xlabel("k (times)", color=GREY)
@@ -729,10 +727,10 @@ def _draw_series(axes: Axes, series: Sequence[ChartSeries], windows: Sequence[st
     from matplotlib.lines import Line2D
 
     at = np.arange(len(windows))
-    many = len(windows) > MANY
+    many = len(windows) > MAX_DOTTED_WINDOWS
     # Shift neighbouring series slightly, so that their bars do not overlap.
     apart = np.linspace(-0.14, 0.14, len(series)) if len(series) > 1 else np.zeros(1)
-    for line, color, shift in zip(series, SERIES, apart, strict=False):
+    for line, color, shift in zip(series, SERIES_COLORS, apart, strict=False):
         if line.truth is not None:
             axes.hlines(line.truth, at - 0.4, at + 0.4, color=INK, lw=1.1, zorder=1)
         if many:
@@ -761,7 +759,7 @@ def _draw_series(axes: Axes, series: Sequence[ChartSeries], windows: Sequence[st
         axes.legend(
             handles=legend, frameon=False, fontsize=9, labelcolor=INK, loc="upper left", bbox_to_anchor=(0.0, 0.6)
         )
-    step = -(-len(windows) // LABELS) if any(len(label) > 3 for label in windows) else 1
+    step = -(-len(windows) // MAX_LABELS) if any(len(label) > 3 for label in windows) else 1
     axes.set_xticks(at[::step], list(windows[::step]))
     width = 0.08 * sum(len(label) + 2 for label in windows[::step])
     if any(len(label) > 5 for label in windows) and width > 0.85 * axes.get_window_extent().width / 100:
@@ -798,19 +796,20 @@ def _draw_heat(axes: Axes, grid: GridChart, title: str, names: tuple[str, str], 
     corners = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     cells = [np.add(corners, (column, row)) for row in range(len(grid.rows)) for column in range(len(grid.columns))]
     texts = [grid.spell(float(value)) if math.isfinite(value) else "" for value in grid.value.flat]
-    room = (width - MARGIN - LETTER * max(len(shorten(name)) for name in grid.rows)) / max(len(grid.columns), 1)
-    written = LETTER * (max(map(len, texts)) + 1) <= room and len(grid.rows) <= WRITTEN[0]
+    beside = max(len(shorten(name)) for name in grid.rows)
+    room = (width - MARGIN_INCHES - CELL_LETTER_INCHES * beside) / max(len(grid.columns), 1)
+    written = CELL_LETTER_INCHES * (max(map(len, texts)) + 1) <= room and len(grid.rows) <= MAX_WRITTEN_CELLS[0]
     strongest = 0.45 if written else 0.94  # the color of text must be legible on it, on light and on dark paper
     faces = [to_rgba(BLUE, 0.06 + strongest * float(part) if math.isfinite(part) else 0.0) for part in share.flat]
     for place, text in zip(np.ndindex(grid.value.shape), texts if written else (), strict=False):
         axes.annotate(text, (place[1] + 0.5, place[0] + 0.5), ha="center", va="center", color=INK, fontsize=8)
     axes.add_collection(PolyCollection(cells, facecolors=faces, edgecolors="none"))
-    _finish(axes, title, names[0], beside=max(len(shorten(name)) for name in grid.rows))
+    _finish(axes, title, names[0], beside=beside)
     axes.grid(visible=False)
     axes.set_xlim(0, len(grid.columns))
     axes.set_ylim(len(grid.rows), 0)
     for axis, labels in ((axes.xaxis, grid.columns), (axes.yaxis, grid.rows)):
-        step = -(-len(labels) // LABELS)
+        step = -(-len(labels) // MAX_LABELS)
         axis.set_ticks(np.arange(len(labels))[::step] + 0.5, [shorten(name) for name in labels[::step]])
     if max(map(len, grid.columns), default=0) > 3:
         _slant(axes, 30)
@@ -844,16 +843,17 @@ def _count_scale(axis: Any) -> None:
 def _finish(axes: Axes, title: str, label: str, *, zero: bool = True, beside: int = 8) -> None:
     """Finish axes: from zero unless there are negative numbers, thousands separated, light grid, no box, left title.
 
-    The title begins above the axes, and is wrapped to the width that is left beside `beside` letters.
+    The title begins above the axes, and is wrapped to their width: labels of `beside` letters stand next to them.
     """
     if zero and not axes.dataLim.y0 < 0:
         axes.set_ylim(bottom=0)
     _count_scale(axes.yaxis)
     axes.set_ylabel(label, color=GREY)
     grid = axes.get_gridspec()
-    room = axes.figure.bbox.width / axes.figure.dpi / (1 if grid is None else grid.ncols) - MARGIN - LETTER * beside
-    axes.set_title(textwrap.fill(title, max(int(room / HEADING), 12)), loc="left", fontsize=11, color=INK)
-    axes.grid(visible=True, which="major", color=LINE, lw=0.7)
+    width = axes.figure.bbox.width / axes.figure.dpi / (1 if grid is None else grid.ncols)
+    room = width - MARGIN_INCHES - CELL_LETTER_INCHES * beside
+    axes.set_title(textwrap.fill(title, max(int(room / TITLE_LETTER_INCHES), 12)), loc="left", fontsize=11, color=INK)
+    axes.grid(visible=True, which="major", color=GRID_LINE, lw=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["bottom", "left"]].set_color(GREY)

@@ -47,7 +47,7 @@ Number = Mapping[str, float | None]
 
 @dataclass(frozen=True)
 class Stretches:
-    """The ordered numbers of a picture that has too many of them to see each: stretches of them are pictures too.
+    """The ordered numbers of a picture that has too many of them to show each; parts of the sequence are pictures too.
 
     Args:
         names: names of n numbers.
@@ -58,7 +58,7 @@ class Stretches:
     draw: Callable[[int, int], Panel]
 
     def within(self, first: int, last: int) -> list[tuple[str, int, int]]:
-        """Names and places of the parts of a stretch; none where each number of it can be seen."""
+        """Names and places of the parts of a stretch; empty if each number of it can be seen."""
         if last - first <= MAX_SINGLE_NUMBERS:
             return []
         cuts = np.linspace(first, last, PARTS + 1).astype(int).tolist()
@@ -189,7 +189,7 @@ def draw_numbers(
         bars = charts.Bars(names, values, low, high, spell=spell)
         if len(names) <= MAX_BARS and not ordered:
             chart = draw_chart(lambda: charts.bar_chart(bars, title, columns[1], caption))
-            if max(map(len, names)) > charts.LETTERS[0]:
+            if max(map(len, names)) > charts.MAX_NAME_LETTERS[0]:
                 wide = draw_chart(lambda: charts.bar_chart(bars, title, columns[1], caption, wide=True))
         else:
             chart = draw_chart(lambda: charts.band_chart(bars, title, columns[0], caption))

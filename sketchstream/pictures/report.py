@@ -70,7 +70,7 @@ def environment(*folders: tuple[str, str]) -> Environment:
     """The templates of this package, and of other packages; all inserted values are escaped.
 
     Args:
-        folders: other packages, each with its folder of templates, which are looked at first.
+        folders: other packages, each with its folder of templates, which are searched first.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # loaded for the first page
 
@@ -96,7 +96,7 @@ def card(
     Args:
         title: title of the card.
         tables: tables, side by side.
-        charts: charts beside the tables; None: one that could not be drawn.
+        charts: charts that stand next to the tables; None for one that could not be drawn.
         lists: folded lists with titles.
         note: text below everything.
     """

@@ -1,4 +1,4 @@
-"""What groups have in common, to be looked at: an UpSet plot, tables, a sentence, a card.
+"""What groups have in common, as an UpSet plot, tables, a sentence and a card.
 
 In: answers as plain data, as the command line and the HTTP API write them. Out: parts of pages, a card of a notebook, a
 figure, and a file if a path is given. Touches: that file. Plots need matplotlib, imported on use.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_REGIONS: Final = 30
 """Most regions that are drawn, the largest ones."""
-NARROW: Final = 10
+MAX_NARROW_REGIONS: Final = 10
 """Most regions that are drawn on narrow screens."""
 MAX_LISTED_REGIONS: Final = 60
 """Most regions of a table, the largest ones."""
@@ -59,15 +59,16 @@ def chart(answer: Mapping[str, Any], *, wide: bool = False) -> charts.Chart:
         answer: see `plot`.
         wide: whether it is for wide screens.
     """
-    regions = _regions_shown(answer["regions"], MAX_REGIONS if wide else NARROW)
+    regions = _regions_shown(answer["regions"], MAX_REGIONS if wide else MAX_NARROW_REGIONS)
     words = [f"{region_text(row, answer['groups'])}: {_number_text(row)}" for row in regions]
     places = [(float(at), float(row["value"]), text) for at, (row, text) in enumerate(zip(regions, words, strict=True))]
     width, height = _size(len(regions), len(answer["groups"]))
-    size = (charts.WIDE[0] if wide else charts.NARROW[0], height) if len(regions) > 1 or not wide else (width, height)
+    if len(regions) > 1 or not wide:
+        width = charts.WIDE_INCHES[0] if wide else charts.NARROW_INCHES[0]
     say = naming.names_in(answer)
     caption = say("Bars: items in exactly the groups that have a dark dot below, with 95% intervals. Left: each group.")
     title = f"{say(TITLE)}. {'. '.join(words[:5])}."
-    return charts.chart_of(lambda figure: _draw(figure, answer, regions), title, caption, places, size)
+    return charts.chart_of(lambda figure: _draw(figure, answer, regions), title, caption, places, (width, height))
 
 
 def region_text(row: Region, groups: Sequence[str]) -> str:
@@ -139,7 +140,7 @@ def text_below(answer: Mapping[str, Any]) -> str:
 
 
 def _regions_shown(regions: Sequence[Region], most: int) -> list[Region]:
-    """The largest regions of which it is told that they hold items; without intervals, those above 0."""
+    """The largest regions whose intervals exclude 0; without intervals, those above 0."""
     certain = [row for row in regions if (row["value"] if row["low"] is None else row["low"]) > 0]
     return certain[:most] or list(regions[:1])
 
@@ -157,7 +158,7 @@ def _number_text(row: Region) -> str:
 
 
 def _draw(figure: Figure, answer: Mapping[str, Any], regions: Sequence[Region]) -> Axes:
-    """Fill an empty figure; the panel of the bars."""
+    """Draw into an empty figure; returns the panel of the bars."""
     names = answer["groups"]
     number, groups = len(regions), len(names)
     reaches = [sum(row["value"] for row in answer["regions"] if name in row["in"]) for name in names]
@@ -196,7 +197,7 @@ def _draw_matrix(matrix: Axes, names: Sequence[str], regions: Sequence[Region]) 
     for column, row in enumerate(regions):
         inside = [names.index(name) for name in row["in"]]
         outside = [group for group in range(len(names)) if group not in inside]
-        matrix.scatter([column] * len(outside), outside, s=28, color=charts.LINE, zorder=2)
+        matrix.scatter([column] * len(outside), outside, s=28, color=charts.GRID_LINE, zorder=2)
         matrix.plot([column] * len(inside), inside, color=charts.INK, linewidth=1.5, marker="o", markersize=5, zorder=3)
     matrix.set_xlim(-0.6, len(regions) - 0.4)
     matrix.set_ylim(len(names) - 0.5, -0.5)

@@ -130,7 +130,7 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
 
 
 def lacking(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """Say that what windows lack is in their difference; empty if both are complete, or no windows of a worker.
+    """Say that the difference includes what windows lack; empty if both are complete, or are not of a worker.
 
     Args:
         first: answer, or facts, of the window of interest.
@@ -232,7 +232,7 @@ def _is_off_center(point: Point) -> bool:
 
 
 def _interval_reach(value: float, low: End, high: End, bounds: Collection[float]) -> tuple[End, End]:
-    """How far an interval reaches below and above its estimate, had its ends not been cut; None: without limit.
+    """How far an interval would reach below and above its estimate if its ends were not cut; None: without limit.
 
     An end at the least or largest possible value was cut there, and one on the wrong side of the estimate was too: the
     distance to it says how far the estimate is from that value, and not how wrong it may be. The interval is taken to

@@ -129,12 +129,12 @@ def weigh(counted: Quality, evidence: ByPartition, rule: Rule, *, keyed: bool, c
 
 
 def _tells_misplaced(evidence: ByPartition, counts: Iterable[int]) -> bool:
-    """Whether all partitions that counted tell how much was misplaced, or say that nothing can be."""
+    """Whether all partitions that counted publish how much was misplaced, or say that nothing can be misplaced."""
     return all(part.noise.misplaced or part.noise.unkeyed for p, part in evidence.items() if p in counts)
 
 
 def _none_lost(refused: Estimate | None, misplaced: Estimate | None) -> str:
-    """Say that no loss shows, and how large one may be."""
+    """Say that no loss was detected, and how large one may be."""
     reason = "no loss of records shows"
     if refused is None:
         return reason

@@ -86,7 +86,7 @@ def publishes_patterns_alone(spec: object) -> bool:
 
 
 def example_sets(groups: Sequence[str]) -> str:
-    """A set of these groups, as it is written."""
+    """An expression for a set of these groups, as an example."""
     return " & ".join(map(quote_name, groups[:2]))
 
 

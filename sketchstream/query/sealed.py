@@ -208,7 +208,7 @@ class SealedWindow:
         return out
 
     def describe(self) -> str:
-        """Completeness in words; it begins with what `complete` is, unless partitions are missing."""
+        """Completeness in words; they begin with the value of `complete`, unless partitions are missing."""
         if self.as_of is not None:
             return f"preliminary, as of {iso(self.as_of)}: {len(self.parts)} of {self.partitions} partitions"
         if self.missing:
@@ -428,8 +428,8 @@ class _Assembly:
     def _assemble(self, window: Span, early: Mapping[int, SealedEntry]) -> SealedWindow:
         """Build a window with its completeness, from its newest revision.
 
-        Where that began to count inside the window, as one does after `reset`, a straggler alone may have opened it
-        again: an older revision that has all of the window is not replaced by a part of it.
+        A revision that began to count inside the window, as one does after `reset`, may have opened it for a late
+        record alone: it does not replace an older revision that has the whole window.
         """
         revisions = sorted({*self._parts, *(entry.revision for entry in early.values())}, reverse=True)
         assembled = self._of_revision(revisions[0], window, early)

@@ -122,7 +122,7 @@ class PublishedWindows:
         return self.config.sketches[0]
 
     def former(self, name: str, since: int | None = None) -> SketchPlan | None:
-        """A sketch that is not configured, as two of its windows tell it; None: nothing of it is published.
+        """The plan of a sketch that is not configured, derived from two of its windows; None: nothing is published.
 
         Args:
             name: name of the sketch.

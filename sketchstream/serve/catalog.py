@@ -172,7 +172,7 @@ class Catalog:
             )
 
     def require_number(self, name: str, metric: str) -> None:
-        """Refuse what is the name of no number of a sketch, as far as that is known without its answers.
+        """Refuse a name that no number of a sketch has, as far as that is known without its answers.
 
         Raises:
             ConfigError: it cannot be the name of a number.

@@ -1,4 +1,4 @@
-"""What was used last, so that it is not computed or read again.
+"""A cache of the values that were used last.
 
 In: values with their keys. Out: the same values, until others have taken their places. Touches: nothing.
 """
@@ -40,7 +40,7 @@ class RecentlyUsed(Generic[Key, Value]):
             return self._values.get(key)
 
     def put(self, key: Key, value: Value) -> None:
-        """Keep a value; those that were not used for longest go."""
+        """Keep a value; the values that were not used for longest are removed."""
         with self._lock:
             former = self._values.pop(key, None)
             self._values[key] = value

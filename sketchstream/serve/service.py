@@ -73,7 +73,7 @@ class ReadNumber(NamedTuple):
         title: what it is; empty if there is none.
         point: the number with its interval; None if there is none.
         others: some available names, if there is none.
-        bound: what it is a bound of, see `Estimate`; None: of nothing.
+        bound: what it is a bound of, see `Estimate`; None: it is not a bound.
     """
 
     title: str
@@ -99,7 +99,7 @@ class WindowAnswer:
     def json(self) -> bytes:
         """One JSON object, as the command line prints it: facts, numbers, guarantee."""
         named = orjson.dumps(self.names.facts())
-        parts = [part[1:-1] for part in ((self.stored.facts or "{}").encode(), named, self.computed.numbers)]
+        parts = [part[1:-1] for part in ((self.stored.facts or "{}").encode(), named, self.computed.json)]
         parts.append(b'"guarantee":' + guarantee_seen(self.computed).encode())
         return b"{" + b",".join(part for part in parts if part) + b"}"
 
@@ -291,7 +291,7 @@ class Service:
             raise EstimateError(refused)
         if stored.guarantee is None or question.names_items:
             return None
-        numbers, csv = self.store.numbers(stored, question.text), self.store.csv(stored, question.text)
+        numbers, csv = self.store.answer_json(stored, question.text), self.store.answer_csv(stored, question.text)
         if numbers is None or csv is None:
             return None
         return WindowAnswer(
@@ -310,12 +310,12 @@ class Service:
         return self.pool.ask(stored, question)
 
     def lacks(self, stored: StoredWindow, question: Question) -> bool:
-        """Whether an answer is not there and may come."""
+        """Whether an answer is missing and may still be computed."""
         never = stored.failure if not question.text else self.pool.refused(stored, question)
-        return never is None and self.store.numbers(stored, question.text) is None
+        return never is None and self.store.answer_json(stored, question.text) is None
 
     def ask_soon(self, stored: StoredWindow, question: Question) -> bool:
-        """Have an answer computed that a later look will find; False: too many questions wait."""
+        """Have an answer computed without waiting for it; returns False if too many questions wait."""
         try:
             self.ask(stored, question)
         except (BusyError, StoreError):
@@ -420,10 +420,10 @@ class Service:
             )
         return windows
 
-    def numbers(self, stored: StoredWindow, question: Question) -> list[tuple[str, str, Point]]:
+    def named_numbers(self, stored: StoredWindow, question: Question) -> list[tuple[str, str, Point]]:
         """The numbers of an answer that is there: name, title, the number with its interval; none if it is not."""
         unanswered = self.answer_state(stored) in ("incident", "none")
-        answer = None if unanswered else self.store.numbers(stored, question.text)
+        answer = None if unanswered else self.store.answer_json(stored, question.text)
         if answer is None:
             return []
         numbers = self.config.names.facts() | orjson.loads(answer)
@@ -441,7 +441,7 @@ class Service:
         remembered = self._read.get(key)
         if remembered is not None:
             return remembered
-        answer = self.store.numbers(stored, question.text)
+        answer = self.store.answer_json(stored, question.text)
         if answer is None:
             return ReadNumber("", None)
         numbers = self.config.names.facts() | orjson.loads(answer)

@@ -121,10 +121,10 @@ class Body(Protocol):
     """An array that is read piece by piece, once."""
 
     def pieces(self) -> Iterator[memoryview]:
-        """Bytes of the array, in order; each piece is good until the next one is asked for."""
+        """Bytes of the array, in order; each piece is valid until the next one is requested."""
 
     def close(self) -> None:
-        """Nobody asks for the rest."""
+        """Say that the remaining pieces are not needed."""
 
 
 class Streamed:
@@ -160,7 +160,7 @@ class Streamed:
             yield end
 
     def close(self) -> None:
-        """Nobody asks for the rest."""
+        """Say that the remaining pieces are not needed."""
         self._body.close()
 
 
@@ -211,7 +211,7 @@ def unpack(
     Args:
         data: the bytes that `pack` made.
         key: checked against the header's key id, and used to verify the tag if there is one. Without a key the tag
-            is not looked at; the checksum always is.
+            is not verified; the checksum always is.
         take_over: the array may take over the memory of `data`, if that is writable and `aligned_memory`.
 
     Raises:
@@ -275,7 +275,7 @@ def _verify_header(data: bytes | bytearray | memoryview, key: Key | None) -> tup
 
 
 def kind_of(data: bytes | bytearray | memoryview) -> str | None:
-    """The kind that the bytes claim to be, nothing of them verified; None where that cannot be read."""
+    """The kind that the bytes claim to have, without any verification; None if it cannot be read."""
     view = _flat_view(data)
     if len(view) < _PREFIX.size:
         return None

@@ -69,8 +69,8 @@ def _map_of(fields: Mapping[str, Check], required: frozenset[str] = frozenset())
 def _tree(value: Any, depth: int = 0) -> bool:
     """Plain data without floats, such as a spec.
 
-    Its texts may be names, also such as "7e2024", so they are not judged as numbers here. Whoever reads one as a number
-    refuses absurd exponents: `exact_rational` and `read_rational` of `sketchstream.spec`, and the ledgers.
+    Its texts may be names, also such as "7e2024", so they are not checked as numbers here. Code that reads one as a
+    number refuses huge exponents: `exact_rational` and `read_rational` of `sketchstream.spec`, and the ledgers.
     """
     if depth > _DEEPEST:
         return False

@@ -249,7 +249,7 @@ def test_long_trends_are_lines_with_few_labels() -> None:
     series = [charts.ChartSeries("distinct", values, values - 1, values + 1)]
     chart = charts.series_chart(series, [f"01-01 {i:02d}:00" for i in range(n)], "t", "a", "c")
     assert len(chart.svg) < 60_000
-    assert sum(f"01-01 {i:02d}:00" in chart.svg for i in range(n)) <= charts.LABELS + 2
+    assert sum(f"01-01 {i:02d}:00" in chart.svg for i in range(n)) <= charts.MAX_LABELS + 2
 
 
 def test_records_that_came_too_late_are_spoken_of(run: Run, tmp_path: Path) -> None:

@@ -492,7 +492,7 @@ def test_tables_have_the_columns_that_are_declared_whatever_is_in_them(site, ske
             float(row["value" if "value" in header else "items"]) for row in read_csv(text)
         ]
     group = {"group": "spring"} if sketch == "reach" else {}
-    metric = next(iter(service.numbers(service.store.windows(sketch)[0], Question(**group))))[0]
+    metric = next(iter(service.named_numbers(service.store.windows(sketch)[0], Question(**group))))[0]
     series = client.get(f"/v1/sketches/{sketch}/series", params={"metric": metric} | group).json()["points"]
     rows = [row for row in parquet("numbers").to_pylist() if row["metric"] == metric]
     found = [row["value"] for row in rows if row["group"] in (None, "spring")]

@@ -873,8 +873,8 @@ def test_incidents_outlive_a_damaged_database(folder):
     with serving(folder) as (service, client):
         settled(service)
         store = service.store
-        with store._transaction() as execute:
-            store._report(execute, store._ids["minutes"], EPOCH, "published twice")
+        with store._transaction():
+            store._window_rows.report(store._numbering.ids["minutes"], EPOCH, "published twice")
         store.note_damage(store.rebuilds)
         service.follower.step()
         assert [one["text"] for one in client.get("/v1/incidents").json()["incidents"]] == ["published twice"]

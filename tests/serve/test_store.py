@@ -20,8 +20,9 @@ from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import read_published
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
+from sketchstream.serve.store.intake import _changed_evidence
 from sketchstream.serve.store.ledgers import Ledgers
-from sketchstream.serve.store.store import Store, _changed_evidence
+from sketchstream.serve.store.store import Store
 from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.published.evidence import EvidenceNoise, PublishedEvidence, WindowNumbers

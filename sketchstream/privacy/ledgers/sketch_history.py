@@ -169,7 +169,7 @@ class SketchHistory(ABC):
         return self._with(View("release", cost))
 
     def charge_publication(self, lineage: bytes = b"") -> Self:
-        """The ledger after the seal: the promise is kept, the state is gone.
+        """The ledger after the seal: the promise is kept, the state is destroyed.
 
         Args:
             lineage: lineage of the fresh layer, if the promise has one. Its law is that of the first layer.
@@ -192,7 +192,7 @@ class SketchHistory(ABC):
         return self._with(LOOK)
 
     def record_copy(self) -> Self:
-        """The ledger after a copy of the open state was written to a secret file of ours.
+        """The ledger after a copy of the open state was written to a secret file of this deployment.
 
         More than two copies in a row are recorded as two: whoever has both already sees what was applied between them.
         """
@@ -223,7 +223,7 @@ class SketchHistory(ABC):
 
     @property
     def sealed(self) -> bool:
-        """Whether the state is gone."""
+        """Whether the sketch is sealed, so that its state is destroyed."""
         return self.history.seal is not None
 
     @classmethod

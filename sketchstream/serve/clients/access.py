@@ -103,7 +103,7 @@ class Access:
         self._secret = secrets.token_bytes(32)
 
     def find(self, authorization: str | None) -> Token | None:
-        """The token of an Authorization header; None if it is none of ours."""
+        """The accepted token in an Authorization header; None if there is none."""
         scheme, _, token = (authorization or "").partition(" ")
         return self.match(token) if scheme.lower() == "bearer" else None
 
@@ -127,7 +127,7 @@ class Access:
         return f"{ends}.{self._signature(token, ends)}"
 
     def resume(self, session: str) -> Token | None:
-        """The token of a session; None if it has ended, or is none of ours."""
+        """The token of a session; None if the session has ended, or was not begun by this service."""
         match = re.fullmatch(r"([0-9]{1,12})\.([0-9a-f]{64})", session, re.ASCII)
         if match is None or int(match[1]) <= time.time():
             return None
@@ -138,7 +138,7 @@ class Access:
         return hmac.new(self._secret, token.digest + ends.to_bytes(8, "big"), hashlib.sha256).hexdigest()
 
     def knows_host(self, host: str | None) -> bool:
-        """Whether a request may call this service so."""
+        """Whether a request may use this host name of the service."""
         if self.hosts is None:
             return True
         match = HOST.fullmatch((host or "").lower())
@@ -276,7 +276,7 @@ def _digest(written: object, where: str) -> bytes:
     """A digest in hexadecimal digits.
 
     Raises:
-        ConfigError: it is none, or that of a text that shells make of a variable without a value.
+        ConfigError: it is not a digest, or is that of a text that shells make of a variable without a value.
     """
     if not isinstance(written, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", written):
         raise ConfigError(f"{where}: sha256 must be 64 hexadecimal digits (`printf %s TOKEN | sha256sum`)")

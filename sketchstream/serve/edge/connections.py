@@ -6,9 +6,9 @@ The framework's server has a time limit only for connections that have had a res
 for a request's headers, for its body, and for the client to read the response. When there are too many connections, one
 that waits for a request makes room for the newest: of the address that has most of these, the oldest.
 
-Nor does the framework's server limit how many requests wait for the one thread that reads them. Here what would wait
-for long is refused unread. And a request that a client has sent before byte by byte, whose answer is ready, is answered
-without being read again, for a fraction of what reading costs: so few wait.
+The framework's server does not limit how many requests wait for the one thread that reads them. Here requests that
+would wait for long are refused unread. A request that a client has sent before, byte by byte, and whose answer is ready
+is answered without being read again, for a fraction of what reading costs, so that few requests wait.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ class Waiting:
 
 
 class TurnLine:
-    """Requests that one turn of the event loop lets in: at most some, and one of each address in any case.
+    """Admits requests in a turn of the event loop: a limited number, and in any case one of each address.
 
-    What is let in is answered in this turn or the next, unless it waits for something else. So nothing waits for more
-    than two turns to be answered or refused.
+    A request that is admitted is answered in this turn or the next, unless it waits for something else. So no request
+    waits for more than two turns to be answered or refused.
 
     Args:
         most: the most that one turn takes.
@@ -156,8 +156,8 @@ class TurnLine:
 class LimitedProtocol(H11Protocol):
     """A connection with time limits. `waiting`, `line`, `scopes` and `guard` are those of its server.
 
-    `scopes` are what was read from requests whose answers were ready when they came last, by their address and bytes.
-    Whether such a request is refused, and whether its answer is the same still, is asked of the guard each time.
+    `scopes` holds what was read from requests whose answers were ready when they last came, by address and bytes. Each
+    time the guard decides whether such a request is refused, and whether its answer is still the same.
     """
 
     waiting: Waiting
@@ -275,7 +275,7 @@ class LimitedProtocol(H11Protocol):
         self._arm_unread()
 
     def resume_writing(self) -> None:
-        """The client has read on."""
+        """The client reads again."""
         self._disarm_unread()
         super().resume_writing()
 
@@ -343,7 +343,7 @@ def limit_protocol(most: int, guard: Guard) -> type[LimitedProtocol]:
 
 
 def _raw(status: int, title: str, detail: str, *, last: bool = True) -> bytes:
-    """A response that is made outside of the application, with the headers that all of its responses have."""
+    """A response made outside of the application, with the headers that all responses of the application have."""
     body = orjson.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
     headers = {
         "Content-Type": "application/problem+json",

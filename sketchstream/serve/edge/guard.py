@@ -7,8 +7,8 @@ The log has one line a request: method, path, what was asked, status, bytes, mil
 address. What was asked is the range of time and the names of the other parameters: the log never holds a query string,
 a form, or a header.
 
-An answer that a request had before is a lookup of ready bytes: the framework is not asked. The server asks the guard
-for it too, before it makes a request of what a client has sent again byte by byte.
+An answer that a request had before is looked up as bytes, without the framework. The server also asks the guard for it
+when a client sends the same bytes again, before it parses them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Guard:
         return guarded
 
     def recall(self, scope: Scope) -> Response | None:
-        """The answer that the same request had before, if it holds still and the request is not refused.
+        """The answer that the same request had before, if it is still valid and the request is not refused.
 
         Args:
             scope: scope of a request that the application has answered so before.

@@ -1,7 +1,7 @@
 """Flat tables of a sketch for other programs: its windows, the numbers of its answers, the answers' rows.
 
 In: what is stored and computed. Out: Arrow tables whose columns are the same whatever is in them. Touches: the store,
-reading; nothing waits, and answers that are not there yet are left out.
+reading; nothing waits, and answers that are not computed yet are left out.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _numbers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.T
     """A row for each number of each answer."""
     rows = []
     for stored, question, front in _wanted_answers(service, sketch, windows):
-        for metric, title, (value, low, high) in service.numbers(stored, question):
+        for metric, title, (value, low, high) in service.named_numbers(stored, question):
             rows.append({**front, "metric": metric, "title": title, "value": value, "low": low, "high": high})
     return table_of(rows, NUMBERS_TYPES, NUMBER_COLUMNS)
 
@@ -118,7 +118,7 @@ def _answers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.T
     own_types = service.catalog.rows(sketch).types
     tables, size = [table_of([], types, names)], 0
     for stored, question, front in _wanted_answers(service, sketch, windows):
-        text = service.store.csv(stored, question.text)
+        text = service.store.answer_csv(stored, question.text)
         if text is None or service.answer_state(stored) in ("incident", "none"):
             continue
         size += len(text)

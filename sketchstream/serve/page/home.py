@@ -129,7 +129,7 @@ class CardMaker:
     def _tiles(self, stored: StoredWindow, before: StoredWindow | None) -> tuple[str, list[Tile]]:
         """The name of the first number of a window without groups, and its large numbers."""
         profile = self.service.catalog.answers(stored.sketch) == "profile"
-        numbers = () if profile else self.service.numbers(stored, Question())
+        numbers = () if profile else self.service.named_numbers(stored, Question())
         names = self._beside() if profile else [name for name, _, _ in numbers]
         tiles: list[Tile] = []
         for name in names[:LARGE]:
@@ -215,12 +215,12 @@ class CardMaker:
         return len(points), average, _in_words(difference, spelling(metric), last)
 
     def _bound(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> str | None:
-        """What a number of any of these windows is a bound of; None: of nothing."""
+        """What a number of any of these windows is a bound of; None: they are not bounds."""
         bounds = (self.service.number(window, Question(group=group), metric).bound for window in windows)
         return next(filter(None, bounds), None)
 
     def _exceeded(self, windows: Sequence[StoredWindow], groups: Sequence[str]) -> list[str]:
-        """The groups whose numbers may lie beyond their intervals, in a sentence; none without such a group."""
+        """The groups whose numbers may lie beyond their intervals, in a sentence; empty if there are none."""
         bounds = {group: self._bound(windows, self.metric, group) for group in groups}
         return [
             f"{', '.join(exceeded)}: may be {way} than the interval says, as large counts wrap"
@@ -288,7 +288,7 @@ class CardMaker:
         profile = service.catalog.answers(stored.sketch) == "profile"
         for group in groups:
             question = Question(group=group)
-            numbers = () if profile else service.numbers(stored, question)
+            numbers = () if profile else service.named_numbers(stored, question)
             metric = next((name for name, _, _ in numbers), self.metric)
             title_of_group, point, *_ = service.number(stored, question, metric)
             if point is not None and point[0] is not None:
@@ -379,7 +379,7 @@ def earlier(time: int, days: int, zone: str) -> int:
 
 
 def _is_hashed(domain: object) -> bool:
-    """Whether the same items meet in the same slots in every window, so that errors of windows go together."""
+    """Whether the same items share slots in every window, so that errors of windows are correlated."""
     return not isinstance(domain, ClosedDomain) or domain.sample_rate is not None
 
 

@@ -223,7 +223,7 @@ class PageParts:
         return values
 
     def _waits(self, pending: int) -> list[str]:
-        """How many windows of a page are being reconstructed, and for how long, in a sentence; none if none is."""
+        """A sentence on how many windows are being reconstructed, and for how long; empty if there are none."""
         if not pending:
             return []
         seconds = status.pending_seconds(self._service, pending)
@@ -276,7 +276,7 @@ class PageParts:
         return self._drawn.get_or_make(etag, read)
 
     def _chain(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> list[Panel]:
-        """Series that run on from window to window as one, the newest windows of those that are shown."""
+        """Series that continue from window to window, drawn as one over the newest windows that are shown."""
         if not isinstance(self._service.catalog.kind(name), Continuing):
             return []
         answers: list[dict[str, Any]] = []
@@ -305,7 +305,7 @@ class PageParts:
         return [replace(panel, downloads=[("CSV", table)]) for panel in panels]
 
     def _open_windows(self, name: str, plan: SketchPlan) -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
-        """The newest windows that are still open, ascending: the start, the answers at closed positions, the shown.
+        """The newest open windows, ascending: start, answers at closed positions as plain data, and how to show these.
 
         Raises:
             ConfigError: there are too many positions for one look.
@@ -401,7 +401,19 @@ def further_question(data: Mapping[str, Any]) -> Question | None:
 
 
 def zoom(panels: Sequence[Panel], query: Mapping[str, str], address: str = "") -> list[tuple[Panel, dict[str, str]]]:
-    """The pictures with links to their stretches, the chosen stretch drawn alone; and the parameter that chose it."""
+    """Add links to the stretches of each picture; a chosen stretch is drawn alone.
+
+    Args:
+        panels: the pictures.
+        query: parameters of the address, of which `stretch` is PICTURE.FIRST.LAST.
+        address: path of the page; empty for the present one.
+
+    Returns:
+        Each picture, with the parameter that chose its stretch.
+
+    Raises:
+        ConfigError: `stretch` names no stretch of its picture.
+    """
     name, *ends = query.get("stretch", "").split(".")
     zoomed: list[tuple[Panel, dict[str, str]]] = []
     for whole in panels:

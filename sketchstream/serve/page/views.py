@@ -50,7 +50,7 @@ View = Callable[..., Response]
 
 
 def guard_view(view: View) -> Callable[[Views, Request], Awaitable[Response]]:
-    """A view that is drawn when it is its client's turn, and whose refusals are pages that say what to do."""
+    """Draw a view in its client's turn, and show a refusal as a page that says what to do."""
 
     @functools.wraps(view)
     async def guarded_view(self: Views, request: Request) -> Response:
@@ -490,7 +490,7 @@ _COUNTED: Final = (
 
 
 def _picture(request: Request, drawn: Iterable[Panel], missing: str) -> Response:
-    """The chart that a path names as a file, as wide as there is one; `missing` is said where none has that name."""
+    """Respond with the chart that a path names, in its widest form; `missing` is the error's text if there is none."""
     form = str(request.path_params["form"])
     if form not in FORMS:
         raise NotFoundError(f"a picture is a file that ends in {' or '.join(FORMS)}")

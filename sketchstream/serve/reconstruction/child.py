@@ -27,7 +27,7 @@ LOOK_S: Final = 0.5
 
 
 class AbandonedError(Exception):
-    """Nobody waits for an answer any more; its process is gone."""
+    """Nobody waits for an answer any more, so its process was ended."""
 
 
 class Child:
@@ -68,9 +68,9 @@ class Child:
             abandoned: whether nobody waits for the answer any more.
 
         Raises:
-            DeadlineError: it took too long; the process is gone.
-            AbandonedError: nobody waits any more; the process is gone.
-            EOFError, BrokenPipeError: the process has gone.
+            DeadlineError: it took too long; the process was ended.
+            AbandonedError: nobody waits any more; the process was ended.
+            EOFError, BrokenPipeError: the process has ended.
         """
         return self._exchange(frame, self._deadline_s, abandoned)
 
@@ -111,11 +111,11 @@ class Child:
         return answer
 
     def kill(self) -> None:
-        """End it. Whoever waits for it is notified."""
+        """End the process; callers that wait for it are notified."""
         self._process.kill()
 
     def close(self) -> None:
-        """End it, and let go of its pipes."""
+        """End the process, and close its pipes."""
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:

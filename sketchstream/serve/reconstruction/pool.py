@@ -4,8 +4,8 @@ In: questions, and windows of the store with something left to compute. Out: ans
 Touches: child processes, the store.
 
 Processes, not threads: a reconstruction is partly Python, and would hold up every request of this process; and a
-process can be ended at the deadline. A pool of a library would do for that, but the ones there are (concurrent.futures,
-pebble) unpickle in the parent whatever a child returns, and these children read untrusted bytes: ours speak msgpack,
+process can be ended at the deadline. The pools of libraries (concurrent.futures, pebble) could do that too, but
+unpickle in the parent whatever a child returns, and these children read untrusted bytes: here they return msgpack,
 within limits.
 """
 
@@ -118,7 +118,7 @@ class Pool:
             return len(self._running)
 
     def ask(self, stored: StoredWindow, question: Question | None) -> Future[Computed]:
-        """Have a question answered before windows that nobody asked for. Who does not wait any more calls `leave`.
+        """Have a question answered before windows that nobody asked for. A caller that stops waiting calls `leave`.
 
         Args:
             stored: the window.
@@ -293,10 +293,10 @@ class Pool:
             self._put_off(error)
             with self._changed:
                 self._unstored[job.name] = job, computed
-                size = sum(len(result.numbers) + len(result.csv) for _, result in self._unstored.values())
+                size = sum(len(result.json) + len(result.csv) for _, result in self._unstored.values())
                 while size > UNSTORED_BYTES:
                     _, (_, old) = self._unstored.popitem(last=False)
-                    size -= len(old.numbers) + len(old.csv)
+                    size -= len(old.json) + len(old.csv)
         else:
             self._unstored.pop(job.name, None)
         finally:
@@ -321,14 +321,14 @@ class Pool:
         return None if stored.input is None else self._refused.get((stored.input, question.text))
 
     def _put_off(self, error: StoreError) -> None:
-        """Compute nothing for a while but what somebody waits for: it cannot be stored."""
+        """For a while, compute only what a client waits for, because answers cannot be stored."""
         with self._changed:
             if self._retry_at < time.monotonic():
                 event_log.error("answers_not_stored", reason=error)
             self._retry_at = time.monotonic() + RETRY_S
 
     def restart(self) -> None:
-        """End the processes, so that they open the database again; what they compute is asked of others."""
+        """End the processes, so that they open the database again; their questions go to new processes."""
         with self._changed:
             self._unstored.clear()
         for child in list(self._children):

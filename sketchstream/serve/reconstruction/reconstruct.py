@@ -30,8 +30,8 @@ from sketchstream.serve.reconstruction.questions import Question, compute
 from sketchstream.serve.store.database import DamagedError, is_damaged, open_database
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.source import LATEST, StoreSource
-from sketchstream.serve.store.store import longest_windows
 from sketchstream.serve.store.stored_windows import Computed
+from sketchstream.serve.store.window_rows import longest_windows
 
 PR_SET_PDEATHSIG: Final = 1
 """Option of prctl(2): the signal that a process gets when its parent ends."""
@@ -48,7 +48,7 @@ def receive(pipe: BinaryIO) -> dict[str, Any]:
     """Read a frame.
 
     Raises:
-        EOFError: the other side has gone.
+        EOFError: the other side has closed the pipe.
     """
     size = int.from_bytes(_exactly(pipe, 8), "big")
     value: dict[str, Any] = msgpack.unpackb(_exactly(pipe, size), strict_map_key=False)

@@ -15,6 +15,7 @@ from sketchstream.errors import BusyError
 from sketchstream.log_events import EventLog
 from sketchstream.query.sealed import Span
 from sketchstream.serve.store.database import DamagedError, Readers, is_damaged
+from sketchstream.serve.store.numbering import Numbering
 from sketchstream.serve.store.source import IN_RANGE, is_intact, range_of
 from sketchstream.serve.store.stored_windows import INCIDENT, SETTLED, StoredWindow, answer_key
 
@@ -43,8 +44,7 @@ class StoreReader:
         """Whether the database has to be filled again, by the thread that follows the feed."""
         self.rebuilds = 0
         """How often the database was filled again."""
-        self._ids: dict[str, int] = {}
-        self._names: dict[int, str] = {}
+        self._numbering = Numbering()
         self._readers = Readers(path, self._note_error)
 
     def _note_error(self, error: sqlite3.Error) -> None:
@@ -80,12 +80,12 @@ class StoreReader:
             return connection.execute(query, values).fetchall()
 
     def positions(self) -> dict[str, str]:
-        """Where the feed reads on."""
+        """Positions from which the feed continues, by topic partition or file."""
         return dict(self._rows("SELECT name, value FROM positions"))
 
     def sketches(self) -> list[str]:
         """Names of the sketches with stored publications."""
-        return sorted(self._ids)
+        return sorted(self._numbering.ids)
 
     def windows(
         self,
@@ -112,7 +112,7 @@ class StoreReader:
         rows = self._rows(
             f"SELECT {COLUMNS} FROM windows WHERE sketch = ? AND {IN_RANGE}{further}"
             f" ORDER BY start {order}, stop {order} LIMIT ?",
-            (self._ids.get(sketch), *range_of(since, until), *values, limit),
+            (self._numbering.ids.get(sketch), *range_of(since, until), *values, limit),
         )
         return [self._stored(row) for row in rows]
 
@@ -139,13 +139,13 @@ class StoreReader:
 
     def _name(self, sketch: int) -> str:
         """Name of a sketch whose number was read just now."""
-        name = self._names.get(sketch)
+        name = self._numbering.names.get(sketch)
         if name is None:
             raise BusyError("the database was replaced while it was read: ask again")
         return name
 
-    def numbers(self, stored: StoredWindow, question: str = "") -> bytes | None:
-        """A stored answer's numbers as JSON, without facts and guarantee; None: not computed."""
+    def answer_json(self, stored: StoredWindow, question: str = "") -> bytes | None:
+        """A stored answer as JSON, without facts and guarantee; None: not computed."""
         return self._answer(stored, question, "numbers")
 
     def answered(self, windows: Iterable[StoredWindow], question: str = "") -> set[bytes]:
@@ -158,7 +158,7 @@ class StoreReader:
             answered |= {inputs[bytes(key)] for (key,) in rows}
         return answered
 
-    def csv(self, stored: StoredWindow, question: str = "") -> bytes | None:
+    def answer_csv(self, stored: StoredWindow, question: str = "") -> bytes | None:
         """A stored answer as CSV; None: not computed."""
         return self._answer(stored, question, "csv")
 
@@ -187,7 +187,7 @@ class StoreReader:
         """
         rows = self._rows(
             f"SELECT start, stop, value, low, high, bound FROM points WHERE sketch = ? AND metric = ? AND {IN_RANGE}",
-            (self._ids.get(sketch), metric, *range_of(since, until)),
+            (self._numbering.ids.get(sketch), metric, *range_of(since, until)),
         )
         return {(start, stop): (value, low, high, bound) for start, stop, value, low, high, bound in rows}
 
@@ -195,7 +195,7 @@ class StoreReader:
         """Value, low and high of the numbers of one window that are kept for series, by name."""
         rows = self._rows(
             f"SELECT metric, value, low, high FROM points WHERE {SPAN} ORDER BY metric",
-            (self._ids.get(stored.sketch), *stored.window),
+            (self._numbering.ids.get(stored.sketch), *stored.window),
         )
         return {metric: (value, low, high) for metric, value, low, high in rows}
 

@@ -21,7 +21,7 @@ from sketchstream.stream.windows.window_ranges import Mark
 LATEST: Final = 2**62
 """A time (ms) later than any window."""
 IN_RANGE: Final = "start >= ? AND start < ? AND stop <= ?"
-"""SQL condition of windows in a range of time; `range_of` gives its numbers."""
+"""SQL condition of windows in a range of time; `range_of` gives the values of its parameters."""
 
 
 class StoreSource:
@@ -114,7 +114,7 @@ def is_intact(data: object, digest: object) -> bool:
 
 
 def range_of(since: int | None, until: int | None) -> tuple[int, int, int]:
-    """The numbers of `IN_RANGE`."""
+    """The values of the parameters of `IN_RANGE`."""
     last = LATEST if until is None else until
     return -LATEST if since is None else since, last, last
 

@@ -60,7 +60,7 @@ class StoredWindow:
 
     @property
     def front(self) -> dict[str, Any]:
-        """What says of which window a row or a number is."""
+        """The fields that identify the window of a row or a number, and its completeness."""
         start, end = map(iso, self.window)
         return {"window_start": start, "window_end": end, "complete": self.complete}
 
@@ -76,14 +76,14 @@ class Computed:
     """The answer of one window to one question, without the facts of the window.
 
     Args:
-        numbers: JSON object, without the guarantee.
+        json: JSON object, without the guarantee.
         csv: the answer as CSV with a header line.
         guarantee: JSON object.
         guarantee_alone: that of the sketch alone; see `StoredWindow`.
         points: numbers with their intervals by name, for series; and what they are bounds of, see `Estimate`.
     """
 
-    numbers: bytes = field(repr=False)
+    json: bytes = field(repr=False)
     csv: bytes = field(repr=False)
     guarantee: str = field(repr=False)
     guarantee_alone: str = field(default="null", repr=False)

@@ -8,9 +8,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from sketchstream_connectors.files.publisher import Closable
+
+class Closable(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None:
+        """Close."""
+
 
 Reader = TypeVar("Reader", bound=Closable)
 
