@@ -82,9 +82,9 @@ def history_layout(config: Config) -> Layout:
     return _layout(config, "parquet", table)
 
 
-def _layout(config: Config, form: str, table: InputTable) -> Layout:
+def _layout(config: Config, record_format: str, table: InputTable) -> Layout:
     fields = _fields(config, table) | {"time": None if table.time == RECORD_TIME else table.time}
-    return Layout(form, **fields)  # type: ignore[arg-type]  # a file's format, checked by the configuration
+    return Layout(record_format, **fields)  # type: ignore[arg-type]  # a file's format, checked by the configuration
 
 
 def _fields(config: Config, table: InputTable) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def _fields(config: Config, table: InputTable) -> dict[str, Any]:
 
 def decoder_of(config: Config) -> Decoder:
     """How the payloads of the configured topic are read."""
-    form = {"jsonl": "json", "msgpack": "packed"}.get(config.format, config.format)
-    return Decoder(form, **_fields(config, config.input), payload=config.payload, folder=config.folder)
+    record_format = {"jsonl": "json", "msgpack": "packed"}.get(config.format, config.format)
+    return Decoder(record_format, **_fields(config, config.input), payload=config.payload, folder=config.folder)
 
 
 def wanted_fields(config: Config) -> Wanted:

@@ -29,32 +29,35 @@ RECORDS: Final = 1000
 Document = dict[str, Any]
 
 
-def of_file(path: Path, form: str) -> list[Document]:
+def of_file(path: Path, record_format: str) -> list[Document]:
     """Read the first records of a file.
 
     Args:
         path: The path of the file.
-        form: "jsonl", "csv", "parquet" or "avro".
+        record_format: "jsonl", "csv", "parquet" or "avro".
 
     Raises:
         ConfigError: The format has no named fields.
         FormatError, StoreError: The file cannot be read in this format.
     """
-    if form == "parquet":
+    if record_format == "parquet":
         return _parquet(path)
-    if form == "avro":
+    if record_format == "avro":
         from sketchstream_connectors.files import containers
 
         with reading(path):
             return list(itertools.islice(containers.documents(path, RECORDS), RECORDS))
-    if form not in ("jsonl", "csv"):
+    if record_format not in ("jsonl", "csv"):
         raise ConfigError(
-            f"{path} is read as {form!r}, which has no fields to choose from: expected jsonl, csv, parquet or avro"
+            f"{path} is read as {record_format!r}, which has no fields to choose from: expected jsonl, csv, parquet "
+            "or avro"
         )
-    lines = itertools.islice(_lines(path, "jsonl" if form == "jsonl" else "csv"), RECORDS + (form == "csv"))
+    lines = itertools.islice(
+        _lines(path, "jsonl" if record_format == "jsonl" else "csv"), RECORDS + (record_format == "csv")
+    )
     first = next(lines, b"")
     require_utf8(path, first)
-    if form == "jsonl":
+    if record_format == "jsonl":
         documents = _objects(itertools.chain([first], lines))
         if not documents and first.lstrip()[:1] == b"[":
             raise ConfigError(f"{path} is {ARRAY}")
@@ -64,18 +67,18 @@ def of_file(path: Path, form: str) -> list[Document]:
     return [{name: _number(cell) for name, cell in row.items() if name and cell} for row in rows]
 
 
-def about_so_many(path: Path, form: str) -> int | None:
+def about_so_many(path: Path, record_format: str) -> int | None:
     """About how many records a file holds, from its size and its first ones; None: unknown.
 
     Args:
         path: path of the file.
-        form: see `of_file`.
+        record_format: see `of_file`.
     """
-    if form == "parquet":
+    if record_format == "parquet":
         from pyarrow import parquet
 
         return int(parquet.read_metadata(path).num_rows)
-    if form not in ("jsonl", "csv") or is_compressed(path):
+    if record_format not in ("jsonl", "csv") or is_compressed(path):
         return None
     lengths = [len(line) + 1 for line in itertools.islice(_lines(path, "jsonl"), RECORDS)]
     return round(path.stat().st_size * len(lengths) / max(sum(lengths), 1))
@@ -98,8 +101,8 @@ def of_topic(connection: Connection, topic: str) -> tuple[int, int, list[Documen
     return newest.partitions, len(values), _objects(value for value in values if value is not None)
 
 
-def _lines(path: Path, form: FileFormat) -> Iterator[bytes]:
-    for part in blocks.parts(path, form, 0, None):
+def _lines(path: Path, record_format: FileFormat) -> Iterator[bytes]:
+    for part in blocks.parts(path, record_format, 0, None):
         if part is None:
             continue
         data, starts, ends = part

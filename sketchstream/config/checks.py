@@ -127,9 +127,9 @@ def split_topics(table: FileTable) -> tuple[list[FileTable], list[Mistake]]:
     made: list[FileTable] = []
     for override in block.topics:
         overridden = {name: getattr(override, name) for name in override.model_fields_set - {"payload"}}
-        form = override.format or block.format or "json"
+        record_format = override.format or block.format or "json"
         payload = override.payload
-        if payload is None and form in formats.names() and formats.by_name(form).payload_keys:
+        if payload is None and record_format in formats.names() and formats.by_name(record_format).payload_keys:
             payload = table.payload
         changed: dict[str, Any] = {"input": block.model_copy(update=overridden), "payload": payload}
         if made:
@@ -218,12 +218,12 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[Mistake
         )
     if block.close_at_end:
         yield Mistake("input.close_at_end belongs to files: a topic has no end", "input.close_at_end")
-    form = block.format or "json"
-    if form not in formats.names():
+    record_format = block.format or "json"
+    if record_format not in formats.names():
         return
-    has_fields = formats.by_name(form).named
+    has_fields = formats.by_name(record_format).named
     if has_fields and not block.item and any(sketch.needs_item for sketch in table.sketch):
-        what = "JSON" if form == "json" else form
+        what = "JSON" if record_format == "json" else record_format
         yield Mistake(
             f'input.item is missing: the {what} field that holds the item, for example item = "user_id"', "input.item"
         )
@@ -233,14 +233,14 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[Mistake
         if named:
             keys = " and ".join(f"input.{name}" for name in named)
             yield Mistake(
-                f"{keys} name fields of format = 'json'; format = {form!r} has no fields: leave them out",
+                f"{keys} name fields of format = 'json'; format = {record_format!r} has no fields: leave them out",
                 "input.format",
             )
 
 
 def check_payload(table: FileTable) -> Iterator[Mistake]:
     """Check that [payload] has the keys that the format takes, and that they fit."""
-    form = table.input.format or "json"
+    record_format = table.input.format or "json"
     block = table.payload
     if table.input.topic is None:
         if block is not None:
@@ -250,11 +250,11 @@ def check_payload(table: FileTable) -> Iterator[Mistake]:
                 "input.topic",
             )
         return
-    taken = formats.by_name(form).payload_keys if form in formats.names() else frozenset()
+    taken = formats.by_name(record_format).payload_keys if record_format in formats.names() else frozenset()
     if block is None:
         if taken:
             yield Mistake(
-                f'payload is missing: format = {form!r} needs schemas: [payload] registry = "http://...", or '
+                f'payload is missing: format = {record_format!r} needs schemas: [payload] registry = "http://...", or '
                 "schema_file with framing = 'none'",
                 "payload",
                 "input.format",
@@ -262,9 +262,9 @@ def check_payload(table: FileTable) -> Iterator[Mistake]:
         return
     foreign = sorted(block.model_fields_set - taken)
     if foreign:
-        yield Mistake(f"payload.{foreign[0]} does not belong to format = {form!r}", "payload", "input.format")
+        yield Mistake(f"payload.{foreign[0]} does not belong to format = {record_format!r}", "payload", "input.format")
     elif taken:
-        yield from (Mistake(text, "payload") for text in formats.by_name(form).check_payload(block))
+        yield from (Mistake(text, "payload") for text in formats.by_name(record_format).check_payload(block))
 
 
 def _check_file(table: FileTable) -> Iterator[Mistake]:
@@ -279,21 +279,23 @@ def _check_file(table: FileTable) -> Iterator[Mistake]:
             "input.format",
         )
         return
-    form = file_format(named, block.file or "")
-    if form is None:
+    record_format = file_format(named, block.file or "")
+    if record_format is None:
         yield Mistake("input.format is missing: jsonl, lines, csv, parquet, avro or msgpack", "input.format")
-    elif form in ("jsonl", "csv", "parquet", "avro"):
+    elif record_format in ("jsonl", "csv", "parquet", "avro"):
         if not block.item and any(sketch.needs_item for sketch in table.sketch):
             yield Mistake(
-                f'input.item is missing: the field of the {form} file with the item, for example item = "user_id"',
+                f"input.item is missing: the field of the {record_format} file with the item, for example "
+                'item = "user_id"',
                 "input.item",
             )
         if block.time == "record":
             yield Mistake(
-                f'input.time is missing: the field of the {form} file with the event time, for example time = "ts"',
+                f"input.time is missing: the field of the {record_format} file with the event time, for example "
+                'time = "ts"',
                 "input.time",
             )
-    elif form == "lines":
+    elif record_format == "lines":
         yield Mistake(
             "a file of lines has no event times, so no windows; use `sketchstream update`, or jsonl with input.time",
             "input.format",
@@ -315,14 +317,14 @@ def check_fields(fields: Mapping[str, str], block: InputTable) -> Iterator[str]:
         fields: field of each role.
         block: the input.
     """
-    form = input_format(block)
-    if form == "jsonl" or (form in formats.names() and formats.by_name(form).named):
+    record_format = input_format(block)
+    if record_format == "jsonl" or (record_format in formats.names() and formats.by_name(record_format).named):
         for role, field in fields.items():
             if not all(field.split(".")):
                 yield f"{role} must be a dotted field such as user.id, found {field!r:.60}"
-    elif fields and form not in ("csv", "parquet", None):
+    elif fields and record_format not in ("csv", "parquet", None):
         role, field = next(iter(fields.items()))
-        yield f"{role} = {field!r:.60} names a field, and format = {form!r} has none"
+        yield f"{role} = {field!r:.60} names a field, and format = {record_format!r} has none"
 
 
 def check_columns(plans: Sequence[SketchPlan]) -> Iterator[Mistake]:

@@ -46,17 +46,17 @@ class Decoder(Fields):
     reader: Reader = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        form = formats.by_name(self.format)
+        record_format = formats.by_name(self.format)
         if self.item_type not in {"text", "int", "bytes"}:
             raise ConfigError(f"item_type must be text, int or bytes, found {self.item_type!r:.40}")
         if len(self.columns) > MAX_COLUMNS:
             raise ConfigError(
                 f"at most {MAX_COLUMNS} fields besides item, weight and time can be read, found {len(self.columns)}"
             )
-        mistakes = list(form.check(self))
+        mistakes = list(record_format.check(self))
         if mistakes:
             raise ConfigError(*mistakes)
-        object.__setattr__(self, "reader", form.reader(self, self.payload, self.folder.joinpath))
+        object.__setattr__(self, "reader", record_format.reader(self, self.payload, self.folder.joinpath))
 
     def decode(self, records: Records) -> Events:
         """Decode items, weights and times of all records; invalid content raises no error."""

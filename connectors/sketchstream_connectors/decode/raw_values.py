@@ -78,20 +78,20 @@ class RawFormat(PayloadFormat):
 FORMATS = {name: RawFormat(name) for name in ("key", "value")}
 
 
-def check_unnamed(form: str, fields: Fields, weights: set[str | None], times: set[str]) -> Iterator[str]:
+def check_unnamed(record_format: str, fields: Fields, weights: set[str | None], times: set[str]) -> Iterator[str]:
     """Mistakes in the fields of a format whose payloads have no named ones.
 
     Args:
-        form: name of the format.
+        record_format: name of the format.
         fields: what is wanted.
         weights: what may stand for the weight.
         times: what may stand for the time.
     """
     if fields.item is not None:
-        yield f"item names a field of format = 'json'; format = {form!r} has none: leave it out"
+        yield f"item names a field of format = 'json'; format = {record_format!r} has none: leave it out"
     if fields.columns:
-        yield f"format = {form!r} has no named fields: sketches that need fields of records need format json"
+        yield f"format = {record_format!r} has no named fields: sketches that need fields of records need format json"
     if fields.weight not in weights:
-        yield f"format = {form!r} has no weight field, found weight = {fields.weight!r:.40}"
+        yield f"format = {record_format!r} has no weight field, found weight = {fields.weight!r:.40}"
     if fields.time not in times:
-        yield f"format = {form!r} takes time from {sorted(times)}, found {fields.time!r:.40}"
+        yield f"format = {record_format!r} takes time from {sorted(times)}, found {fields.time!r:.40}"

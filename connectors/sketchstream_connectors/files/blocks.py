@@ -48,10 +48,10 @@ def records(
 
 
 def parts(
-    path: Path | None, form: FileFormat, position: int, wait_s: float | None, *, growing: bool = False
+    path: Path | None, record_format: FileFormat, position: int, wait_s: float | None, *, growing: bool = False
 ) -> Iterator[tuple[bytes, Ints, Ints] | None]:
     """Bytes that end where a record ends, with where each record begins and ends in them; None for silence."""
-    split = _maps if form == "msgpack" else _lines
+    split = _maps if record_format == "msgpack" else _lines
     rest = b""
     for block in _blocks(path, position, wait_s):
         if block is None:
@@ -59,14 +59,15 @@ def parts(
             continue
         data = rest + block if rest else block
         final = not block
-        if final and growing and path is not None and form == "jsonl":
+        if final and growing and path is not None and record_format == "jsonl":
             data = data[: _whole_lines(data)]
         starts, ends, used = split(data, final)
-        if position == 0 and form != "msgpack" and data.startswith(BOM_UTF8) and used:
+        if position == 0 and record_format != "msgpack" and data.startswith(BOM_UTF8) and used:
             starts[0] = len(BOM_UTF8) if ends[0] > len(BOM_UTF8) else -1  # no part of the first line
         if len(data) - used > MAX_RECORD_BYTES:
             raise FormatError(
-                f"a record of more than {MAX_RECORD_BYTES >> 20} MiB at byte {position + used}: is this {form}?"
+                f"a record of more than {MAX_RECORD_BYTES >> 20} MiB at byte {position + used}: is this "
+                f"{record_format}?"
             )
         if used:
             yield data[:used], starts, ends

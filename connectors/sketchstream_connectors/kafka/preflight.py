@@ -51,7 +51,9 @@ def check(
     problems = list(_access(connection, names))
     try:
         wanted_topics(connection, names)
-        problems += [f"topic {c.topic}: {c.text}" for c in create(connection, names, dry_run=True) if c.kind == "wrong"]
+        problems += [
+            f"topic {c.topic}: {c.text}" for c in create(connection, names, dry_run=True) if c.outcome == "wrong"
+        ]
         problems += _timestamps_and_retention(connection, config, names)
         problems += _brokers(connection)
         problems += _sample(connection, config, names, sample)
@@ -163,8 +165,8 @@ def missing_rights(connection: Connection, names: TopicNames) -> list[Right]:
     missing: list[Right] = []
     allowed: dict[tuple[str, str], set[str] | None] = {}
     for right in rights(names):
-        place = (right.kind, right.name)
-        if right.kind == "transactional_id":
+        place = (right.resource_type, right.name)
+        if right.resource_type == "transactional_id":
             if not _may_fence(connection, right.name + PROBE):
                 missing.append(right)
             continue
@@ -262,7 +264,7 @@ def _may_fence(connection: Connection, transactional_id: str) -> bool:
 def _access(connection: Connection, names: TopicNames) -> Iterator[str]:
     """The rights that a worker lacks."""
     for right in missing_rights(connection, names):
-        kind = right.kind.replace("_", " ")
+        kind = right.resource_type.replace("_", " ")
         which = f"{right.name!r}" if right.pattern == "literal" else f"{right.name!r} and whatever follows"
         yield f"{kind} {which}: the right to {right.operation} is missing; with it a worker {right.why}"
 

@@ -55,12 +55,12 @@ class Registered:
     """A schema of the registry.
 
     Args:
-        kind: "AVRO", "PROTOBUF" or "JSON".
+        schema_type: "AVRO", "PROTOBUF" or "JSON".
         text: text of the schema.
         references: (name, text) of the schemas that it uses, directly or not; those that others use come first.
     """
 
-    kind: str
+    schema_type: str
     text: str
     references: tuple[tuple[str, str], ...] = ()
 
@@ -107,7 +107,7 @@ class SchemaRegistry:
     Args:
         access: how the registry is reached.
         folder: folder in which answers are kept; None: only in memory.
-        form: form of schemas to ask for, such as "serialized"; empty: their text.
+        schema_format: format of schemas to ask for, such as "serialized"; empty: their text.
         global_ids: ids are those that Apicurio gives to versions, not to contents; schemas are Avro's.
         clock: seconds, monotonic.
 
@@ -120,13 +120,13 @@ class SchemaRegistry:
         access: RegistryAccess,
         folder: Path | None = None,
         *,
-        form: str = "",
+        schema_format: str = "",
         global_ids: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access = access
         self._clock = clock
-        self._query = f"?format={form}" if form else ""
+        self._query = f"?format={schema_format}" if schema_format else ""
         self._global_ids = global_ids
         for url in access.urls:
             parts = urllib.parse.urlsplit(url)
@@ -143,7 +143,9 @@ class SchemaRegistry:
             None
             if folder is None
             else folder
-            / hashlib.blake2b((access.urls[0] + form + "#global" * global_ids).encode(), digest_size=8).hexdigest()
+            / hashlib.blake2b(
+                (access.urls[0] + schema_format + "#global" * global_ids).encode(), digest_size=8
+            ).hexdigest()
         )
         self._known: dict[int, Registered] = {}
         self._denied: collections.OrderedDict[int, None] = collections.OrderedDict()
@@ -186,7 +188,7 @@ class SchemaRegistry:
         self._failures = 0
         self._known[number] = registered
         self._write_cache(number, registered)
-        event_log.info("schema_read", registry=self._access.urls[0], id=number, kind=registered.kind)
+        event_log.info("schema_read", registry=self._access.urls[0], id=number, kind=registered.schema_type)
         return registered
 
     # ---------------------------------------------------------------------------------------- requests
@@ -298,7 +300,7 @@ class SchemaRegistry:
         path = self._path(number)
         if path is None:
             return
-        fields = {"kind": registered.kind, "schema": registered.text, "references": registered.references}
+        fields = {"kind": registered.schema_type, "schema": registered.text, "references": registered.references}
         try:
             make_folder(path.parent)
             write_durably(path, json.dumps(fields).encode(), mode=PUBLIC, replace=True)

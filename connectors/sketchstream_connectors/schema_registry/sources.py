@@ -27,19 +27,19 @@ KEYS: Final = frozenset(
 )
 
 
-def mistakes(payload: Any, form: str, example: str) -> Iterator[str]:
+def mistakes(payload: Any, record_format: str, example: str) -> Iterator[str]:
     """Contradictions in a `[payload]` table.
 
     Args:
         payload: the table.
-        form: name of the format.
+        record_format: name of the format.
         example: a name for a schema's file.
     """
     urls = urls_of(payload.registry)
     if bool(urls) == (payload.schema_file is not None):
         yield (
-            f'format = {form!r} takes schemas from payload.registry = "http://..." or from payload.schema_file = '
-            f'"{example}": exactly one of them'
+            f'format = {record_format!r} takes schemas from payload.registry = "http://..." or from '
+            f'payload.schema_file = "{example}": exactly one of them'
         )
     if payload.schema_file is not None and payload.framing not in ("none", "glue"):
         yield "payload.schema_file is one schema for all records: it needs payload.framing = 'none'"
@@ -48,7 +48,7 @@ def mistakes(payload: Any, form: str, example: str) -> Iterator[str]:
             "payload.framing = 'glue' names schemas of AWS Glue, whose registry has another interface than "
             "payload.registry: give schema_file, a folder with a file UUID.avsc for each version"
         )
-    yield from _mistaken_ids(payload, urls, form)
+    yield from _mistaken_ids(payload, urls, record_format)
     if urls and payload.framing == "none":
         yield "payload.framing = 'none' names no schema id, so payload.registry cannot be asked: give schema_file"
     if payload.token is not None and payload.username is not None:
@@ -59,7 +59,7 @@ def mistakes(payload: Any, form: str, example: str) -> Iterator[str]:
         yield "payload.key needs payload.certificate"
 
 
-def _mistaken_ids(payload: Any, urls: Sequence[str], form: str) -> Iterator[str]:
+def _mistaken_ids(payload: Any, urls: Sequence[str], record_format: str) -> Iterator[str]:
     """Contradictions between ids, frames and interfaces: as an id of the other kind, a number names another schema."""
     if payload.framing != "apicurio8":
         if payload.ids is not None:
@@ -81,7 +81,7 @@ def _mistaken_ids(payload: Any, urls: Sequence[str], form: str) -> Iterator[str]
             "payload.ids = 'content' are asked for by Confluent's interface: payload.registry ends with "
             "/apis/ccompat/v7"
         )
-    if payload.ids == "global" and form == "protobuf":
+    if payload.ids == "global" and record_format == "protobuf":
         yield (
             "payload.ids = 'global' gives the text of Protobuf's schemas, where descriptors are needed: let producers "
             "write content ids"
@@ -110,13 +110,13 @@ def require_fields(names: Sequence[str], existing: Sequence[str], path: Path) ->
         raise ConfigError(*mistakes)
 
 
-def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -> SchemaRegistry:
+def open_registry(payload: Any, resolve: Callable[[str], Any], schema_format: str = "") -> SchemaRegistry:
     """The registry of a `[payload]` table without mistakes.
 
     Args:
         payload: the table.
         resolve: turns a path of the configuration into one of this machine.
-        form: form of schemas to ask for, if not their text.
+        schema_format: format of schemas to ask for, if not their text.
 
     Raises:
         ConfigError: see `SchemaRegistry`.
@@ -128,12 +128,12 @@ def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -
     login = payload.username, payload.password, payload.token
     certificates = path(payload.ca), path(payload.certificate), path(payload.key)
     access = RegistryAccess(urls_of(payload.registry), *login, *certificates)
-    return SchemaRegistry(access, path(payload.cache), form=form, global_ids=payload.ids == "global")
+    return SchemaRegistry(access, path(payload.cache), schema_format=schema_format, global_ids=payload.ids == "global")
 
 
-def log_unreadable(number: int, form: str) -> None:
+def log_unreadable(number: int, record_format: str) -> None:
     """Say that a schema of the registry cannot be used; its records are poison."""
-    event_log.warning("schema_unreadable", id=number, format=form)
+    event_log.warning("schema_unreadable", id=number, format=record_format)
 
 
 def log_lacking(number: int, names: Sequence[str], existing: Sequence[str]) -> None:

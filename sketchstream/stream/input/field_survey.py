@@ -27,13 +27,13 @@ class Field:
 
     Args:
         name: The dotted name.
-        kind: "text", "whole number", "decimal", "truth value", "time", "time without offset" (which says no instant) or
-            "list"; "mixed" for several; "name with a dot" for one that cannot be named.
+        type_name: "text", "whole number", "decimal", "truth value", "time", "time without offset" (which says no
+            instant) or "list"; "mixed" for several; "name with a dot" for one that cannot be named.
         share: The share of the records that have it, 0 to 1.
     """
 
     name: str
-    kind: str
+    type_name: str
     share: float
 
 
@@ -75,7 +75,7 @@ class Survey:
         Numbers that would be recent in another unit may be anything, so that only a field named like a time is one.
         """
         fields = self.fields()
-        times = [field.name for field in fields if field.kind == "time"]
+        times = [field.name for field in fields if field.type_name == "time"]
         last_parts = [(field.name, field.name.rpartition(".")[2].lower()) for field in fields]
         called = [name for wanted in TIME_NAMES for name, last in last_parts if last == wanted]
         named = [name for name in called if name in times] or times

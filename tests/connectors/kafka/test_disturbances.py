@@ -328,7 +328,7 @@ def right_revoked(scene: Scene, kind: str, operation: str) -> Iterator[None]:
     admin = scene.afterwards.enter_context(administrator(scene.broker))
     everything = list(topics.rights(names))
     topic = {"state": names.state, "input": names.input}[kind]
-    (gone,) = [one for one in everything if (one.kind, one.name, one.operation) == ("topic", topic, operation)]
+    (gone,) = [one for one in everything if (one.resource_type, one.name, one.operation) == ("topic", topic, operation)]
     grant(admin, everything)
     connection = Connection(app.config.kafka, app.config.folder)
     while missing_rights(connection, names):

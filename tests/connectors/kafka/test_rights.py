@@ -100,7 +100,7 @@ def test_the_documented_rights_are_enough(app: App, admin: KafkaAdminClient, con
 def test_every_right_that_is_missing_is_named(app: App, admin: KafkaAdminClient, connection: Connection) -> None:
     names = names_of(app)
     everything = list(rights(names))
-    first = {(right.kind, right.name): right for right in reversed(everything)}
+    first = {(right.resource_type, right.name): right for right in reversed(everything)}
     assert set(missing_rights(connection, names)) == set(first.values()), "what cannot be seen is named once"
     grant(admin, everything)
     wait_for(lambda: missing_rights(connection, names) == [], app)
@@ -174,7 +174,7 @@ def test_a_worker_without_one_of_its_rights_says_so(
         right
         for right in rights(names)
         if right.operation == operation
-        and (right.kind == "transactional_id" if place == "fence" else right.name == name[place])
+        and (right.resource_type == "transactional_id" if place == "fence" else right.name == name[place])
     ]
     load = app.load()
     load.send(1, BASE)

@@ -149,7 +149,7 @@ def test_snapshots_under_a_former_name_are_taken_and_moved(
         old.commit(0, snapshot(0, {}, frozenset({"a"})))
     new.commit(0, snapshot(0, {"c": b"3"}, frozenset({"a", "b"})))  # still there: nobody has made the other topic
     assert connection.admin.topic(present) is None
-    assert [change.kind for change in kafka_topics.create(connection, names)] == ["created"]
+    assert [change.outcome for change in kafka_topics.create(connection, names)] == ["created"]
     newer = stores(group, topic)
     assert isinstance(newer.take(0), Restored)
     newer.commit(0, snapshot(0, {"d": b"4"}, frozenset({"a", "c"})))

@@ -41,7 +41,9 @@ def administrator(cluster: DevCluster) -> Iterator[KafkaAdminClient]:
 
 
 def rule(right: Right) -> ACL:
-    kind = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}.get(right.kind, ResourceType.TRANSACTIONAL_ID)
+    kind = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}.get(
+        right.resource_type, ResourceType.TRANSACTIONAL_ID
+    )
     pattern = ACLResourcePatternType.PREFIXED if right.pattern == "prefixed" else ACLResourcePatternType.LITERAL
     operation = ACLOperation[right.operation.upper()]
     place = ResourcePattern(kind, right.name, pattern)

@@ -75,7 +75,7 @@ class AvroFormat(NamedFormat):
                 return None
             try:
                 references = [text for _, text in entry.references]
-                schema = parse(entry.text, references) if entry.kind == "AVRO" else None
+                schema = parse(entry.text, references) if entry.schema_type == "AVRO" else None
             except FormatError:
                 schema = None
             if schema is None:

@@ -120,14 +120,14 @@ class ProtobufFormat(NamedFormat):
             message = _from_file(path, payload.message)
             sources.require_fields(wanted_fields(fields), leaf_names(message, sources.DEPTH), path)
             return ProtobufReader(fields, payload.framing, lambda *_: message)
-        registry = sources.open_registry(payload, resolve, form="serialized")
+        registry = sources.open_registry(payload, resolve, schema_format="serialized")
         types_by_id: dict[int, MessageTypes | None] = {}
 
         def lookup(number: int, indexes: tuple[int, ...]) -> Message | None:
             if number not in types_by_id:
                 registered = registry.schema(number)
                 types_by_id[number] = None
-                if registered is not None and registered.kind == "PROTOBUF":
+                if registered is not None and registered.schema_type == "PROTOBUF":
                     try:
                         types_by_id[number] = from_registry(
                             registered.text, [text for _, text in registered.references]

@@ -129,10 +129,10 @@ class WantedTopic:
 
 @dataclass(frozen=True)
 class Change:
-    """What was done (or would be done) to one topic; `kind`: created, grown, unchanged, wrong."""
+    """What was done (or would be done) to one topic; `outcome`: created, grown, unchanged, wrong."""
 
     topic: str
-    kind: str
+    outcome: str
     text: str
 
 
@@ -215,13 +215,13 @@ class Right:
     """One thing that a worker's principal must be allowed, and what for.
 
     Args:
-        kind: topic, group or transactional_id.
+        resource_type: topic, group or transactional_id.
         name: name of the resource; `pattern` "prefixed": of all that begin so.
         operation: name in access rules. Reading or writing implies describing.
         why: what it is needed for.
     """
 
-    kind: str
+    resource_type: str
     name: str
     pattern: str
     operation: str
@@ -265,6 +265,6 @@ def acls(names: TopicNames) -> Iterator[tuple[str, str, str, Sequence[str]]]:
     """Access rules by resource: (resource type, name, pattern, operations)."""
     by_resource: dict[tuple[str, str, str], list[str]] = {}
     for right in rights(names):
-        by_resource.setdefault((right.kind, right.name, right.pattern), []).append(right.operation)
-    for (kind, name, pattern), operations in by_resource.items():
-        yield kind, name, pattern, operations
+        by_resource.setdefault((right.resource_type, right.name, right.pattern), []).append(right.operation)
+    for (resource_type, name, pattern), operations in by_resource.items():
+        yield resource_type, name, pattern, operations

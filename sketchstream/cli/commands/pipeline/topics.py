@@ -47,8 +47,8 @@ def create(config_file: Path, replication: int | None, dry_run: bool, form: show
         for topic_config in config.per_topic():
             names = clusters.names(topic_config)
             changes |= dict.fromkeys(topics.create(connection, names, replication=replication, dry_run=dry_run))
-    print_rows(("topic", "outcome", "what"), [(change.topic, change.kind, change.text) for change in changes], form)
-    wrong = [change for change in changes if change.kind == "wrong"]
+    print_rows(("topic", "outcome", "what"), [(change.topic, change.outcome, change.text) for change in changes], form)
+    wrong = [change for change in changes if change.outcome == "wrong"]
     for change in wrong:
         show.warn(f"topic {change.topic}: {change.text}")
     return exits.INPUT if wrong else exits.OK

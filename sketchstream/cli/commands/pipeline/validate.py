@@ -195,7 +195,8 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
     advice = "run `sketchstream topics create`"
     state = {"created": f"missing: {advice}", "grown": f"too few partitions: {advice}"}
     topics = {
-        change.topic: state.get(change.kind, change.text if change.kind == "wrong" else "ready") for change in changes
+        change.topic: state.get(change.outcome, change.text if change.outcome == "wrong" else "ready")
+        for change in changes
     }
     answers = Asked(config, topic.partitions, float("inf") if retention < 0 else float(retention), {"topics": topics})
     if looked is None:

@@ -183,15 +183,15 @@ def _layout(
     from sketchstream.config.checks import file_format
     from sketchstream_connectors.files.layout import Layout
 
-    form = file_format(named, str(source))
-    if form is None:
+    record_format = file_format(named, str(source))
+    if record_format is None:
         what = "standard input" if source == STDIN else str(source)
         raise ConfigError(
             f"the format of {what} is not known: give --format lines, jsonl, csv, parquet, avro or msgpack"
         )
     columns = tuple(sorted(set(roles.values())))
     decimals = weight is not None and sketch.kind.intake.decimal_weights(sketch.spec)
-    return Layout(form, item, item_type, weight, None, columns, decimals)  # type: ignore[arg-type]
+    return Layout(record_format, item, item_type, weight, None, columns, decimals)  # type: ignore[arg-type]
 
 
 def _item_type(sketch: Sketch) -> ItemType:

@@ -199,10 +199,10 @@ def _format_of(file: Path) -> str:
     """Format of a file, by its ending."""
     from sketchstream.config.checks import file_format
 
-    form = file_format(None, str(file))
-    if form is None:
+    record_format = file_format(None, str(file))
+    if record_format is None:
         raise click.UsageError(f"the ending of {file} names no known format: expected .jsonl, .csv, .parquet or .avro")
-    return form
+    return record_format
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -248,7 +248,7 @@ def _item(survey: Survey, named: str | None) -> str:
     if named is None:
         click.echo(f"{survey.records:,} records were looked at:", err=True)
         for field in fields:
-            click.echo(f"  {field.name:<24} {field.kind:<19} in {field.share:.0%}", err=True)
+            click.echo(f"  {field.name:<24} {field.type_name:<19} in {field.share:.0%}", err=True)
         if survey.records < NAMED_FROM:
             click.echo(f"  (fields are named from {NAMED_FROM} records on)", err=True)
     likely = next(filter(looks_like_people, names), None)
@@ -289,7 +289,7 @@ def _time(survey: Survey, named: str | None, *, from_topic: bool) -> str:
         "no field of the sample is surely a time (a number since 1970, or RFC 3339), and windows need one; say which "
         "with --time"
     )
-    naive = [field.name for field in survey.fields() if field.kind == "time without offset"]
+    naive = [field.name for field in survey.fields() if field.type_name == "time without offset"]
     if naive:
         msg += f"; {naive[0]!r} says no instant, as its times have no offset: write them with one (Z is UTC)"
     raise click.UsageError(msg)
@@ -385,11 +385,11 @@ def _print(draft: Draft, sizing: Any, output: Path) -> None:
         show.warn(text)
 
 
-def _warn_of_few(file: Path, form: str, sizing: Any) -> None:
+def _warn_of_few(file: Path, record_format: str, sizing: Any) -> None:
     """Say that a file does not hold what the answers were sized for."""
     from sketchstream_connectors import first_records
 
-    records, groups = first_records.about_so_many(file, form), sizing.spec.groups
+    records, groups = first_records.about_so_many(file, record_format), sizing.spec.groups
     needed = sizing.plan.items * (1 if groups is None else sizing.spec.group_count)
     if records is not None and records < needed:
         fewer = "" if groups is None or sizing.spec.group_losses == 1 else ", --max-groups 1"
