@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +82,13 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
                 None if (epsilon := getattr(block, name)) is None else exact_noise(epsilon, name)
                 for name in ("epsilon_refused", "epsilon_misplaced")
             )
-            mistakes += map(Mistake, _misplaced_events(spec, misplaced))
+            if spec.unit == "event" and misplaced is not None and misplaced > (most := misplaced_noise(spec)):
+                mistakes.append(
+                    Mistake(
+                        f'epsilon_misplaced is at most {most} with unit = "event", found {misplaced}: a misplaced '
+                        "event would lose more to the number of such events than an event that is counted"
+                    )
+                )
             if series:
                 early_options = block.emit_every, block.epsilon_early
                 early = early_answers(spec, series[0][1:3], *early_options, table.input.lateness, len(series))
@@ -154,15 +158,6 @@ def early_answers(
             f"emit_every gives at most {MAX_EARLY} early answers of a window, found {most}: publish less often"
         )
     return EarlyAnswers(every_ms, exact_epsilon(epsilon_early, "epsilon_early") / most, most)
-
-
-def _misplaced_events(spec: Spec, epsilon: Fraction | None) -> Iterator[str]:
-    """The mistake of a number of misplaced events that would cost an event more than being counted."""
-    if spec.unit == "event" and epsilon is not None and epsilon > (most := misplaced_noise(spec)):
-        yield (
-            f'epsilon_misplaced is at most {most} with unit = "event", found {epsilon}: a misplaced event would lose '
-            "more to the number of such events than an event that is counted"
-        )
 
 
 def _series(block: SketchTable) -> list[_Series]:

@@ -184,7 +184,8 @@ def _mend(data: dict[str, Any], kind: str, loc: KeyPath, unclear: set[str]) -> N
         return
     if isinstance(place, dict):
         place.pop(str(last), None)
-        if str(last) in STAND_IN and (kind == "missing" or _is_required(loc, data)):
+        field = _model(loc[:-1], data).model_fields.get(str(last))
+        if str(last) in STAND_IN and (kind == "missing" or (field is not None and field.is_required())):
             place[str(last)] = copy.deepcopy(STAND_IN[str(last)])
     elif loc[:-1] == ("sketch",) and isinstance(last, int):
         place[last] = copy.deepcopy(STAND_IN["sketch"][0])
@@ -203,16 +204,7 @@ def _mend_kind(block: dict[str, Any]) -> None:
 
 def _key(loc: KeyPath) -> str:
     """The uncertain key; of a sketch, the whole block."""
-    if loc[0] == "sketch":
-        return ".".join(str(part) for part in loc[:2])
-    return ".".join(str(part) for part in loc)
-
-
-def _is_required(loc: KeyPath, data: Mapping[str, Any]) -> bool:
-    """Whether the key at this place has no default."""
-    model = _model(loc[:-1], data)
-    field = model.model_fields.get(str(loc[-1]))
-    return field is not None and field.is_required()
+    return ".".join(str(part) for part in (loc[:2] if loc[0] == "sketch" else loc))
 
 
 def _nearest_key(loc: KeyPath, data: Mapping[str, Any]) -> str | None:

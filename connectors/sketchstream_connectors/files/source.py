@@ -126,7 +126,8 @@ class FileSource(Source):
             return [Ended(0)]
         except (FormatError, ConfigError, StoreError, DataLossError, MissingExtraError) as error:
             self._chunks = None
-            return [PartitionError(0, _halting(error))]
+            # the partition halts: reading the file again would not help
+            return [PartitionError(0, error if isinstance(error, DataLossError) else DataLossError(str(error)))]
         if chunk is None:
             memory_pool.clear_pools()
             return []
@@ -200,11 +201,6 @@ def sample_of(path: Path, layout: Layout, wanted: Wanted) -> Sample:
         if sample.records >= PARSED:
             break
     return sample
-
-
-def _halting(error: Exception) -> DataLossError:
-    """A file that cannot be read on halts its partition: reading it again would not help."""
-    return error if isinstance(error, DataLossError) else DataLossError(str(error))
 
 
 # ------------------------------------------------------------------------------------------------- batches
