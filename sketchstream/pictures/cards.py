@@ -53,7 +53,7 @@ def ledger(account: Any) -> str:
     ]
     caption = "Layers and views" if len(rows) <= MAX_ROWS else f"Layers and views, the last {MAX_ROWS} of {len(rows):,}"
     return report.card(
-        "Ledger", tables=[report.ReportTable(caption, columns, rows[-MAX_ROWS:])], note=str(account).splitlines()[-1]
+        "Ledger", tables=[report.ReportTable(caption, columns, rows[-MAX_ROWS:])], note=account.sentences()[-1]
     )
 
 

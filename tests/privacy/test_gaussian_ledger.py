@@ -523,6 +523,8 @@ def test_a_release_beyond_the_budget_is_refused_and_what_is_affordable_is_allowe
         ledger.propose(room * F(101, 100))
     assert caught.value.limit == F(9, 10)
     assert caught.value.asked == room * F(101, 100)
+    assert ledger.sentences()[-1].startswith(f"budget {budget}, noise of sigma at least"), "as a refusal says it"
+    assert "noise of sigma at least" in ledger._repr_html_()
     with pytest.raises(BudgetError, match="would bring the loss of an event from epsilon"):
         after.charge_release(F(1, 100))
     with pytest.raises(BudgetError, match="would cost an event"):

@@ -107,7 +107,9 @@ def test_copies_are_noted_without_being_counted_as_seen() -> None:
 @pytest.mark.parametrize("unit", ["event", "item"])
 def test_a_release_beyond_the_budget_is_refused_and_says_what_is_left(unit: str) -> None:
     ledger = fresh(unit, Promise("bare"), F(2)).charge_release(F(3, 4))
-    with pytest.raises(BudgetError, match="at most 1/4 can be released now") as caught:
+    with pytest.raises(
+        BudgetError, match=r"of epsilon 1/2 .* from epsilon 7/4 to 9/4 .* at most 1/4 can be released now"
+    ) as caught:
         ledger.charge_release(F(1, 2))
     assert (caught.value.asked, caught.value.spent, caught.value.limit) == (F(1, 2), F(7, 4), F(2))
     assert ledger.charge_release(F(1, 4)).loss() == 2

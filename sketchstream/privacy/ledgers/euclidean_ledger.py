@@ -18,7 +18,6 @@ from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import GaussianLoss
 from sketchstream.privacy.losses.history import History, Loss
 from sketchstream.privacy.losses.law_names import SPECTRAL_LAPLACE
-from sketchstream.privacy.losses.looks import worst_loss, worst_loss_with_look
 from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import EUCLIDEAN, Measure, rho_of_pure
 
@@ -52,14 +51,8 @@ class EuclideanLedger(GaussianLedger):
 
     # Private parts.
 
-    def _advice(self, room: Fraction) -> str:
-        """Text that says what can still be released."""
+    def _release_text(self, room: Fraction) -> str:
         return f"a norm of at most {loss_number(float(room))} can be released now"
 
     def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> GaussianLoss:
-        """The loss of a history of this ledger's sketch."""
-        if look:
-            norm = worst_loss_with_look(history, unit=self.unit, measure=EUCLIDEAN, since=since)
-        else:
-            norm = worst_loss(history, unit=self.unit, measure=EUCLIDEAN)
-        return GaussianLoss.of_rho(rho_of_pure(norm))
+        return GaussianLoss.of_rho(rho_of_pure(self._worst(history, look=look, since=since)))

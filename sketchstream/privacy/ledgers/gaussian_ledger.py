@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
-from sketchstream.errors import BudgetError, SpecError
+from sketchstream.errors import SpecError
 from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory, damaged, fraction, refuse
 from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.losses.history import History, LayerEntry, Loss, View
@@ -140,63 +140,23 @@ class GaussianLedger(SketchHistory):
             BudgetError: if the promised publication alone costs more than the budget.
         """
         entries = (layers,) if isinstance(layers, LayerEntry) else tuple(layers)
-        if unit not in ("event", "item") or not entries or any(entry.law not in cls.laws for entry in entries):
-            laws = " or ".join(cls.laws)
-            raise ValueError(
-                f"a ledger in {cls.symbol} needs unit 'event' or 'item' and layers of {laws}, found {unit!r:.20}"
-            )
-        ledger = cls(unit, 1, History(entries), promised, budget, shift, usual)
-        loss = ledger.loss()
-        if budget is not None and not budget.allows(loss):
-            msg = (
-                f"this sketch and its publication would cost an {unit} {loss.at(budget.delta)}, the budget is "
-                f"{budget}: lower epsilon or epsilon_publish, or raise the budget"
-            )
-            raise BudgetError(msg, asked=max(entry.cost for entry in entries), spent=Fraction(0), limit=budget.epsilon)
-        return ledger
-
-    def propose(self, cost: Fraction) -> GaussianLoss:
-        """See `SketchHistory`; the cost is `shift.cost(sigma2)` of the release's fresh noise."""
-        loss = self._with(View("release", cost)).loss()
-        if self.budget is not None and not self.budget.allows(loss):
-            spent, room = self.loss().epsilon(self.budget.delta), self.affordable()
-            advice = "nothing more can be released"
-            if isinstance(room, Fraction) and room > 0:
-                advice = self._advice(room)
-            msg = (
-                f"a release of {self.symbol} {cost} would bring the loss of an {self.unit} from epsilon {spent:.4g} to "
-                f"{loss.at(self.budget.delta)} (promised publication included), the budget is {self.budget}: {advice}"
-            )
-            raise BudgetError(msg, asked=cost, spent=spent, limit=self.budget.epsilon)
-        return loss
+        return cls(unit, 1, History(entries), promised, budget, shift, usual)._require_creation()
 
     def affordable(self) -> Fraction | float:
         """Nearly the largest mu^2 that one release may cost now; 0 if none, `math.inf` without a limit."""
         if self.budget is None:
             return math.inf
-        if self.sealed or not self.budget.allows(self.loss()):
+        if self.sealed or not self._is_allowed(self.loss()):
             return Fraction(0)
         low, high = Fraction(0), Fraction(1, 1 << 20)
-        while self._allowed(high):
+        while self._has_room_for(high):
             low, high = high, 4 * high
             if high > 1 << 60:
                 return math.inf
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            low, high = (middle, high) if self._allowed(middle) else (low, middle)
+            low, high = (middle, high) if self._has_room_for(middle) else (low, middle)
         return low
-
-    def _require_publication(self) -> None:
-        """See `SketchHistory`."""
-        loss = self.loss()
-        if self.budget is not None and not self.budget.allows(loss):
-            msg = (
-                f"publishing would bring the loss of an {self.unit} to {loss.at(self.budget.delta)}, the budget is "
-                f"{self.budget}: looks at the open state have used it up, and an open sketch keeps its budget: "
-                "drop the sketch"
-            )
-            spent = self._loss_of(self._seen()).epsilon(self.budget.delta)
-            raise BudgetError(msg, asked=self.promised.cost or Fraction(0), spent=spent, limit=self.budget.epsilon)
 
     # What it adds up to.
 
@@ -224,13 +184,13 @@ class GaussianLedger(SketchHistory):
         Noise of which a rho is known is stated as the Gaussian noise of that rho: mu^2 = 2 rho.
         """
         delta = self.delta
-        quiet, looked = self.loss(), self.loss(intrusion=True) if with_copy is None else with_copy
+        loss, looked = self.loss(), self.loss(intrusion=True) if with_copy is None else with_copy
         return {
             "measure": self.symbol,
             "delta": str(delta),
-            "loss": str(quiet.at(delta)),
+            "loss": str(loss.at(delta)),
             "loss_with_intrusion": str(looked.at(delta)),
-            "cost": loss_number(quiet.known),
+            "cost": loss_number(loss.known),
             "cost_with_intrusion": loss_number(looked.known),
             "budget": None if self.budget is None else str(self.budget),
             "affordable": None if self.budget is None else f"{self.symbol} {float(self.affordable()):.4g}",
@@ -276,35 +236,35 @@ class GaussianLedger(SketchHistory):
             budget = ApproximateBudget(fraction(limit["epsilon"]), fraction(limit["delta"]))
             return cls(*fields, budget, shift, usual)
 
-    def __str__(self) -> str:
-        """A table for people; costs are in the ledger's measure."""
-        quiet, looked = self.loss().at(self.delta), self.loss(intrusion=True).at(self.delta)
-        lines = [*self._table(), f"any {self.unit} loses at most {quiet},"]
-        lines[-1] += f" with one unannounced look at the open state at most {looked}"
-        if self.budget is not None:
-            room = self.affordable()
-            number = f"{self.symbol} {float(room):.4g}"
-            affordable = "nothing more" if not room else "any release" if room == math.inf else number
-            lines.append(f"budget {self.budget}, at most {affordable} can be afforded now")
-        return "\n".join(lines)
-
     def of_copies(self, cost: Loss) -> GaussianLoss:
         """The loss to copies of one state: only mu^2 is known."""
         return GaussianLoss.without_bound_of_delta(cost)
 
     # Private parts.
 
-    def _advice(self, room: Fraction) -> str:
-        """Text that says what can still be released."""
+    def _is_allowed(self, loss: GaussianLoss) -> bool:
+        return self.budget is None or self.budget.allows(loss)
+
+    @property
+    def _limit(self) -> Fraction:
+        assert self.budget is not None
+        return self.budget.epsilon
+
+    def _to_epsilon(self, loss: GaussianLoss) -> float:
+        return loss.epsilon(self.delta)
+
+    def _loss_text(self, loss: GaussianLoss) -> str:
+        return str(loss.at(self.delta))
+
+    def _release_text(self, room: Fraction) -> str:
         return f"noise of sigma at least {math.sqrt(self.shift.sigma2(room)):.6g} can be released now"
 
     def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> GaussianLoss:
-        """The loss of a history of this ledger's sketch."""
         return GaussianLoss.of(history, self.shift, unit=self.unit, look=look, since=since)
 
-    def _allowed(self, cost: Fraction) -> bool:
+    def _has_room_for(self, cost: Fraction) -> bool:
         """Whether the budget allows one more release of this mu^2."""
-        return self.budget is None or self.budget.allows(self._with(View("release", cost)).loss())
+        return self._is_allowed(self._with(View("release", cost)).loss())
 
     def _with_least_budget(self, ledgers: Sequence[GaussianLedger]) -> GaussianLedger:
         """This ledger with the strictest budget: the least epsilon and the least delta of these ledgers' budgets."""

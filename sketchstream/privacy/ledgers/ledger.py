@@ -16,11 +16,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-from sketchstream.errors import BudgetError, SpecError
+from sketchstream.errors import SpecError
 from sketchstream.privacy.ledgers.sketch_history import Promise, SketchHistory, damaged, fraction
 from sketchstream.privacy.losses.history import LOOK, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.law_names import PURE_LAWS
-from sketchstream.privacy.losses.looks import event_losses, item_loss, worst_loss, worst_loss_with_look
+from sketchstream.privacy.losses.looks import event_losses, item_loss
 from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import PureEpsilon, rho_of_pure
 from sketchstream.privacy.losses.zcdp import worst_rho
@@ -67,42 +67,12 @@ class Ledger(SketchHistory):
             BudgetError: if the promised publication alone costs more than the budget.
         """
         entries = (layers,) if isinstance(layers, LayerEntry) else tuple(layers)
-        if unit not in ("event", "item") or not entries:
-            raise ValueError(
-                f"a ledger needs unit 'event' or 'item' and at least one layer, found {unit!r:.20}, {len(entries)}"
-            )
-        ledger = cls(unit, max_weight, History(entries), promised, budget)
-        loss = ledger.loss()
-        if budget is not None and loss > budget:
-            cost = promised.cost if promised.cost is not None else Fraction(0)
-            msg = (
-                f"this sketch and its publication would cost an {unit} {loss_number(loss)}, the budget is {budget}: "
-                "lower epsilon or epsilon_publish, or raise the budget"
-            )
-            raise BudgetError(msg, asked=max(cost, *(entry.cost for entry in entries)), spent=Fraction(0), limit=budget)
-        return ledger
+        return cls(unit, max_weight, History(entries), promised, budget)._require_creation()
 
     @property
     def measure(self) -> PureEpsilon:
         """How the costs of this ledger add up."""
         return PureEpsilon(self.max_weight)
-
-    # What happens to a sketch.
-
-    def propose(self, cost: Fraction) -> Loss:
-        """See `SketchHistory`."""
-        after = self._with(View("release", cost))
-        loss = after.loss()
-        if self.budget is not None and loss > self.budget:
-            spent, room = self.loss(), self.affordable()
-            advice = f"at most {room} can be released now" if room > 0 else "nothing more can be released"
-            msg = (
-                f"a release of cost {cost} would bring the loss of an {self.unit} from {loss_number(spent)} to "
-                f"{loss_number(loss)} "
-                f"(promised publication included), the budget is {self.budget}: {advice}"
-            )
-            raise BudgetError(msg, asked=cost, spent=spent, limit=self.budget)
-        return loss
 
     def affordable(self) -> Loss:
         """The largest cost that the budget allows for one release now; 0 if none, `math.inf` without a limit.
@@ -121,18 +91,6 @@ class Ledger(SketchHistory):
                 room = min(room, self.budget - base)
         return max(room, Fraction(0))
 
-    def _require_publication(self) -> None:
-        """See `SketchHistory`."""
-        loss = self.loss()
-        if self.budget is not None and loss > self.budget:
-            msg = (
-                f"publishing would bring the loss of an {self.unit} to {loss_number(loss)}, the budget is "
-                f"{self.budget}: looks at the open state have used it up, and an open sketch keeps its budget: "
-                "drop the sketch"
-            )
-            spent = worst_loss(self._seen(), unit=self.unit, measure=self.measure)
-            raise BudgetError(msg, asked=self.promised.cost or Fraction(0), spent=spent, limit=self.budget)
-
     # What it adds up to.
 
     def order(self, *, intrusion: bool = False) -> Loss:
@@ -142,9 +100,7 @@ class Ledger(SketchHistory):
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
         """See `SketchHistory`."""
         history, since = self._history_of_loss(intrusion=intrusion, copies=copies, from_now=from_now)
-        if not intrusion:
-            return worst_loss(history, unit=self.unit, measure=self.measure)
-        return worst_loss_with_look(history, unit=self.unit, measure=self.measure, since=since)
+        return self._loss_of(history, look=intrusion, since=since)
 
     def epsilon(self, delta: Rational | None = None) -> float:
         """The loss as a float, rounded up; infinite if nothing hides the unit. It holds at every delta."""
@@ -207,24 +163,27 @@ class Ledger(SketchHistory):
         with damaged():
             return cls(*cls._read(data, {"budget"}), fraction(data["budget"]) if "budget" in data else None)
 
-    def __str__(self) -> str:
-        """A table for people."""
-        lines = self._table()
-        lines.append(
-            f"any {self.unit} loses at most {loss_number(self.loss())}, with one unannounced look at the open state "
-        )
-        lines[-1] += f"at most {loss_number(self.loss(intrusion=True))}"
-        if self.budget is not None:
-            lines.append(f"budget {self.budget}, at most {loss_number(self.affordable())} can be released now")
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        """HTML for notebooks."""
-        from sketchstream.pictures import cards
-
-        return cards.ledger(self)
-
     # Private parts.
+
+    def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> Loss:
+        return self._worst(history, look=look, since=since)
+
+    def _is_allowed(self, loss: Loss) -> bool:
+        return self.budget is None or loss <= self.budget
+
+    @property
+    def _limit(self) -> Fraction:
+        assert self.budget is not None
+        return self.budget
+
+    def _to_epsilon(self, loss: Loss) -> Loss:
+        return loss
+
+    def _loss_text(self, loss: Loss) -> str:
+        return loss_number(loss)
+
+    def _release_text(self, room: Fraction) -> str:
+        return f"at most {room} can be released now"
 
     def _with_least_budget(self, ledgers: Sequence[Ledger]) -> Ledger:
         """This ledger with the strictest of these ledgers' budgets."""

@@ -11,6 +11,7 @@ promised to publish, and counts that from the beginning.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,9 +20,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
-from sketchstream.errors import FormatError, MergeError, SealedError
+from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
 from sketchstream.privacy.losses.history import COPY, LOOK, Entry, Gap, History, LayerEntry, Loss, View
-from sketchstream.privacy.losses.looks import event_losses
+from sketchstream.privacy.losses.looks import event_losses, worst_loss, worst_loss_with_look
 from sketchstream.privacy.losses.loss_numbers import loss_number
 from sketchstream.privacy.losses.measures import Measure
 from sketchstream.spec import Rational, flag, read_rational
@@ -114,7 +115,7 @@ class SketchHistory(ABC):
                 cannot be repaired: what was applied between the two is exposed. `add_layer` protects from now on.)
 
         Raises:
-            SpecError: an argument that is no flag.
+            SpecError: an argument that is not a bool.
         """
 
     @abstractmethod
@@ -138,6 +139,9 @@ class SketchHistory(ABC):
         """
 
     @abstractmethod
+    def affordable(self) -> Fraction | float:
+        """The largest cost that the budget allows for one release now; 0 if none, `math.inf` without a limit."""
+
     def propose(self, cost: Fraction) -> Any:
         """The loss after one more release of this cost, including the promised publication.
 
@@ -145,14 +149,79 @@ class SketchHistory(ABC):
             BudgetError: if that is above the budget; says what could still be released.
             SealedError: if the sketch was sealed.
         """
+        loss, spent = self._with(View("release", cost)).loss(), self.loss()
+        if not self._is_allowed(loss):
+            raise BudgetError(
+                f"a release of {self.symbol} {cost} would bring the loss of an {self.unit} from epsilon "
+                f"{loss_number(self._to_epsilon(spent))} to {self._loss_text(loss)} (promised publication included), "
+                f"the budget is {self.budget}: {self._advice()}",
+                asked=cost,
+                spent=self._to_epsilon(spent),
+                limit=self._limit,
+            )
+        return loss
 
-    @abstractmethod
+    def _require_creation(self) -> Self:
+        """This ledger of a fresh sketch, which has a unit and layers, and whose publication the budget allows.
+
+        Raises:
+            BudgetError: the promised publication alone costs more than the budget.
+        """
+        laws = {layer.law for layer in self.layers}
+        if self.unit not in ("event", "item") or not laws or laws - {*self.laws}:
+            raise ValueError(f"a ledger in {self.symbol} needs unit 'event' or 'item' and layers of {self.laws}")
+        loss = self.loss()
+        if not self._is_allowed(loss):
+            raise BudgetError(
+                f"this sketch and its publication would cost an {self.unit} {self._loss_text(loss)}, the budget is "
+                f"{self.budget}: lower epsilon or epsilon_publish, or raise the budget",
+                asked=max(self.promised.cost or Fraction(0), *(layer.cost for layer in self.layers)),
+                spent=Fraction(0),
+                limit=self._limit,
+            )
+        return self
+
     def _require_publication(self) -> None:
         """Require that the budget allows the promised publication.
 
         Raises:
             BudgetError: if looks made since have used the budget up.
         """
+        loss = self.loss()
+        if not self._is_allowed(loss):
+            raise BudgetError(
+                f"publishing would bring the loss of an {self.unit} to {self._loss_text(loss)}, the budget is "
+                f"{self.budget}: looks at the open state have used it up, and an open sketch keeps its budget: drop "
+                "the sketch",
+                asked=self.promised.cost or Fraction(0),
+                spent=self._to_epsilon(self._loss_of(self._seen())),
+                limit=self._limit,
+            )
+
+    @abstractmethod
+    def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> Any:
+        """The loss of a history of this sketch; with an unannounced look, one after the first `since` entries."""
+
+    @abstractmethod
+    def _is_allowed(self, loss: Any) -> bool:
+        """Whether the budget, if there is one, allows a loss."""
+
+    @property
+    @abstractmethod
+    def _limit(self) -> Fraction:
+        """Epsilon of the budget."""
+
+    @abstractmethod
+    def _to_epsilon(self, loss: Any) -> Fraction | float:
+        """A loss as an epsilon, at the delta of the budget."""
+
+    @abstractmethod
+    def _loss_text(self, loss: Any) -> str:
+        """A loss for a sentence, at the delta of the budget, or else of the spec."""
+
+    @abstractmethod
+    def _release_text(self, room: Fraction) -> str:
+        """What can be released at a cost that is affordable, for a sentence."""
 
     @abstractmethod
     def _with_least_budget(self, ledgers: Sequence[Self]) -> Self:
@@ -296,7 +365,36 @@ class SketchHistory(ABC):
         lines = ["".join(name.ljust(width) for name, width in named).rstrip()]
         return lines + ["".join(row[name].ljust(width) for name, width in wide).rstrip() for row in self.rows()]
 
+    def sentences(self) -> list[str]:
+        """The losses, and what the budget still allows."""
+        loss, looked = self._loss_text(self.loss()), self._loss_text(self.loss(intrusion=True))
+        lines = [f"any {self.unit} loses at most {loss}, with one unannounced look at the open state at most {looked}"]
+        return lines if self.budget is None else [*lines, f"budget {self.budget}, {self._advice()}"]
+
+    def __str__(self) -> str:
+        """A table for people, costs in the ledger's measure, and the sentences."""
+        return "\n".join([*self._table(), *self.sentences()])
+
+    def _repr_html_(self) -> str:
+        """HTML for notebooks."""
+        from sketchstream.pictures import cards
+
+        return cards.ledger(self)
+
     # Private parts.
+
+    def _advice(self) -> str:
+        """What can still be released, for a sentence."""
+        room = self.affordable()
+        if room == math.inf:
+            return "any release can be made now"
+        return self._release_text(Fraction(room)) if room > 0 else "nothing more can be released"
+
+    def _worst(self, history: History, *, look: bool, since: int) -> Loss:
+        """The largest loss along a history in the ledger's measure; see `_loss_of`."""
+        if look:
+            return worst_loss_with_look(history, unit=self.unit, measure=self.measure, since=since)
+        return worst_loss(history, unit=self.unit, measure=self.measure)
 
     def _must_be_open(self, verb: str) -> None:
         """Refuse steps after the seal."""
@@ -319,7 +417,7 @@ class SketchHistory(ABC):
         """The history whose loss is asked for, and its first entry that an unannounced look may follow.
 
         Raises:
-            SpecError: an argument that is no flag.
+            SpecError: an argument that is not a bool.
         """
         for name, value in (("intrusion", intrusion), ("copies", copies), ("from_now", from_now)):
             flag(value, name)
