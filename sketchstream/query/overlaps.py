@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sketchstream.kinds.estimates import without_intervals
 from sketchstream.kinds.exports import WINDOW, Types
 from sketchstream.kinds.groups import overlap
-from sketchstream.kinds.groups.expression import member, quote_name, regions_of
 from sketchstream.query.answers import facts_of
 
 if TYPE_CHECKING:
@@ -67,44 +66,6 @@ class OverlapAnswer:
             queries: expressions; None: the usual ones.
         """
         return {**self.facts, **self.numbers(queries), "guarantee": dict(self.guarantee)}
-
-
-def combined_groups(spec: object) -> tuple[str, ...]:
-    """The groups whose patterns a spec publishes; empty if it publishes none.
-
-    Args:
-        spec: spec of any kind.
-    """
-    groups: tuple[str, ...] = getattr(getattr(spec, "overlap", None), "groups", ())
-    return groups
-
-
-def publishes_patterns_alone(spec: object) -> bool:
-    """Whether a spec publishes nothing but what its groups have in common."""
-    overlap = getattr(spec, "overlap", None)
-    return overlap is not None and not overlap.histograms
-
-
-def example_sets(groups: Sequence[str]) -> str:
-    """An expression for a set of these groups, as an example."""
-    return " & ".join(map(quote_name, groups[:2]))
-
-
-def require_sets(groups: Sequence[str], sets: Iterable[str], among: Sequence[str] = ()) -> None:
-    """Refuse texts that are not sets of these groups.
-
-    Args:
-        groups: groups that are combined.
-        sets: expressions.
-        among: groups of these that are to be combined; empty: all.
-
-    Raises:
-        SpecError: says what is wrong.
-    """
-    for name in among:
-        member(groups, name)
-    for expression in sets:
-        regions_of(expression, among or groups)
 
 
 def of_file(published: Published, groups: Sequence[str] | None = None) -> OverlapAnswer:

@@ -15,8 +15,8 @@ from sketchstream import kinds
 from sketchstream.errors import ConfigError
 from sketchstream.kinds import groups_of, presentation
 from sketchstream.kinds.exports import AnswerRows
+from sketchstream.kinds.groups.expression import member, regions_of
 from sketchstream.privacy.deployments.guarantee import overlapping
-from sketchstream.query import overlaps
 from sketchstream.query.differences import no_number
 from sketchstream.serve.clients.access import may_see
 from sketchstream.serve.reconstruction.questions import FAMILIES, SINGLE_NUMBERS, Question
@@ -146,9 +146,8 @@ class Catalog:
         }
 
     def patterns_alone(self, name: str) -> bool:
-        """Whether a sketch publishes nothing but what its groups have in common: then it has no profiles."""
-        plan = self.plan(name)
-        return plan is not None and overlaps.publishes_patterns_alone(plan.spec)
+        """Whether a sketch publishes only what its groups have in common: then it has no profiles."""
+        return not getattr(self._overlap_rule(name), "histograms", True)
 
     def rows(self, name: str) -> AnswerRows:
         """How the answers of a sketch lie in rows, and their usual number; without columns if nothing shows them."""
@@ -189,8 +188,13 @@ class Catalog:
 
     def combined(self, name: str) -> tuple[str, ...]:
         """The groups of a sketch that are combined by sets; empty if it publishes no patterns of groups."""
+        groups: tuple[str, ...] = getattr(self._overlap_rule(name), "groups", ())
+        return groups
+
+    def _overlap_rule(self, name: str) -> Any:
+        """Which groups of a sketch are combined; None if it publishes no patterns of groups."""
         plan = self.plan(name)
-        return () if plan is None else overlaps.combined_groups(plan.spec)
+        return None if plan is None else getattr(plan.spec, "overlap", None)
 
     def require_sets(self, name: str, question: Question) -> None:
         """Refuse sets of groups of which nothing was published, and texts that are not sets, before anything is read.
@@ -206,7 +210,10 @@ class Catalog:
                 f"sketch {name} publishes nothing of what its groups have in common: that needs overlap = true; "
                 + (f"sketches that have it: {', '.join(able)}" if able else "no sketch here has it")
             )
-        overlaps.require_sets(groups, question.sets, question.among)
+        for group in question.among:
+            member(groups, group)
+        for expression in question.sets:
+            regions_of(expression, question.among or groups)
 
     def settled(self, name: str) -> tuple[int, int] | None:
         """Newest revision, and until when all of its partitions have published, as far as they are stored."""

@@ -17,9 +17,10 @@ from markupsafe import Markup
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.estimates import bound_text
+from sketchstream.kinds.groups.expression import quote_name
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import COUNTS, Panel, Spell, draw_chart, draw_numbers, ends, spelling
-from sketchstream.query import overlaps, words
+from sketchstream.query import words
 from sketchstream.query.differences import BOUNDS, mean, subtract
 from sketchstream.serve import over_time
 from sketchstream.serve.newest import answer_groups, firm_window
@@ -317,7 +318,7 @@ class CardMaker:
             service.ask_soon(stored, question)
             return Card(stored, waiting=1)
         data: Mapping[str, Any] = answer.to_dict()
-        alone = {overlaps.example_sets([group]) for group in service.catalog.combined(stored.sketch)}
+        alone = {quote_name(group) for group in service.catalog.combined(stored.sketch)}
         rows = [row for row in data["answers"] if row["query"] in alone]
         numbers = [("In at least one group", data["people"]), *((f"In {row['query']}", row) for row in rows)][:LARGE]
         tiles = [tile(title, (row["value"], row["low"], row["high"]), "distinct") for title, row in numbers]

@@ -22,10 +22,11 @@ from starlette.responses import Response
 from sketchstream import kinds
 from sketchstream.errors import ConfigError, EstimateError, SketchstreamError, SpecError
 from sketchstream.kinds import presentation
+from sketchstream.kinds.groups.expression import quote_name
 from sketchstream.pictures import charts, report, upset
 from sketchstream.pictures.numbers import Panel
 from sketchstream.privacy.losses.loss_numbers import loss_number
-from sketchstream.query import overlaps, words
+from sketchstream.query import words
 from sketchstream.query.times import read_time, require_order
 from sketchstream.serve import status
 from sketchstream.serve.catalog import NotFoundError
@@ -339,7 +340,7 @@ class Views(PageParts):
             "where": where,
             "groups": groups,
             "asked": expression,
-            "example": overlaps.example_sets(groups),
+            "example": " & ".join(map(quote_name, groups[:2])),
             "notices": self._notices(request),
         }
         answer, values["failure"] = self._reply(stored, question, ask=described["answer"] != "incident")
