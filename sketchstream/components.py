@@ -188,8 +188,7 @@ class Counters:
         out = []
         for component, value, noises in zip(self.components, self.values.tolist(), self.noise, strict=True):
             if component.own_cost is not None:
-                if final:
-                    out.append(Counter(component.name, value, noises))
+                out += [Counter(component.name, value, noises)] if final else []
             elif cost is None:
                 out.append(Counter(component.name, value, noises))
             else:
@@ -199,10 +198,7 @@ class Counters:
 
     def as_they_are(self) -> tuple[Counter, ...]:
         """All counters, unchanged, for the bytes of an open sketch."""
-        return tuple(
-            Counter(component.name, value, noises)
-            for component, value, noises in zip(self.components, self.values.tolist(), self.noise, strict=True)
-        )
+        return self.publish(None, final=True)
 
     def moved(self) -> npt.NDArray[np.int64]:
         """View of the values that updates change in place: the total, then the number of events counted."""

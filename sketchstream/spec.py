@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgpack
 import numpy as np
@@ -227,10 +227,66 @@ def require_choice(value: object, name: str, allowed: Sequence[str]) -> Any:
 
 
 def flag(value: object, name: str) -> bool:
-    """Return `value` as a bool; raise SpecError for anything that is none, such as the text "no"."""
+    """Return `value` as a bool; raise SpecError for anything else, such as the text "no"."""
     if not isinstance(value, (bool, np.bool_)):
         raise SpecError(f"{name} must be True or False, found {value!r:.40}")
     return bool(value)
+
+
+class SpecFields:
+    """Base of the specs of all kinds: how they set their fields, and how they write them as plain data."""
+
+    kind: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical: equal specs give equal dictionaries."""
+        raise NotImplementedError
+
+    def _put(self, **values: object) -> None:
+        """Set fields, each of which is checked, in the constructor of the frozen object."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _plain(self, *names: str) -> dict[str, Any]:
+        """Fields as plain data."""
+        return {name: _plain_value(getattr(self, name)) for name in names}
+
+    def _given(self, *names: str) -> dict[str, Any]:
+        """Fields as plain data, without those that are None, False or 0, which stand for "not given"."""
+        return self._plain(*(name for name in names if getattr(self, name)))
+
+    @classmethod
+    def _read_fields(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of stored data without the kind, which must be that of the class."""
+        fields = dict(data)
+        kind = fields.pop("kind", None)
+        if kind != cls.kind:
+            raise SpecError(f"expected a spec of kind {cls.kind!r}, found {kind!r:.40}")
+        return fields
+
+    def _canonical(self) -> bytes:
+        """Bytes of which the fingerprint is a digest: MessagePack with sorted keys at every depth."""
+        packed: bytes = msgpack.packb(_sort_values(self.to_dict()))
+        return packed
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """16 bytes that are equal if and only if the specs are equal."""
+        return hashlib.blake2b(self._canonical(), digest_size=16, person=b"sketch-spec").digest()
+
+
+def _plain_value(value: Any) -> Any:
+    """Exact numbers as text, tuples as lists, objects by their own dictionaries, others as they are."""
+    if isinstance(value, Fraction):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain_value(one) for one in value]
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+def _sort_values(value: Any) -> Any:
+    """Plain data with sorted keys at every depth."""
+    return {name: _sort_values(value[name]) for name in sorted(value)} if isinstance(value, dict) else value
 
 
 @dataclass(frozen=True)
@@ -281,13 +337,10 @@ class ClosedDomain:
             size = len(listed)
         rate: Fraction | None = None
         if sample_rate is not None:
-            try:
-                _require_short(sample_rate)
-                rate = Fraction(repr(float(sample_rate)) if isinstance(sample_rate, float) else sample_rate)
-            except (ValueError, TypeError, ZeroDivisionError, OverflowError):
-                rate = Fraction(0)
+            expected = "sample_rate must be above 0 and at most 1"
+            rate = exact_rational(sample_rate, expected)
             if not 0 < rate <= 1:
-                raise SpecError(f"sample_rate must be above 0 and at most 1, found {sample_rate!r:.40}")
+                raise SpecError(f"{expected}, found {sample_rate!r:.40}")
             rate = None if rate == 1 else rate
         object.__setattr__(self, "size", checked_int(size, "size of a ClosedDomain", 1, MAX_SLOTS))
         object.__setattr__(self, "items", listed)

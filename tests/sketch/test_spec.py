@@ -100,6 +100,7 @@ def test_impossible_specs_are_refused_with_what_was_expected(fields: dict[str, o
         lambda: ss.ClosedDomain(items=[True]),
         lambda: ss.ClosedDomain(items=[1 << 70]),
         lambda: ss.ClosedDomain(size=5, sample_rate=0),
+        lambda: ss.ClosedDomain(size=5, sample_rate=True),
         lambda: ss.ClosedDomain(size=5, sample_rate="two"),
         lambda: ss.ClosedDomain(size=5, sample_rate="1e-99999999"),
         lambda: ss.OpenDomain(slots=1),

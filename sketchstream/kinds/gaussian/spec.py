@@ -12,8 +12,6 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Final
 
-import msgpack
-
 from sketchstream.errors import SpecError
 from sketchstream.items.lattice import MAX_FRACTION_BITS, MAX_UNITS, Lattice
 from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrate_shift, parse_epsilon, stored_closed
@@ -23,6 +21,7 @@ from sketchstream.spec import (
     ClosedDomain,
     Item,
     Rational,
+    SpecFields,
     Unit,
     checked_int,
     exact_delta,
@@ -296,10 +295,8 @@ class GaussianSpec(LinearSpec):
         return cls._from_fields(domain=domain, **fields)
 
     def _canonical(self) -> bytes:
-        """The spec as MessagePack with sorted keys, those of the domain too."""
-        data = self.to_dict()
-        packed: bytes = msgpack.packb(dict(sorted({**data, "domain": dict(sorted(data["domain"].items()))}.items())))
-        return packed
+        """As of a profile: the keys of the domain are sorted too."""
+        return SpecFields._canonical(self)
 
 
 @lru_cache(maxsize=128)

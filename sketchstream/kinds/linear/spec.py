@@ -6,12 +6,11 @@ In: parameters of a subclass's constructor; stored data. Out: validated fields, 
 from __future__ import annotations
 
 import copy
-import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import msgpack
@@ -28,6 +27,7 @@ from sketchstream.spec import (
     Item,
     NoPrivacyWarning,
     Rational,
+    SpecFields,
     Unit,
     checked_int,
     exact_counted_share,
@@ -86,7 +86,7 @@ def stored_closed(described: object, items: Sequence[Item] | None, what: str) ->
 
 
 @dataclass(frozen=True, eq=False)
-class LinearSpec:
+class LinearSpec(SpecFields):
     """Base of specs that publish `A x + noise`. A subclass is a frozen dataclass with a constructor of its own.
 
     Attributes:
@@ -94,7 +94,6 @@ class LinearSpec:
             is a function of envelopes and outside the ledger; 0: none is kept. All others: see the subclasses.
     """
 
-    kind: ClassVar[str]
     zero_delta: ClassVar[bool] = False
     """Whether delta may be 0."""
     stored_epsilons: ClassVar[tuple[Fraction, Fraction] | None] = None
@@ -132,11 +131,6 @@ class LinearSpec:
     def needs_key(self) -> bool:
         """Whether a hash key decides where an item goes."""
         return False
-
-    def _put(self, **values: object) -> None:
-        """Set fields of the frozen object, in its constructor."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
     def _put_privacy(
         self,
@@ -216,34 +210,19 @@ class LinearSpec:
         """Whether an epsilon is so large that results must say NO PRIVACY."""
         return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, canonical: equal specs give equal dictionaries."""
-        raise NotImplementedError
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The spec that `to_dict` described.
 
         Raises:
-            SpecError: these data describe none of this kind.
+            SpecError: these data do not describe a spec of this kind.
         """
         raise NotImplementedError
-
-    def _plain(self, *names: str) -> dict[str, Any]:
-        """Fields as plain data."""
-        return {name: _plain_value(getattr(self, name)) for name in names}
-
-    def _given(self, *names: str) -> dict[str, Any]:
-        """Fields as plain data, without those that are None or 0, which stand for "not given"."""
-        return self._plain(*(name for name in names if getattr(self, name)))
 
     @classmethod
     def _read_fields(cls, data: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of stored data, whose numbers need only satisfy the rules of the version that wrote them."""
-        fields = dict(data)
-        kind = fields.pop("kind", None)
-        if kind != cls.kind:
-            raise SpecError(f"expected a spec of kind {cls.kind!r}, found {kind!r:.40}")
+        fields = super()._read_fields(data)
         return fields | {name: Stored(fields[name]) for name in PRIVACY_FIELDS if isinstance(fields.get(name), str)}
 
     @classmethod
@@ -263,14 +242,9 @@ class LinearSpec:
         return twin
 
     def _canonical(self) -> bytes:
-        """Text of which the fingerprint is a digest."""
+        """Bytes of which the fingerprint is a digest: MessagePack with sorted keys, not at every depth."""
         packed: bytes = msgpack.packb(dict(sorted(self.to_dict().items())))
         return packed
-
-    @cached_property
-    def fingerprint(self) -> bytes:
-        """16 bytes that are equal if and only if the specs are equal."""
-        return hashlib.blake2b(self._canonical(), digest_size=16, person=b"sketch-spec").digest()
 
 
 class EventCountingSpec(LinearSpec):
@@ -322,15 +296,6 @@ class WholeWeightsSpec(EventCountingSpec):
         self._put_unit(unit, _whole_weight, max_weight=max_weight, max_total=max_total)
         if max_total is not None and self.max_weight > max_total:
             raise SpecError(f"max_weight must be at most max_total, found {max_weight} and {max_total}")
-
-
-def _plain_value(value: Any) -> Any:
-    """Exact numbers as text, tuples as lists, objects by their own dictionaries, others as they are."""
-    if isinstance(value, Fraction):
-        return str(value)
-    if isinstance(value, tuple):
-        return [_plain_value(one) for one in value]
-    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 def _whole_weight(value: object, name: str) -> int:

@@ -8,7 +8,6 @@ Source: Wu & Pagh, ICML 2024 (the noisy histogram); Dwork et al., ICS 2010 (rand
 from __future__ import annotations
 
 import copy
-import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
-import msgpack
 import numpy as np
 import numpy.typing as npt
 
@@ -35,6 +33,7 @@ from sketchstream.spec import (
     NoPrivacyWarning,
     OpenDomain,
     Rational,
+    SpecFields,
     Unit,
     checked_int,
     exact_epsilon,
@@ -65,7 +64,7 @@ def require_spec(spec: object) -> None:
 
 
 @dataclass(frozen=True)
-class ProfileSpec:
+class ProfileSpec(SpecFields):
     """A noisy histogram of item counts, from which the profile is reconstructed.
 
     Args:
@@ -191,11 +190,6 @@ class ProfileSpec:
             if readers <= NO_PRIVACY:
                 text += " against somebody who also copies the open state once"
             warnings.warn(text, NoPrivacyWarning, stacklevel=2)
-
-    def _put(self, **fields: object) -> None:
-        """Set fields, each of which is checked."""
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
 
     def _put_slots(self, max_count: int | None, modulus: int | None, max_weight: int, bits: int) -> None:
         """Check and set what the counters of the slots hold."""
@@ -437,36 +431,11 @@ class ProfileSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: equal specs give equal dictionaries."""
-        out: dict[str, Any] = {
-            "kind": self.kind,
-            "epsilon": str(self.epsilon),
-            "unit": self.unit,
-            "domain": self.domain.to_dict(),
-            "max_count": self.max_count,
-            "publish": self.publish,
-            "epsilon_publish": str(self.epsilon_publish),
-        }
-        if self.modulus is not None:
-            out["modulus"] = self.modulus
-        else:
-            out["max_weight"] = self.max_weight
-            out["bits"] = self.bits
+        out = self._plain("kind", "epsilon", "unit", "domain", "max_count", "publish", "epsilon_publish")
+        out |= self._plain("max_weight", "bits") if self.modulus is None else self._plain("modulus")
         if self.intrusion is not None:
-            out["intrusion"] = self.intrusion
-        if self.total_share:
-            out["total_share"] = str(self.total_share)
-        if self.counted:
-            out["counted"] = True
-        if self.max_total is not None:
-            out["max_total"] = self.max_total
-        if self.epsilon_records:
-            out["epsilon_records"] = str(self.epsilon_records)
-        if self.groups is not None:
-            out["groups"] = self.groups.to_dict()
-        if self.sample is not None:
-            out["sample"] = self.sample.to_dict()
-        if self.one_of is not None:
-            out["one_of"] = self.one_of.to_dict()
+            out |= self._plain("intrusion")
+        out |= self._given("total_share", "counted", "max_total", "epsilon_records", "groups", "sample", "one_of")
         if self.overlap is not None:
             out |= self.overlap.to_dict()
         if self.where:
@@ -480,10 +449,7 @@ class ProfileSpec:
         The items of a listed domain are not in the dictionary: pass them, or get a spec that can read what was
         published but cannot be updated (`DomainOutline`).
         """
-        fields = {"total_share": 0, "counted": False, **data}
-        kind = fields.pop("kind", None)
-        if kind != cls.kind:
-            raise SpecError(f"expected a spec of kind 'profile', found {kind!r:.40}")
+        fields = {"total_share": 0, "counted": False, **cls._read_fields(data)}
         described = fields.pop("domain", None)
         if not isinstance(described, dict):
             raise SpecError("spec has no domain")
@@ -498,16 +464,3 @@ class ProfileSpec:
             )
         except TypeError:
             raise SpecError("spec has fields that this version does not know") from None
-
-    @cached_property
-    def fingerprint(self) -> bytes:
-        """16 bytes that are equal if and only if the specs are equal."""
-        return hashlib.blake2b(
-            msgpack.packb(_sort_values(self.to_dict())), digest_size=16, person=b"sketch-spec"
-        ).digest()
-
-
-def _sort_values(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _sort_values(value[name]) for name in sorted(value)}
-    return value
