@@ -49,7 +49,7 @@ WARNING_OF_COPIES = (
 
 
 def no_privacy_warning(published: float | Fraction, looked: float | Fraction) -> str | None:
-    """The warning about losses that are too large, naming whom it is true of; None if there is none.
+    """The warning about a loss that is too large, which says against whom; None if no loss is.
 
     A loss without a bound after a copy is not a large epsilon: statements say in words that the guarantee is void then.
 
@@ -172,7 +172,7 @@ def keeps_counted(counted: bool | None, usual: bool, unit: Unit, share: Fraction
 
     Args:
         counted: what the user wrote; None: `usual`, where the unit and the share allow it.
-        usual: whether the total does not say already how many events counted.
+        usual: the default, true where the total does not already say how many events counted.
         unit: unit of privacy.
         share: share of the total in every cost.
 
@@ -196,7 +196,7 @@ def _python_number(value: Any) -> Any:
 def _require_short(written: object) -> None:
     """Reject numbers whose exact form is excessively long (converting "1e99999999" would never finish).
 
-    Digits that Python reads and people misread are refused as well: "1_0" is ten to one and a misprint to the other.
+    Grouped digits and digits of other scripts are refused as well: Python reads "1_0" as 10, people see a misprint.
     """
     if isinstance(written, str):
         if "_" in written or not written.isascii():

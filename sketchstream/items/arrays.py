@@ -49,55 +49,55 @@ class Items:
     A list is checked only when it is used, so it must not change in between; arrays are checked at once.
 
     Args:
-        kind: the type of the items.
+        type_name: the type of the items.
         arrays: what kernels take, where the items lie in one piece: (n,) int64 values; or a buffer, (n,) starts and
             (n,) ends, item i being the bytes buffer[starts[i]:ends[i]]. Empty where there are parts instead.
         parts: batches of one piece, and lists of objects, which are packed piece by piece when they are used.
 
     Examples:
         >>> batch = Items.of(["a", "b", "c"])
-        >>> len(batch), batch.kind
+        >>> len(batch), batch.type_name
         (3, 'str')
     """
 
-    __slots__ = ("_parts", "arrays", "kind")
+    __slots__ = ("_parts", "arrays", "type_name")
 
-    def __init__(self, kind: TypeName, arrays: Arrays = (), parts: Sequence[Items | ObjectArray] = ()) -> None:
-        self.kind: TypeName = kind
+    def __init__(self, type_name: TypeName, arrays: Arrays = (), parts: Sequence[Items | ObjectArray] = ()) -> None:
+        self.type_name: TypeName = type_name
         self.arrays = arrays
         self._parts = parts
 
     @classmethod
-    def of(cls, source: object, kind: TypeName | None = None) -> Items:
+    def of(cls, source: object, type_name: TypeName | None = None) -> Items:
         """A batch from any supported source.
 
         Args:
             source: int ndarray; list or tuple of int, str or bytes; ndarray of 'S', 'U' or objects; (buffer, offsets)
                 with item i = buffer[offsets[i]:offsets[i + 1]]; pyarrow array of integers, strings or binary;
                 anything that numpy reads as one of those arrays; Items.
-            kind: "str" or "bytes" for (buffer, offsets), default "bytes"; for other sources the expected kind.
+            type_name: "str" or "bytes" for (buffer, offsets), default "bytes"; for other sources the expected type.
 
         Raises:
             ItemError: floats, bools, None, several types in one batch, or ints beyond 64 bits. The message gives the
                 position, never the item.
         """
-        made = cls._of(source, kind)
-        if kind is not None and made.kind != kind:
+        made = cls._of(source, type_name)
+        if type_name is not None and made.type_name != type_name:
             if len(made):
-                raise ItemError(f"items must be of type {kind}, found {made.kind}")
-            made = cls(kind)
+                raise ItemError(f"items must be of type {type_name}, found {made.type_name}")
+            made = cls(type_name)
         return made
 
     @classmethod
-    def _of(cls, source: object, kind: TypeName | None) -> Items:
+    def _of(cls, source: object, type_name: TypeName | None) -> Items:
         if isinstance(source, Items):
             return source
         if isinstance(source, np.ndarray):
             return _from_array(source)
         if isinstance(source, tuple) and len(source) == 2 and isinstance(source[1], np.ndarray):
-            return cls.packed(source[0], source[1], kind or "bytes")
+            return cls.packed(source[0], source[1], type_name or "bytes")
         if isinstance(source, (list, tuple)):
-            return cls(_kind_of(source[0], 0), parts=(source,)) if source else cls("int")
+            return cls(_type_of(source[0], 0), parts=(source,)) if source else cls("int")
         module = type(source).__module__
         if module.partition(".")[0] == "pyarrow" and "pyarrow" in sys.modules:
             return _from_arrow(source)
@@ -109,20 +109,22 @@ class Items:
         return _from_array(np.asarray(source))
 
     @classmethod
-    def packed(cls, buffer: object, offsets: npt.NDArray[Any], kind: TypeName = "bytes") -> Items:
+    def packed(cls, buffer: object, offsets: npt.NDArray[Any], type_name: TypeName = "bytes") -> Items:
         """Strings that lie end to end: item i = buffer[offsets[i]:offsets[i + 1]]."""
         if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype.kind not in "iu":
             raise ItemError(
                 f"offsets must be a one-dimensional integer array of length items + 1, found {_shape(offsets)}"
             )
-        return cls.spans(buffer, offsets[:-1], offsets[1:], kind)
+        return cls.spans(buffer, offsets[:-1], offsets[1:], type_name)
 
     @classmethod
-    def spans(cls, buffer: object, starts: npt.NDArray[Any], ends: npt.NDArray[Any], kind: TypeName = "bytes") -> Items:
+    def spans(
+        cls, buffer: object, starts: npt.NDArray[Any], ends: npt.NDArray[Any], type_name: TypeName = "bytes"
+    ) -> Items:
         """Strings inside one buffer: item i = buffer[starts[i]:ends[i]]. The buffer is not copied."""
         from sketchstream import kernels
 
-        if kind == "int":
+        if type_name == "int":
             raise ItemError("a buffer holds items of type 'str' or 'bytes', not 'int'")
         view = _bytes_of(buffer)
         if starts.ndim != 1 or starts.shape != ends.shape or starts.dtype.kind not in "iu":
@@ -140,20 +142,20 @@ class Items:
             raise ItemError(
                 f"offsets must ascend inside the buffer of {len(view)} bytes, they do not at position {bad}"
             )
-        return cls(kind, (view, starts, ends))
+        return cls(type_name, (view, starts, ends))
 
     @staticmethod
     def concat(batches: Sequence[Items]) -> Items:
         """Concatenate batches of one type; empty batches may have any type."""
         full = [batch for batch in batches if len(batch)]
-        kinds = {batch.kind for batch in full}
-        if len(kinds) > 1:
-            raise ItemError(f"a batch holds items of one type, found {' and '.join(sorted(kinds))}")
+        type_names = {batch.type_name for batch in full}
+        if len(type_names) > 1:
+            raise ItemError(f"a batch holds items of one type, found {' and '.join(sorted(type_names))}")
         if not full:
-            return Items(batches[0].kind if batches else "int")
+            return Items(batches[0].type_name if batches else "int")
         if len(full) == 1:
             return full[0]
-        return Items(full[0].kind, parts=[part for batch in full for part in batch._parts or (batch,)])
+        return Items(full[0].type_name, parts=[part for batch in full for part in batch._parts or (batch,)])
 
     def take(self, chosen: npt.NDArray[Any]) -> Items:
         """Select items by a (n,) bool mask or an array of positions."""
@@ -167,16 +169,16 @@ class Items:
 
     def _at(self, places: Any) -> Items:
         """The items at these places; strings share the buffer."""
-        if self.kind == "int":
+        if self.type_name == "int":
             return Items("int", (self.whole().arrays[0][places],))
         buffer, starts, ends = self.whole().arrays
-        return Items(self.kind, (buffer, starts[places], ends[places]))
+        return Items(self.type_name, (buffer, starts[places], ends[places]))
 
     def work(self) -> int:
         """Size of a batch in one piece, for `kernels.use_numpy_twin`."""
         from sketchstream.kernels import plain
 
-        if self.kind == "int":
+        if self.type_name == "int":
             return plain.work_of(len(self), self.arrays[0].itemsize)
         _, starts, ends = self.arrays
         return plain.work_of(len(self), int((ends - starts).max(initial=0)))
@@ -186,11 +188,11 @@ class Items:
         if self.arrays:
             return self
         pieces = [tuple(array.copy() for array in piece.arrays) for _, piece in self.pieces()]
-        if self.kind == "int":
+        if self.type_name == "int":
             return Items("int", (np.concatenate([values for (values,) in pieces] or [_NO_INTS]),))
         before = np.cumsum([0, *(len(buffer) for buffer, _, _ in pieces)])
         return Items(
-            self.kind,
+            self.type_name,
             (
                 np.concatenate([buffer for buffer, _, _ in pieces] or [np.empty(0, np.uint8)]),
                 np.concatenate([starts + at for (_, starts, _), at in zip(pieces, before, strict=False)] or [_NO_INTS]),
@@ -212,14 +214,14 @@ class Items:
             if isinstance(part, Items):
                 yield position, part
             else:
-                yield from _packed_chunks(part, self.kind, position)
+                yield from _packed_chunks(part, self.type_name, position)
             position += len(part)
 
     def __len__(self) -> int:
         return len(self.arrays[-1]) if self.arrays else sum(map(len, self._parts))
 
     def __repr__(self) -> str:
-        return f"Items({len(self)} of type {self.kind})"
+        return f"Items({len(self)} of type {self.type_name})"
 
 
 _NO_INTS: Ints = np.empty(0, np.int64)
@@ -237,7 +239,7 @@ class Pairs:
 
     Examples:
         >>> pairs = Pairs(["alice", "alice", "bob"], [3, 5, 3])
-        >>> len(pairs), pairs.rows.kind, pairs.items.kind
+        >>> len(pairs), pairs.rows.type_name, pairs.items.type_name
         (3, 'str', 'int')
     """
 
@@ -259,7 +261,7 @@ class Pairs:
             source: the batch.
 
         Raises:
-            ItemError: it is none of these; the message gives the position, never the pair.
+            ItemError: the source is something else; the message gives the position, never the pair.
         """
         if isinstance(source, Pairs):
             return source
@@ -282,7 +284,7 @@ class Pairs:
         return len(self.items)
 
     def __repr__(self) -> str:
-        return f"Pairs({len(self)} of types {self.rows.kind}, {self.items.kind})"
+        return f"Pairs({len(self)} of types {self.rows.type_name}, {self.items.type_name})"
 
 
 def arguments_of(items: object, columns: tuple[object, ...], weights: object, *, pairs: bool) -> tuple[object, object]:
@@ -338,7 +340,7 @@ def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
         out = _whole_weights(weights)
     else:
         try:
-            (out,) = Items.of(weights, kind="int").whole().arrays
+            (out,) = Items.of(weights, type_name="int").whole().arrays
         except ItemError as error:
             raise WeightError(
                 f"weights must be integers of at most 64 bits: {str(error).replace('items', 'weights')}"
@@ -386,7 +388,7 @@ def whole_numbers(numbers: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_
     return np.where(good, numbers, numbers.dtype.type(0)).astype(np.int64), good
 
 
-def _kind_of(item: object, position: int) -> TypeName:
+def _type_of(item: object, position: int) -> TypeName:
     """Type of one item."""
     if isinstance(item, str):
         return "str"
@@ -400,12 +402,12 @@ def _kind_of(item: object, position: int) -> TypeName:
     raise ItemError(f"{_WANTED}, found {type(item).__name__} at position {position}{hint}")
 
 
-def _plain_value(item: object, kind: TypeName, position: int) -> int | str | bytes:
+def _plain_value(item: object, type_name: TypeName, position: int) -> int | str | bytes:
     """One item as a plain int, str or bytes."""
-    kind_here = _kind_of(item, position)
-    if kind_here != kind:
+    found = _type_of(item, position)
+    if found != type_name:
         raise ItemError(
-            f"a batch holds items of one type, found {kind_here} at position {position} in a batch of {kind}"
+            f"a batch holds items of one type, found {found} at position {position} in a batch of {type_name}"
         )
     if isinstance(item, str):
         try:
@@ -423,7 +425,7 @@ def _plain_value(item: object, kind: TypeName, position: int) -> int | str | byt
     return bytes(item)
 
 
-def _packed_chunks(objects: ObjectArray, kind: TypeName, position: int) -> Iterator[tuple[int, Items]]:
+def _packed_chunks(objects: ObjectArray, type_name: TypeName, position: int) -> Iterator[tuple[int, Items]]:
     """Pack BLOCK objects at a time; msgpack's tags check the types on the way, in one pass over the objects."""
     packer = msgpack.Packer(autoreset=False)
     scratch = np.empty(1 << 17, np.uint8)
@@ -437,13 +439,18 @@ def _packed_chunks(objects: ObjectArray, kind: TypeName, position: int) -> Itera
             n = len(chunk)
             size = _pack(packer, chunk)
             scratch = _fill_scratch(scratch, packer, size)
-            if size == 0 or n != _read(scratch[:size], kind, starts[:n], ends[:n]):
-                chunk = [_plain_value(item, kind, position + first + i) for i, item in enumerate(chunk)]
+            if size == 0 or n != _read(scratch[:size], type_name, starts[:n], ends[:n]):
+                chunk = [_plain_value(item, type_name, position + first + i) for i, item in enumerate(chunk)]
                 size = _pack(packer, chunk)
                 scratch = _fill_scratch(scratch, packer, size)
-                if n != _read(scratch[:size], kind, starts[:n], ends[:n]):
-                    raise ItemError(f"cannot read the {n} items of type {kind} from position {position + first} on")
-            yield position + first, Items(kind, (starts[:n],) if kind == "int" else (scratch, starts[:n], ends[:n]))
+                if n != _read(scratch[:size], type_name, starts[:n], ends[:n]):
+                    raise ItemError(
+                        f"cannot read the {n} items of type {type_name} from position {position + first} on"
+                    )
+            yield (
+                position + first,
+                Items(type_name, (starts[:n],) if type_name == "int" else (scratch, starts[:n], ends[:n])),
+            )
     finally:
         starts[:] = 0
         ends[:] = 0
@@ -452,11 +459,11 @@ def _packed_chunks(objects: ObjectArray, kind: TypeName, position: int) -> Itera
         packer.pack(bytes(len(scratch)))
 
 
-def _read(packed: npt.NDArray[np.uint8], kind: TypeName, starts: Ints, ends: Ints) -> int:
-    """Positions of packed strings, or packed ints (in `starts`); returns how many items are of that kind."""
+def _read(packed: npt.NDArray[np.uint8], type_name: TypeName, starts: Ints, ends: Ints) -> int:
+    """Positions of packed strings, or packed ints (in `starts`); returns how many items are of that type."""
     from sketchstream import kernels
 
-    arguments = (packed, _CODES[kind], starts, ends, starts)
+    arguments = (packed, _CODES[type_name], starts, ends, starts)
     twin = kernels.use_numpy_twin(kernels.read_packed, lambda: len(starts), None, arguments)
     return int((kernels.plain.read_packed if twin else kernels.read_packed)(*arguments))
 
@@ -515,7 +522,7 @@ def _from_array(array: npt.NDArray[Any]) -> Items:
     if kind in "SUTO":
         if len(array) == 0:
             return Items("str" if kind in "UT" else "bytes" if kind == "S" else "int")
-        return Items(_kind_of(array[:1].tolist()[0], 0), parts=(array,))
+        return Items(_type_of(array[:1].tolist()[0], 0), parts=(array,))
     if len(array) == 0:  # numpy makes a float array of an empty list
         return Items("int")
     hint = f"; {_FLOAT}" if kind == "f" else ""
@@ -573,9 +580,9 @@ def _from_arrow_array(array: Any, before: int) -> Items:
         return Items("int", (values,))
     text = pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
     if text or pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type):
-        kind: TypeName = "str" if text else "bytes"
+        type_name: TypeName = "str" if text else "bytes"
         if n == 0:
-            return Items(kind)
+            return Items(type_name)
         large = pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type)
         _, offsets, data = array.buffers()
         bounds: Offsets
@@ -584,7 +591,7 @@ def _from_arrow_array(array: Any, before: int) -> Items:
         else:
             bounds = np.frombuffer(offsets, np.int32, n + 1, 4 * offset)
         buffer = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
-        return Items.packed(buffer, bounds, kind)
+        return Items.packed(buffer, bounds, type_name)
     if pa.types.is_fixed_size_binary(arrow_type):
         data = array.buffers()[1]
         buffer = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)

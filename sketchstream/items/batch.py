@@ -27,7 +27,7 @@ Outside = Literal["error", "noop"]
 
 
 def require_invalid(invalid: object) -> None:
-    """Raise ItemError for a word that is none of `Invalid`: it would pass for one that is.
+    """Raise ItemError unless this is one of the words of `Invalid`; any other would be taken for one of them.
 
     Args:
         invalid: what the caller gave: without a type checker it can be anything.
@@ -37,7 +37,7 @@ def require_invalid(invalid: object) -> None:
 
 
 def require_outside(invalid: object) -> None:
-    """Raise ItemError for a word that is none of `Outside`.
+    """Raise ItemError unless this is one of the words of `Outside`.
 
     Args:
         invalid: what the caller gave: without a type checker it can be anything.
@@ -49,18 +49,18 @@ def require_outside(invalid: object) -> None:
 def refuse_first(
     outside: Flags, heavy: Flags, limit: object, *, bound: str = "max_weight", start: int = 0, hint: str = ""
 ) -> None:
-    """Raise an error that names the position of the first invalid event, never the event; nothing if there is none.
+    """Refuse events if one is invalid; the error names the position of the first such event, never the event.
 
     Args:
         outside: (n,) events outside the domain.
         heavy: (n,) events with an invalid weight.
         limit: largest absolute weight.
-        bound: parameter that says so.
+        bound: name of the parameter that sets the limit.
         start: position of the first of these events in its batch.
-        hint: further words about weights.
+        hint: text that is added to an error about a weight.
 
     Raises:
-        DomainError, WeightError: there is one.
+        DomainError, WeightError: an event is invalid.
     """
     wrong = outside | heavy
     if not wrong.any():
@@ -111,7 +111,7 @@ def locate(piece: Items, route: Any, out: npt.NDArray[np.uint64]) -> None:
     arguments = (*piece.arrays, route, out)
     loop, twin = (
         (kernels.locate_ints, kernels.plain.locate_ints)
-        if piece.kind == "int"
+        if piece.type_name == "int"
         else (kernels.locate_spans, kernels.plain.locate_spans)
     )
     has_twin = route.way in kernels.plain.ROUTES
@@ -174,7 +174,7 @@ class Batch:
         weights = self.weights[position : position + len(piece)]
         counted = self.done if sign > 0 else np.zeros(1, np.int64)
         rule = (self.max_weight, self.modulus, sign, self._mode, counted)
-        update = kernels.update_ints if piece.kind == "int" else kernels.update_spans
+        update = kernels.update_ints if piece.type_name == "int" else kernels.update_spans
         arguments = (self.state, *piece.arrays, weights, self.route, *rule, self.counters)
         plain = self.route.way in kernels.plain.ROUTES
         if plain and kernels.use_numpy_twin(update, piece.work, (self.state.dtype, weights.dtype), arguments):
@@ -187,7 +187,9 @@ class Batch:
 
         slots = np.empty(len(piece), np.uint64)
         try:
-            find: Callable[..., None] = kernels.plain.locate_ints if piece.kind == "int" else kernels.plain.locate_spans
+            find: Callable[..., None] = (
+                kernels.plain.locate_ints if piece.type_name == "int" else kernels.plain.locate_spans
+            )
             find(*piece.arrays, self.route, slots)
             return kernels.plain.add(self.state, slots, weights, *rule, self.counters)
         finally:

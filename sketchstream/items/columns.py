@@ -149,7 +149,7 @@ class RecordColumn:
         """Read integers of 64 bits.
 
         Returns:
-            (n,) int64, undefined if there is none; (n,) bool, whether there is one.
+            (n,) int64, undefined where the record has no integer; (n,) bool: whether it has one.
         """
         if self.floats is not None:
             values, whole = whole_numbers(np.where(self.kinds == DECIMAL, self.floats, 0.0))
@@ -172,7 +172,7 @@ class RecordColumn:
             most: largest absolute number, compared before truncation; None: any below 2^40 units.
 
         Returns:
-            (n,) int64 units, 0 if there is none; (n,) bool, whether there is a number within the bound.
+            (n,) int64 units, 0 where the record has no number within the bound; (n,) bool: whether it has one.
         """
         lattice = Lattice(fraction_bits, Fraction(MAX_UNITS) if most is None else most)
         if self.floats is not None:

@@ -23,7 +23,7 @@ from sketchstream.items.key import TYPE_NAMES, Key, TypeName
 from sketchstream.spec import ClosedDomain, Domain, OpenDomain
 
 GROUPING = "a sketch with groups takes Pairs(groups, items), one without takes items"
-"""What is said of batches of the other sort."""
+"""Message about a batch of the wrong type."""
 NO_COUNTERS: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
 _BLOCK = 1 << 22
@@ -34,13 +34,13 @@ def hashes(items: Items, key: Key) -> npt.NDArray[np.uint64]:
     """(n,) keyed 64-bit hashes of a batch: SipHash-2-4 under the key of the items' type."""
     from sketchstream import kernels
 
-    key0, key1 = key.item_key(items.kind)
+    key0, key1 = key.item_key(items.type_name)
     out = np.empty(len(items), np.uint64)
     for position, piece in items.pieces():
         arguments: tuple[Any, ...] = (*piece.arrays, key0, key1, out[position : position + len(piece)])
         loop, twin = (
             (kernels.hash_ints, kernels.plain.hash_ints)
-            if items.kind == "int"
+            if items.type_name == "int"
             else (kernels.hash_spans, kernels.plain.hash_spans)
         )
         (twin if kernels.use_numpy_twin(loop, piece.work, None, arguments) else loop)(*arguments)
@@ -117,7 +117,7 @@ class Index:
         """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
         out = np.empty(len(items), np.uint64)
         for position, piece in items.pieces():
-            locate(piece, self._routes[items.kind], out[position : position + len(piece)])
+            locate(piece, self._routes[items.type_name], out[position : position + len(piece)])
         return out.view(np.int64)
 
     def apply(
@@ -162,8 +162,8 @@ class Index:
                 move a slot, and the number of valid events whose item is in the domain, in its sample or not.
 
         Raises:
-            WeightError, ItemError: weights that are none, or too few. `apply` raises DomainError and WeightError; it
-                says the position, never the item, and the state is as before.
+            WeightError, ItemError: weights that are not integers, or not one for each item. `apply` raises DomainError
+                and WeightError, which give the position, never the item; the state is then as before.
         """
         require_invalid(invalid)
         if state.shape != (self.slots,) or not state.flags.c_contiguous:
@@ -172,7 +172,7 @@ class Index:
             raise SpecError(f"max_weight must be at least 1 and below 2^40, found {max_weight}")
         numbers = as_weights(weights, len(items), alone=invalid == "noop")
         limit = 0 if modulus is not None or len(numbers) == 0 else max_weight
-        return Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid, counters)
+        return Batch(state, items, numbers, self._routes[items.type_name], limit, modulus or 0, invalid, counters)
 
     def apply_sums(
         self,
@@ -188,7 +188,7 @@ class Index:
         from sketchstream import kernels
 
         _require_ungrouped(items)
-        route, counted = self._routes[items.kind], 0
+        route, counted = self._routes[items.type_name], 0
         if len(counters) > 1:  # an open domain holds every item: no second hash
             counted = int((events if route.way == kernels.HASHED else events[self.locate(items) != -1]).sum())
         Batch(state, items, sums, route, 0, self.modulus or 0, invalid, counters[:1]).apply()
@@ -219,9 +219,9 @@ def _open(domain: OpenDomain, key: Key) -> Index:
     from sketchstream import kernels
 
     routes: dict[TypeName, Any] = {}
-    for kind in TYPE_NAMES:
-        key0, key1 = key.item_key(kind)
-        routes[kind] = kernels.Route(
+    for type_name in TYPE_NAMES:
+        key0, key1 = key.item_key(type_name)
+        routes[type_name] = kernels.Route(
             kernels.HASHED,
             key0=key0,
             key1=key1,
@@ -237,7 +237,9 @@ def _closed_index(slots: int, routes: dict[TypeName, Any]) -> Index:
 
     if slots < 1:
         raise SpecError("no item of the domain has a slot here; raise the sample rate or keep more items")
-    return Index(slots, slots, {kind: routes.get(kind) or kernels.Route(kernels.NEVER) for kind in TYPE_NAMES})
+    return Index(
+        slots, slots, {type_name: routes.get(type_name) or kernels.Route(kernels.NEVER) for type_name in TYPE_NAMES}
+    )
 
 
 def _ids(domain: ClosedDomain) -> Index:
@@ -282,33 +284,35 @@ def _listed_index(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
     if domain.items is None:
         raise SpecError("the list of items of this domain is not at hand; give the items to update the sketch")
     valid = np.ones(len(domain.items), np.bool_) if keep is None else keep
-    position: dict[TypeName, list[int]] = {kind: [] for kind in TYPE_NAMES}
+    position: dict[TypeName, list[int]] = {type_name: [] for type_name in TYPE_NAMES}
     for number, item in enumerate(domain.items):
         position["str" if isinstance(item, str) else "bytes" if isinstance(item, bytes) else "int"].append(number)
     batches = {
-        kind: Items.of([domain.items[number] for number in numbers]) for kind, numbers in position.items() if numbers
+        type_name: Items.of([domain.items[number] for number in numbers])
+        for type_name, numbers in position.items()
+        if numbers
     }
-    values = {kind: hashes(batch, key) for kind, batch in batches.items()}
+    values = {type_name: hashes(batch, key) for type_name, batch in batches.items()}
     chosen = valid.copy()
     if domain.sample_rate is not None:
-        for kind, hashed in values.items():
-            chosen[position[kind]] &= hashed < _threshold(domain.sample_rate)
+        for type_name, hashed in values.items():
+            chosen[position[type_name]] &= hashed < _threshold(domain.sample_rate)
     slots = np.where(chosen, (np.cumsum(chosen) - 1).astype(np.uint64), kernels.UNSAMPLED)
     slots[~valid] = kernels.NOWHERE
     routes: dict[TypeName, Any] = {}
-    for kind, batch in batches.items():
-        key0, key1 = key.item_key(kind)
+    for type_name, batch in batches.items():
+        key0, key1 = key.item_key(type_name)
         table = np.zeros((1 << (2 * len(batch) - 1).bit_length(), 2), np.uint64)
-        arguments = (values[kind], table)
+        arguments = (values[type_name], table)
         few = kernels.use_numpy_twin(kernels.fill_table, partial(len, batch), None, arguments)
         (kernels.plain.fill_table if few else kernels.fill_table)(*arguments)
         arrays = batch.whole().arrays
-        names = ("ints",) if kind == "int" else ("buffer", "starts", "ends")
+        names = ("ints",) if type_name == "int" else ("buffer", "starts", "ends")
         items: dict[str, Any] = {
             name: array if name == "buffer" else array.astype(np.int64, copy=False)
             for name, array in zip(names, arrays, strict=True)
         }
-        routes[kind] = kernels.Route(
-            kernels.LISTED, key0=key0, key1=key1, table=table, slots=slots[position[kind]], **items
+        routes[type_name] = kernels.Route(
+            kernels.LISTED, key0=key0, key1=key1, table=table, slots=slots[position[type_name]], **items
         )
     return _closed_index(int(chosen.sum()), routes)

@@ -1,6 +1,6 @@
 """Events: what the records of a chunk say, in one table from the decoder to the sketch.
 
-In: arrays of a decoder, of a kind. Out: `Events`. Touches: nothing.
+In: arrays from a decoder, or from a kind. Out: `Events`. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -80,6 +80,6 @@ class Events:
         )
 
     def counted(self, items: Any, good: Flags) -> Events:
-        """Give the events the items that a kind makes of them; events that are not good to the kind count no more."""
+        """Replace the items by those that a kind makes of them; events that the kind cannot use are not counted."""
         good = good if self.good is None else good & self.good
         return replace(self, items=items, good=None if good.all() else good)

@@ -31,7 +31,7 @@ ID_BYTES = 8
 """Bytes of a key of SipHash, and of the key's id, by which keys are told apart."""
 _LINE = re.compile(rb"sketchstream-key-1 ([0-9a-f]{32}) ([0-9a-f]{16})\n?")
 _MAX_KEY_FILE_BYTES = 200
-"""Bytes of a key file at most: its line has 68."""
+"""Largest size of a key file in bytes; its line has 68."""
 
 
 @final
@@ -66,28 +66,28 @@ class Key:
         """The 16 secret bytes; never log or print them, or store them with the data that they protect."""
         return self._secret
 
-    def item_key(self, kind: TypeName) -> tuple[np.uint64, np.uint64]:
+    def item_key(self, type_name: TypeName) -> tuple[np.uint64, np.uint64]:
         """The two words of the SipHash key for items of one type."""
-        return self._words(b"sketch-" + kind.encode())
+        return self._words(b"sketch-" + type_name.encode())
 
     def _words(self, person: bytes) -> tuple[np.uint64, np.uint64]:
         """The two words of a key derived for one purpose."""
         sub = hashlib.blake2b(key=self._secret, digest_size=16, person=person).digest()
         return np.uint64(int.from_bytes(sub[:8], "little")), np.uint64(int.from_bytes(sub[8:], "little"))
 
-    def ranking_key(self, kind: TypeName) -> tuple[np.uint64, np.uint64]:
+    def ranking_key(self, type_name: TypeName) -> tuple[np.uint64, np.uint64]:
         """The two words of the SipHash key by which groups are ranked for items of one type.
 
         Independent of `item_key`: where an item is counted says nothing about its slot.
         """
-        return self._words(b"sk-groups-" + kind.encode())
+        return self._words(b"sk-groups-" + type_name.encode())
 
     def tag_key(self) -> bytes:
         """The 32-byte key of the tag that proves who wrote a sketch's bytes."""
         return hashlib.blake2b(key=self._secret, digest_size=32, person=b"sketchstream-tag").digest()
 
     def list_key(self) -> bytes:
-        """32 bytes that encrypt lists of items in snapshots, so that they name nothing to who lacks the key."""
+        """32 bytes that encrypt lists of items in snapshots, which nobody can read without the key."""
         return hashlib.blake2b(key=self._secret, digest_size=32, person=b"sketchstream-lst").digest()
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -27,17 +27,17 @@ from sketchstream.errors import WeightError
 from sketchstream.kernels import kernel
 
 MAX_FRACTION_BITS: Final = 40
-"""Fraction bits, at most."""
+"""Largest number of fraction bits."""
 MAX_UNITS: Final = 1 << 40
 """Absolute weights in lattice units stay below this."""
 MAX_NUMBER_CHARACTERS: Final = 1000
-"""Characters of a number, at most; longer ones are unreadable."""
+"""Largest number of characters of a number; longer ones are not read."""
 DIGITS: Final = 18
 """Digits that the compiled reader takes; numbers with more are read one by one."""
 DECIDED: Final = 0
 REFUSED: Final = 1
 UNDECIDED: Final = 2
-"""What the compiled reader says of a number: read, no number, or left to exact arithmetic."""
+"""Result of the compiled reader for a number: read, refused, or left to exact arithmetic."""
 
 _NUMBER: Final = re.compile(rb"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 

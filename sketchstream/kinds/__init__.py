@@ -61,7 +61,7 @@ def by_name(name: object) -> Kind[Any]:
     """The kind of that name.
 
     Raises:
-        SpecError: there is none.
+        SpecError: there is no kind of that name.
     """
     if isinstance(name, str):
         if name in _LOADED:

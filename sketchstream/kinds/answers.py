@@ -75,7 +75,7 @@ class Answers(ABC):
     """Numbers of one publication, each with its standard error and its interval."""
 
     level: float = LEVEL
-    """Level of intervals, unless another one is asked for."""
+    """Level of the intervals."""
     method: str = "auto"
     """The method that was used."""
     question: str = "estimate"
@@ -169,7 +169,7 @@ class Answers(ABC):
         """One flat row for each number: what it is, then value, stderr, low and high, then further columns.
 
         Args:
-            level: level of the intervals; see `interval`. Numbers without one have None for low and high.
+            level: see `interval`. Numbers without one have None for low and high.
         """
         chosen = self.level if level is None else level
         low, high = self.interval(chosen).T.tolist() if self.bounded else (repeat(None), repeat(None))
@@ -188,7 +188,7 @@ class Answers(ABC):
         """Plain data, ready for JSON, without the guarantee.
 
         Args:
-            level: level of the intervals; see `interval`.
+            level: see `interval`.
         """
         chosen = self.level if level is None else level
         return {
@@ -210,7 +210,7 @@ class Answers(ABC):
         """Plain data, ready for JSON, with the guarantee. All kinds have the same keys; a kind may have more.
 
         Args:
-            level: level of the intervals; see `interval`.
+            level: see `interval`.
         """
         return {**self.numbers(level), "guarantee": self.guarantee}
 
@@ -218,7 +218,7 @@ class Answers(ABC):
         """`to_dict` as a JSON text.
 
         Args:
-            level: level of the intervals; see `interval`.
+            level: see `interval`.
         """
         return json.dumps(self.to_dict(level), allow_nan=False)
 
@@ -226,7 +226,7 @@ class Answers(ABC):
         """The rows as RFC 4180 text with a header line.
 
         Args:
-            level: level of the intervals; see `interval`.
+            level: see `interval`.
         """
         return exports.as_csv(list(self.rows(level)))
 
@@ -234,7 +234,7 @@ class Answers(ABC):
         """The rows as an Arrow table, with the types that the kind declares.
 
         Args:
-            level: level of the intervals; see `interval`.
+            level: see `interval`.
 
         Raises:
             MissingExtraError: pyarrow is not installed.
@@ -245,7 +245,7 @@ class Answers(ABC):
         """The rows as a pandas DataFrame.
 
         Args:
-            level: level of the intervals; see `interval`.
+            level: see `interval`.
 
         Raises:
             MissingExtraError: pandas is not installed.

@@ -184,7 +184,7 @@ class SketchTable(ConfigTable):
             context: the input.
 
         Raises:
-            SpecError, ConfigError: a sketch that cannot be.
+            SpecError, ConfigError: such a sketch is not possible.
         """
         raise NotImplementedError
 
@@ -196,7 +196,7 @@ class SketchTable(ConfigTable):
             context: the input.
 
         Raises:
-            SpecError: noise of a number of records that cannot be.
+            SpecError: `epsilon_records` is invalid, or records are packed.
         """
         taken = signature(made).parameters
         arguments = {name: getattr(self, name) for name in type(self).model_fields if name in taken}

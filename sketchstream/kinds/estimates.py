@@ -22,7 +22,7 @@ Bound = Literal["lower", "upper", "modulo"]
 
 
 def bound_text(bound: str | None, before: str) -> str:
-    """What is said behind an interval that the number may lie beyond; empty if it is not a bound.
+    """Words after an interval beyond which the number may lie; empty if it is not a bound.
 
     Args:
         bound: the side on which the number bounds the truth, as in `Estimate`.

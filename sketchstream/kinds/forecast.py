@@ -1,4 +1,4 @@
-"""The plan of a sketch of any kind, from its spec alone: the error of its numbers, and what others would have.
+"""The plan of a sketch of any kind, from its spec alone: the error of its numbers, and that of similar specs.
 
 In: a spec. Out: a `Forecast`, and plain data with the same keys for all kinds. Touches: nothing; no data and no sketch
 are read.

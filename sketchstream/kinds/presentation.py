@@ -103,7 +103,7 @@ def presentation_of_kind(kind: str) -> Presentation:
     """How the answers of a named kind are shown.
 
     Raises:
-        SpecError: there is none.
+        SpecError: there is no kind of that name.
     """
     module = kinds.module_of_kind(kind, "pictures")
     presentation: Presentation = Presentation() if module is None else import_module(module).PRESENTATION
@@ -130,7 +130,7 @@ def card(answer: AnswerData, note: str = "", beside: AnswerData | None = None) -
     Args:
         answer: answer of any kind.
         note: text below everything else.
-        beside: answer to the question of `further`; None: there is none.
+        beside: answer to the question of `further`; None: it is not shown.
     """
     panels = [
         *presentation_of(answer).pictures(answer),

@@ -74,7 +74,7 @@ def records_of(bodies: list[bytes | None]) -> Any:
 
 def items_of(items: Items) -> list[Any]:
     whole = items.whole()
-    if whole.kind == "int":
+    if whole.type_name == "int":
         return whole.arrays[0].tolist()
     buffer, starts, ends = whole.arrays
     return [buffer[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]

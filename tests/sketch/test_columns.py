@@ -48,7 +48,7 @@ def fields(values: list[bytes], names: list[str]) -> list[RecordColumn]:
 def plain(batch: Items) -> list[Any]:
     """Items as Python objects."""
     whole = batch.whole()
-    if whole.kind == "int":
+    if whole.type_name == "int":
         return [int(value) for value in whole.arrays[0]]
     buffer, starts, ends = whole.arrays
     return [buffer[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]

@@ -25,13 +25,13 @@ MARK = "marked-item-7391"
 def listed(items: Items) -> list[int | str | bytes]:
     """The items of a batch as Python objects."""
     whole = items.whole()
-    if whole.kind == "int":
+    if whole.type_name == "int":
         return whole.arrays[0].tolist()
     buffer, starts, ends = whole.arrays
     raw = buffer.tobytes()
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
     blobs = [raw[start:end] for start, end in spans]
-    return [blob.decode() for blob in blobs] if items.kind == "str" else blobs
+    return [blob.decode() for blob in blobs] if items.type_name == "str" else blobs
 
 
 @given(st.one_of(st.lists(INT64), st.lists(TEXT), st.lists(st.binary(max_size=300))))
@@ -118,7 +118,7 @@ def test_equal_items_from_every_source_have_equal_hashes():
         expected = hashes(Items.of(sources[0]), KEY).tolist()
         for source in sources:
             batch = Items.of(source)
-            assert batch.kind == kind
+            assert batch.type_name == kind
             assert hashes(batch, KEY).tolist() == expected, type(source)
     small = [[3, 200, 7], np.array([3, 200, 7], np.uint8), pa.array([3, 200, 7], pa.uint8()), [3, 200, Colour.RED]]
     assert len({tuple(hashes(Items.of(source), KEY).tolist()) for source in small}) == 1

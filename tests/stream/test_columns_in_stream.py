@@ -337,4 +337,4 @@ def test_files_of_every_format_have_the_same_columns(tmp_path: Path, form: str) 
     assert [int(v) if good else None for v, good in zip(values, valid, strict=True)] == [5, -7, None, 0, 2**40]
     units, valid = given.columns["n"].decimals(1, Fraction(5))
     assert [int(v) if good else None for v, good in zip(units, valid, strict=True)] == [10, None, None, 0, None]
-    assert given.items.kind == "int"
+    assert given.items.type_name == "int"

@@ -142,7 +142,7 @@ class Groups(GroupRule):
             from its time. None: it is a field of the record. See `Groups.periods`.
 
     Raises:
-        SpecError: no group, one twice, too many, or promises that contradict each other.
+        SpecError: no groups, a group that is listed twice, too many groups, or promises that contradict each other.
     """
 
     names: tuple[str, ...]
@@ -199,7 +199,7 @@ class Groups(GroupRule):
             period_ms: length of each, ms.
 
         Raises:
-            SpecError: too many of them, or none.
+            SpecError: the number of periods is not from 1 to `MAX_GROUPS`.
         """
         return cls(
             [f"p{place + 1}" for place in range(checked_int(count, "periods", 1, MAX_GROUPS))], period_ms=period_ms

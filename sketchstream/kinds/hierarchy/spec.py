@@ -56,7 +56,7 @@ class HierarchySpec(WholeWeightsSpec):
         epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
 
     Raises:
-        SpecError: an argument that cannot be; the message names it.
+        SpecError: a parameter is outside its range, or parameters contradict each other.
 
     Examples:
         >>> spec = HierarchySpec(["state", "city"], [("NY", "NYC"), ("NY", "Albany"), ("NJ", "Newark")], "1", "1e-6")

@@ -42,11 +42,11 @@ def place_indices(items: Items, places: int, find: Callable[[str], int] | None) 
     out = np.full(len(items), -1, np.int64)
     find_once = None if find is None else lru_cache(maxsize=None)(find)
     for position, piece in items.pieces():
-        if items.kind == "int":
+        if items.type_name == "int":
             (values,) = piece.arrays
             outside = (values < 0) | (values >= places)
             out[position : position + len(piece)] = np.where(outside, -1, values)
-        elif find_once is not None and items.kind == "str":
+        elif find_once is not None and items.type_name == "str":
             buffer, starts, ends = piece.arrays
             for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True), position):
                 out[at] = find_once(buffer[start:end].tobytes().decode(errors="replace"))

@@ -227,7 +227,7 @@ class LinearSpec(SpecFields):
 
     @classmethod
     def _from_fields(cls, **fields: Any) -> Self:
-        """The spec of these fields."""
+        """The spec with these fields."""
         try:
             return cls(**fields)
         except TypeError:

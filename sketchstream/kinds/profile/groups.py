@@ -220,7 +220,7 @@ class GroupIndex:
         """Add all events (sign 1), or take away those that were added (sign -1): the first `done[0]`."""
         from sketchstream import kernels
 
-        route = self.inner._routes[batch.items.kind]
+        route = self.inner._routes[batch.items.type_name]
         size, n = np.uint64(self.inner.slots), self.spec.group_count
         room = np.empty(min(len(batch), _BLOCK), np.uint64)
         hashes = room if self.ranking is None else np.empty_like(room)

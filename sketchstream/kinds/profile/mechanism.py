@@ -176,7 +176,7 @@ def patterns(spec: ProfileSpec, published: npt.NDArray[np.int64]) -> npt.NDArray
     """(levels, 2^m) histogram of patterns of what a seal published, or a release of patterns alone.
 
     Raises:
-        EstimateError: there are none.
+        EstimateError: the sketch publishes no patterns.
     """
     if spec.overlap is None:
         raise EstimateError(

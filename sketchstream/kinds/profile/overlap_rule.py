@@ -157,7 +157,7 @@ def _names(overlap: object, groups: Groups) -> tuple[str, ...]:
 
 
 def _require_combinable(groups: Groups, unit: str, publish: str) -> None:
-    """Refuse groups of which patterns would say nothing true.
+    """Refuse groups whose patterns would not describe the items in them.
 
     Raises:
         SpecError: with the way out.

@@ -44,7 +44,7 @@ class Ranking:
             raise KeyMismatchError(
                 "group_limit = 'ranked' needs the hash key: it decides in which groups an item counts"
             )
-        return cls({kind: key.ranking_key(kind) for kind in TYPE_NAMES}, len(groups), groups.of_one_item)
+        return cls({name: key.ranking_key(name) for name in TYPE_NAMES}, len(groups), groups.of_one_item)
 
     def first(self, part: Items, codes: Codes, hashes: npt.NDArray[np.uint64]) -> Codes:
         """(n,) positions of the events' groups, -1 where an event does not count.
@@ -56,8 +56,8 @@ class Ranking:
         """
         from sketchstream import kernels
 
-        hash_items: Callable[..., None] = kernels.hash_ints if part.kind == "int" else kernels.hash_spans
-        hash_items(*part.arrays, *self.keys[part.kind], hashes)
+        hash_items: Callable[..., None] = kernels.hash_ints if part.type_name == "int" else kernels.hash_spans
+        hash_items(*part.arrays, *self.keys[part.type_name], hashes)
         out = np.empty(len(codes), np.int32)
         kernels.first_groups(hashes, codes, self.most, self.groups, smallest_prime(self.groups), out)
         return out

@@ -78,7 +78,7 @@ class WorkloadSpec(WholeWeightsSpec):
         strategy: a strategy that was made for this workload before; None: it is computed here.
 
     Raises:
-        SpecError: for anything that cannot be; the message names the argument.
+        SpecError: a parameter is outside its range, or parameters contradict each other.
 
     Examples:
         >>> spec = WorkloadSpec("prefix:64", epsilon="1", delta="1e-6", mechanism="gaussian")

@@ -65,9 +65,9 @@ def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], parti
     table = _crc_table()
     valid = np.array(sorted(set(counts)), np.uint64)
     arrays = items.whole().arrays
-    test: Callable[..., None] = kernels.belongs_ints if items.kind == "int" else kernels.belongs_spans
+    test: Callable[..., None] = kernels.belongs_ints if items.type_name == "int" else kernels.belongs_spans
     test(*arrays, way, table, valid, partition, out)
-    if items.kind != "int" and partitioner in SPREADS_EMPTY:
+    if items.type_name != "int" and partitioner in SPREADS_EMPTY:
         _, starts, ends = arrays
         out &= ends > starts
     return out
@@ -78,7 +78,7 @@ def public_hashes(items: Items) -> npt.NDArray[np.uint64]:
     from sketchstream.stream import kernels
 
     out = np.empty(len(items), np.uint64)
-    hash_all: Callable[..., None] = kernels.spread_ints if items.kind == "int" else kernels.spread_spans
+    hash_all: Callable[..., None] = kernels.spread_ints if items.type_name == "int" else kernels.spread_spans
     hash_all(*items.whole().arrays, out)
     return out
 

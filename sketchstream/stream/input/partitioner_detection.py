@@ -104,7 +104,7 @@ class Placements:
 
 def _names_of_items(whole: Items) -> list[Any]:
     """Items of one piece as keys of a dictionary."""
-    if whole.kind == "int":
+    if whole.type_name == "int":
         return list(whole.arrays[0].tolist())
     buffer, starts, ends = whole.arrays
     memory = buffer.tobytes()

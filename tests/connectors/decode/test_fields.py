@@ -32,11 +32,11 @@ NOTHING = object()
 def items_of(items: Items) -> list[Any]:
     """As plain objects."""
     whole = items.whole()
-    if whole.kind == "int":
+    if whole.type_name == "int":
         return [int(value) for value in whole.arrays[0]]
     buffer, starts, ends = whole.arrays
     parts = [buffer[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]
-    return [part.decode() for part in parts] if items.kind == "str" else parts
+    return [part.decode() for part in parts] if items.type_name == "str" else parts
 
 
 def outcome(decoded: Events) -> list[Any]:
@@ -83,7 +83,7 @@ def test_json_items_by_type(item_type: Any, ascii_only: bool) -> None:
     decoder = Decoder(item="a.b", item_type=item_type)
     decoded = decoder.decode(records_of([*values, b"{", None]))
     assert outcome(decoded) == [*expected, "poison", None]
-    assert decoded.items.kind == {"text": "str", "int": "int", "bytes": "bytes"}[item_type]
+    assert decoded.items.type_name == {"text": "str", "int": "int", "bytes": "bytes"}[item_type]
     for value, alone in zip(values, expected, strict=True):
         assert outcome(decoder.decode(records_of([value]))) == [alone]
 

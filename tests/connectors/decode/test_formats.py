@@ -42,7 +42,7 @@ def decoded(reader: formats.Reader, payloads: list[bytes | None]) -> Any:
 def plain(items: Items) -> object:
     """The bytes of a single item, or its number."""
     whole = items.whole()
-    if whole.kind == "int":
+    if whole.type_name == "int":
         return int(whole.arrays[0][0])
     buffer, starts, ends = whole.arrays
     return bytes(buffer[int(starts[0]) : int(ends[0])])

@@ -65,7 +65,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 def texts(items: Items) -> list[bytes | int]:
     whole = items.whole()
-    if whole.kind == "int":
+    if whole.type_name == "int":
         return [int(value) for value in whole.arrays[0]]
     buffer, starts, ends = whole.arrays
     return [buffer[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]
