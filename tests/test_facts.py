@@ -10,7 +10,7 @@ from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 0, 0),
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 17_535, 13_500),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 17_497, 13_500),
     "members of Kind": (facts.members_of_kind, 19, 20),
     "members of an object that a kind has": (facts.members_of_what_a_kind_has, 12, 12),
     "members of these that one kind alone overrides": (facts.members_that_one_kind_overrides, 0, 0),
@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 72_721, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 72_679, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
