@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from sketchstream.array_types import State
     from sketchstream.image import Add
-    from sketchstream.kinds.interface import Kind
+    from sketchstream.kinds.interface import Kind, Spec
+    from sketchstream.privacy.ledgers.sketch_history import SketchHistory
     from sketchstream.spec import Item
 
 _HOMES = {
@@ -169,13 +170,13 @@ def view_of_state(spec: object, state: State, cost: Fraction, *, final: bool) ->
     return with_noise(spec, state, cost)
 
 
-def layer_entry(spec: Any, lineage: bytes, cost: Fraction) -> LayerEntry:
+def layer_entry(spec: Spec, lineage: bytes, cost: Fraction) -> LayerEntry:
     """The ledger's account of a layer."""
     accounting = kind_of(spec).accounting
     return LayerEntry(lineage, accounting.law(spec), cost, accounting.unit_weight(spec))
 
 
-def options_of_lists(spec: Any) -> dict[str, Any]:
+def options_of_lists(spec: Spec) -> dict[str, Any]:
     """Options of `estimate` that name what the lists of a spec hold; published bytes have digests only.
 
     Args:
@@ -209,7 +210,7 @@ def continuing_kind(spec: object) -> Continuing | None:
     return kind if isinstance(kind, Continuing) and kind.continues(spec) else None
 
 
-def initial_ledger(spec: Any) -> Any:
+def initial_ledger(spec: Spec) -> SketchHistory:
     """The ledger that a sketch of this spec will begin with."""
     return kind_of(spec).accounting.ledger(spec, b"")
 

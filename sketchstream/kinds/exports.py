@@ -61,10 +61,7 @@ def as_json(value: object) -> str:
     """JSON text on one line; numpy arrays and numbers as plain values, NaN as null, bytes as hexadecimal digits."""
     import orjson
 
-    def as_text(value: object) -> object:
-        return value.hex() if isinstance(value, bytes) else str(value)
-
-    return orjson.dumps(value, default=as_text, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    return orjson.dumps(value, default=_text, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
 def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
@@ -123,7 +120,8 @@ def table_of(rows: Sequence[Row], types: Types, columns: Sequence[str] = ()) -> 
         values: list[Any] = [None if _missing(value) else value for value in (row.get(name) for row in rows)]
         if kind in (None, "time"):
             values = [None if value is None else _text(value) for value in values]
-        arrays[name] = _convert_column(pa, pa.array(values, pa.string() if kind == "time" else _type(pa, kind)), kind)
+        column = pa.array(values, pa.string() if kind == "time" else _type(pa, kind))
+        arrays[name] = column.cast(_type(pa, kind)) if kind == "time" else column
     return pa.table(arrays)
 
 
@@ -155,7 +153,7 @@ def table_of_csv(text: bytes, types: Types) -> pa.Table:
         column = read.column(name)
         if kind is None:  # the marks of formulas are for spreadsheets
             column = pc.replace_substring_regex(column, pattern=r"\A'", replacement="")
-        arrays[name] = _convert_column(pa, column, kind)
+        arrays[name] = column.cast(_type(pa, kind)) if kind == "time" else column
     return pa.table(arrays)
 
 
@@ -207,11 +205,6 @@ def _type(pa: Any, kind: ColumnType | None) -> Any:
     if kind is None:
         return pa.string()
     return {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_(), "time": pa.timestamp("ms", "UTC")}[kind]
-
-
-def _convert_column(pa: Any, column: Any, kind: ColumnType | None) -> Any:
-    """A column in its type; times are texts until now."""
-    return column.cast(_type(pa, kind)) if kind == "time" else column
 
 
 def _missing(value: object) -> bool:

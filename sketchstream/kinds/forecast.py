@@ -66,7 +66,9 @@ def forecast(spec: Spec) -> Forecast:
     return Forecast(**plain_forecast(spec))
 
 
-def plain_forecast(spec: Any, error: Error | None = None, others: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def plain_forecast(
+    spec: Spec, error: Error | None = None, others: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
     """What a sketch of this spec will publish, as plain data.
 
     Args:
@@ -96,7 +98,7 @@ def plain_forecast(spec: Any, error: Error | None = None, others: list[dict[str,
     return {"quantity": quantity, "rmse": rmse, "noise": noise, "alternatives": alternatives, "advice": advice}
 
 
-def _measure_specs(others: Iterable[tuple[dict[str, str], Any]], measure: Error) -> Iterator[dict[str, Any]]:
+def _measure_specs(others: Iterable[tuple[dict[str, str], Spec]], measure: Error) -> Iterator[dict[str, Any]]:
     """The error of each spec; one whose sketches could not tell the number is left out."""
     for change, other in others:
         with suppress(EstimateError, SpecError):
@@ -105,7 +107,7 @@ def _measure_specs(others: Iterable[tuple[dict[str, str], Any]], measure: Error)
                 yield {**change, "rmse": rmse}
 
 
-def _others(spec: Any) -> list[tuple[dict[str, str], Any]]:
+def _others(spec: Spec) -> list[tuple[dict[str, str], Spec]]:
     """Specs that differ in one thing: epsilons, and the fresh noise at seal. Impossible ones are left out."""
     data = spec.to_dict()
     epsilons = [name for name in ("epsilon", "epsilon_publish") if isinstance(data.get(name), str)]

@@ -33,8 +33,6 @@ from sketchstream.privacy.losses.history import Entry, History, LayerEntry
 if TYPE_CHECKING:
     from sketchstream.published import Release, SealedState
 
-_OF_ALL = ("groups", "kind", "domain", "overlap", "epsilon_overlap", "histograms", "counts", "noise")
-"""Fields of a spec that are not those of one of its groups."""
 _BLOCK = 1 << 14
 """Events that are located at a time."""
 
@@ -302,10 +300,9 @@ def spec_of_group(spec: ProfileSpec, group: int = 0, one_of: OneOfGroups | None 
         group: position of the group.
         one_of: what the new spec says of all groups; None: nothing, as if there were no others.
     """
-    fields = {key: value for key, value in spec.to_dict().items() if key not in _OF_ALL}
     sample = None if spec.groups is None else spec.groups.sample(group)
-    known = {"total_share": 0, "counted": False, **fields, "sample": sample, "one_of": one_of}
-    return ProfileSpec(domain=spec.domain, **known)
+    own = {"groups": None, "overlap": None, "epsilon_overlap": None, "histograms": None}
+    return spec.changed(**own, counts="modulus", noise="groups", sample=sample, one_of=one_of)
 
 
 def one_group(part: Release | SealedState, name: str) -> Release | SealedState:

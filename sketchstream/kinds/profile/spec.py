@@ -419,6 +419,12 @@ class ProfileSpec(SpecFields):
             edges.insert(0, -(1 << (self.bits - 1)))
         return np.array(edges, dtype=np.int64)
 
+    def changed(self, **changes: object) -> Self:
+        """The spec with other values of some parameters of the constructor."""
+        given: dict[str, Any] = {"total_share": 0, "counted": False, **self._read_fields(self.to_dict())}
+        given |= {name: getattr(self, name) for name in ("domain", "groups", "sample", "one_of")}
+        return type(self)(**given | changes)
+
     def comparable(self) -> Self:
         """See `Spec`: epsilons and the counters besides the slots may differ between parts."""
         twin = copy.copy(self)

@@ -166,9 +166,7 @@ def command(
         plan = planner.smallest_plan(spec, target=target, number=number, vary=vary, **expected)
     planned = PlannedDeployment(plan.spec, plan.items, plan.parts, plan.merges, windows_given)
     early = None if planned.windows is None else planned.windows.early
-    released = (
-        None if early is None else planner.plan(planner.resize(plan.spec, epsilon_publish=early.epsilon), **expected)
-    )
+    released = None if early is None else planner.plan(plan.spec.changed(epsilon_publish=early.epsilon), **expected)
     if early is not None:  # the losses of the spec alone would be too small; `_print_deployment` has all of them
         ledger = planned.ledger
         plan = replace(plan, loss=ledger.loss(), loss_with_intrusion=ledger.loss(intrusion=True), loss_notes=())
@@ -211,17 +209,14 @@ def _add_groups(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collec
         ConfigError: options that do not fit together; a list that cannot be read.
         SpecError: groups that cannot be, more than there may be among them.
     """
-    from sketchstream.kinds.profile.planner import resize
-
     groups = deployment.declared(spec.domain.size or 0, spec.dtype.itemsize)
     if not deployment.overlap:
         if deployment.epsilon_overlap is not None or (deployment.counts, deployment.noise) != ("modulus", "groups"):
             raise ConfigError("--epsilon-overlap, --counts and --noise belong to --overlap: give it too")
-        return spec if groups is None else resize(spec, groups=groups)
+        return spec if groups is None else spec.changed(groups=groups)
     if groups is None:
         raise ConfigError("--overlap needs --groups: it says what groups have in common")
-    return resize(
-        spec,
+    return spec.changed(
         **{name: None for name in ("epsilon_publish", "max_count", "modulus") if name not in chosen},
         groups=groups,
         overlap=True,

@@ -13,7 +13,7 @@ applied to it. Its variance estimates are unbiased, so at the expected histogram
 from __future__ import annotations
 
 from sketchstream.kinds.profile.planner.forecast import Expected, Plan
-from sketchstream.kinds.profile.planner.planning import Vary, plan, resize, smallest_plan
+from sketchstream.kinds.profile.planner.planning import Vary, plan, smallest_plan
 from sketchstream.kinds.profile.planner.sizing import Machine, Sizing, fewest_items, size
 
-__all__ = ["Expected", "Machine", "Plan", "Sizing", "Vary", "fewest_items", "plan", "resize", "size", "smallest_plan"]
+__all__ = ["Expected", "Machine", "Plan", "Sizing", "Vary", "fewest_items", "plan", "size", "smallest_plan"]

@@ -5,11 +5,10 @@ In: a spec and expectations. Out: a `Plan`. Touches: nothing.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
 
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds import initial_ledger
@@ -184,16 +183,10 @@ def _candidates(spec: ProfileSpec, vary: Vary, items: float) -> list[ProfileSpec
     if vary == "slots":
         first = max(8, int(math.log2(max(items, 2))) - 6)
         sizes = [1 << power for power in range(first, min(first + 16, 31)) if 1 << power >= 2 * spec.levels]
-        return [resize(spec, domain=OpenDomain(slots=size, levels=spec.levels)) for size in sizes]
+        return [spec.changed(domain=OpenDomain(slots=size, levels=spec.levels)) for size in sizes]
     steps = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
     grid = [Fraction(step * 10**power, 1000) for power in (0, 1, 2) for step in steps] + [Fraction(10)]
-    return [resize(spec, epsilon=epsilon, epsilon_publish=epsilon) for epsilon in grid if epsilon <= 10]
-
-
-def resize(spec: ProfileSpec, **changes: Any) -> ProfileSpec:
-    """`spec` with some fields changed."""
-    fields: dict[str, Any] = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
-    return ProfileSpec(**fields | changes)
+    return [spec.changed(epsilon=epsilon, epsilon_publish=epsilon) for epsilon in grid if epsilon <= 10]
 
 
 def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: int, runs: int) -> None:

@@ -15,7 +15,7 @@ from typing import Final, Literal, Unpack
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.planner.forecast import Plan
-from sketchstream.kinds.profile.planner.planning import Expectation, plan, resize, smallest_plan
+from sketchstream.kinds.profile.planner.planning import Expectation, plan, smallest_plan
 from sketchstream.kinds.profile.spec import MODULUS, ProfileSpec
 from sketchstream.spec import OpenDomain, Rational, Unit, exact_epsilon, require_choice
 
@@ -112,7 +112,7 @@ def _roomy(sufficient: Plan, items: float, expectation: Expectation) -> Plan:
             plan(spec, items=CROWDING_RESERVE * items, **expectation)
         except EstimateError:
             larger = OpenDomain(2 * spec.domain.size, spec.levels)
-            sufficient = plan(resize(spec, domain=larger), items=items, **expectation)
+            sufficient = plan(spec.changed(domain=larger), items=items, **expectation)
         else:
             return sufficient
 

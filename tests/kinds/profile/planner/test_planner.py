@@ -255,15 +255,16 @@ def test_total_and_mean_agree_with_simulation() -> None:
         {"unit": "item", "modulus": 20},
         {"unit": "item", "max_total": 50, "max_count": 40},
         {"publish": "state", "intrusion": True, "epsilon_publish": 2},
+        {"where": {"country": ["DE", "FR"]}},
+        {"unit": "item", "groups": ss.Groups(["a", "b"]), "overlap": True},
+        {"unit": "item", "groups": ss.Groups(["a", "b", "c"]), "overlap": ["a", "b"], "counts": "presence"},
     ],
 )
 def test_a_search_keeps_what_it_does_not_vary(more):
-    from sketchstream.kinds.profile.planner.planning import resize
-
     spec = ss.ProfileSpec(epsilon="3", domain=ss.OpenDomain(slots=1 << 12, levels=2), **more)
-    assert resize(spec) == spec
+    assert spec.changed() == spec
     larger = ss.OpenDomain(slots=1 << 13, levels=2)
-    assert resize(spec, domain=larger) == ss.ProfileSpec(epsilon="3", domain=larger, **more)
+    assert spec.changed(domain=larger) == ss.ProfileSpec(epsilon="3", domain=larger, **more)
 
 
 HIDDEN = ss.ProfileSpec("1/20", domain=ss.OpenDomain(slots=4096, levels=1))
