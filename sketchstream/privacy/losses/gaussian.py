@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from operator import itemgetter
@@ -241,8 +241,8 @@ class GaussianLoss:
     """
 
     mu2: Loss
-    smoothed: tuple[Smoothed, ...] = field(repr=False)
-    exact: frozenset[Exact] | None = field(default=None, repr=False)
+    smoothed: tuple[Smoothed, ...]
+    exact: frozenset[Exact] | None = None
     normal: bool = True
 
     @classmethod
