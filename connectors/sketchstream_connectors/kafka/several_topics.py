@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from sketchstream.stream.feed import Feed, FeedBatch
 from sketchstream.stream.interfaces import (
@@ -35,16 +35,13 @@ from sketchstream.stream.interfaces import (
 )
 from sketchstream.stream.windows.boundary import Boundary, Claim
 from sketchstream.topics import TOPIC_STRIDE
+from sketchstream_connectors.kafka.cluster.reader_pool import Closable
 
 WAIT_S = 0.05
 """Longest wait for one topic while others may bring something."""
 
 
-class _Closes(Protocol):
-    def close(self) -> None: ...
-
-
-Part = TypeVar("Part", bound=_Closes)
+Part = TypeVar("Part", bound=Closable)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
